@@ -1,4 +1,4 @@
-"""Replays and purges of callbacks: by the Coreapp that owns their shard, or in its place where nobody does."""
+"""Replays and purges: by the Coreapp that owns a shard; those of callbacks in its place, where nobody does."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from tidings.storage.business.shards import Owner
 from tidings.storage.database import Connection, Database, pages
 from tidings.wire import core
 
-# Callbacks of one question to a Coreapp.
+# Rows of one question to a Coreapp.
 PAGE = 1000
 
 
 class Count(NamedTuple):
-    """Callbacks that were changed as asked, and those that stay because they had changed before."""
+    """Rows that were changed as asked, and those that stay: they had changed before, or were sent."""
 
     done: int
     stay: int = 0
 
 
 class QueueChanges:
-    """Callbacks that are named, each with its shard. A shard that nobody owns is owned for the change, by its lease."""
+    """Callbacks and jobs that are named, each with its shard. For a change of callbacks a shard that nobody owns is
+    owned, by its lease."""
 
     def __init__(self, database: Database, coreapps: Links, *, silence: float) -> None:
         """silence: seconds after which an owner that says nothing has lost its shard."""
@@ -70,14 +71,39 @@ class QueueChanges:
 
         return await self._change(seqs, ask, alone)
 
+    async def purge_jobs(self, ids: Mapping[int, Sequence[str]], choice: str, statuses: Sequence[str]) -> Count:
+        """Delete messages that were never sent. ids: by shard; choice, statuses: as of `purge`. Raises `Failure`.
+
+        Only who owns the shard can say that they have failed: callbacks are sealed.
+        """
+        owners = await self._owners()
+        done = stay = 0
+        for shard, named in ids.items():
+            owner = owners.get(shard)
+            if owner is None or not owner.address:
+                raise guard.Failure(f"no Coreapp owns shard {shard}, and nobody else can do it: {done} were deleted")
+            for page in pages(named, PAGE):
+                answer = await self._coreapps.ask(
+                    owner.address,
+                    lambda n, shard=shard, page=page: core.PurgeJobs(  # type: ignore[misc]
+                        n, list(page), self._who, choice, shard, list(statuses)
+                    ),
+                )
+                count = _count_of(answer, owner)
+                done, stay = done + count.done, stay + count.stay
+        return Count(done, stay)
+
+    async def _owners(self) -> Mapping[int, Owner]:
+        async with self._database.reading() as connection:
+            return {owner.shard: owner for owner in await shards.list_owners(connection)}
+
     async def _change(
         self,
         seqs: Mapping[int, Sequence[int]],
         ask: Callable[[int, Sequence[int]], Callable[[int], core.Question]],
         alone: Callable[[Connection, int, Sequence[int]], Awaitable[Count]],
     ) -> Count:
-        async with self._database.reading() as connection:
-            owners = {owner.shard: owner for owner in await shards.list_owners(connection)}
+        owners = await self._owners()
         done = stay = 0
         for shard, named in seqs.items():
             for page in pages(named, PAGE):
@@ -102,9 +128,7 @@ class QueueChanges:
                 return await self._in_its_place(shard, work)
             except guard.Failure:
                 raise failure from None
-        if not isinstance(answer, core.Replayed | core.Purged):
-            raise guard.Failure(f"the Coreapp at {owner.address} answered {answer!r}")
-        return Count(answer.count, answer.changed if isinstance(answer, core.Purged) else 0)
+        return _count_of(answer, owner)
 
     async def _in_its_place(self, shard: int, work: Callable[[Connection], Awaitable[Count]]) -> Count:
         """With the shard's lease, from the begin of the transaction to its end."""
@@ -115,6 +139,13 @@ class QueueChanges:
             changed = await work(connection)
             await shards.release(connection, lease)
             return changed
+
+
+def _count_of(answer: Any, owner: Owner) -> Count:
+    """What a Coreapp has done. Raises `Failure`."""
+    if not isinstance(answer, core.Replayed | core.Purged):
+        raise guard.Failure(f"the Coreapp at {owner.address} answered {answer!r}")
+    return Count(answer.count, answer.changed if isinstance(answer, core.Purged) else 0)
 
 
 def _of(

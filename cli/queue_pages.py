@@ -55,7 +55,10 @@ def callback_object(row: CallbackView, now: float) -> dict[str, Any]:
 
 def job_line(row: JobView, now: float) -> str:
     """One job for people."""
-    return f"{row.id}  {row.recipient}  shard {row.shard}  {age(row.created_at, now)} old, {row.status}"
+    line = f"{row.id}  {row.recipient}  shard {row.shard}  {age(row.created_at, now)} old, {row.status}"
+    if not row.attempts:
+        return line
+    return f"{line}, {row.attempts} attempts failed, the last {age(row.tried_at, now)} ago  {row.last_error}"
 
 
 def job_object(row: JobView, now: float) -> dict[str, Any]:
@@ -67,6 +70,9 @@ def job_object(row: JobView, now: float) -> dict[str, Any]:
         "recipient": row.recipient,
         "created_at": utc(row.created_at),
         "age_s": round(max(0.0, now - row.created_at / 1000)),
+        "failed_attempts": row.attempts,
+        "last_attempt_at": utc(row.tried_at) if row.attempts else None,
+        "last_error": row.last_error or None,
         "request_id": row.request_id or None,
     }
 
@@ -99,11 +105,11 @@ def audit_object(entry: Replay | Purge) -> dict[str, Any]:
     at = {"at": utc(entry.at), "shard": entry.shard, "by": entry.by}
     if isinstance(entry, Replay):
         return {**at, "action": "replay", "event_id": entry.event_id}
-    return {**at, "action": "purge", "deleted": entry.deleted, "choice": entry.choice}
+    return {**at, "action": "purge", "queue": entry.queue, "deleted": entry.deleted, "choice": entry.choice}
 
 
 def audit_line(entry: Replay | Purge) -> str:
     """The same for people."""
     if isinstance(entry, Replay):
         return f"{utc(entry.at)}  replay  {entry.event_id}  {entry.by}"
-    return f"{utc(entry.at)}  purge   {entry.deleted} callbacks of shard {entry.shard}: {entry.choice}  {entry.by}"
+    return f"{utc(entry.at)}  purge   {entry.deleted} {entry.queue} of shard {entry.shard}: {entry.choice}  {entry.by}"

@@ -20,6 +20,7 @@ from tidings.storage.business import (
     callbacks,
     group_messages,
     idempotency,
+    job_errors,
     messages,
     service_windows,
     shards,
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 MESSAGE, MEDIA = "message", "media"
 # Collected by themselves only, whatever the settings say.
 UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
-REPLAYS, PURGES = "replays", "purges"
+REPLAYS, PURGES, JOB_ERRORS = "replays", "purges", "job_errors"
 AUDIT_DAYS = 365  # that the audit of replays and purges is kept
 
 # Milliseconds that a message is kept: one that is read or failed, since nothing can become of it any more, and one that
@@ -152,6 +153,7 @@ def old_rows(
     made = {
         REPLAYS: collector(REPLAYS, callback_replays.delete_before, AUDIT_DAYS * DAY_MS),
         PURGES: collector(PURGES, callback_purges.delete_before, AUDIT_DAYS * DAY_MS),
+        JOB_ERRORS: collector(JOB_ERRORS, job_errors.delete_strays, DAY_MS),
         KEYS: collector(KEYS, idempotency.delete_older, idempotency.LIFETIME_MS),
         UNREAD: collector(UNREAD, unread, unread_days * DAY_MS),
         GROUP_UNREAD: collector(GROUP_UNREAD, group_unread, unread_days * DAY_MS),

@@ -25,6 +25,7 @@ from tidings.storage.business import (
     group_changes,
     idempotency,
     identities,
+    job_errors,
     jobs,
     media,
     media_downloads,
@@ -135,6 +136,7 @@ class Change:
     """What one unit of work writes, all or nothing: a field for each kind of row, in the order of the writes.
 
     enqueued_jobs:    new ones, or ones that are there and have become `ENCRYPTED`.
+    failures:         of attempts at jobs that are in the queue, and of those that leave it.
     dropped_sessions: the peers whose session is forgotten.
     used_prekeys:     ids of own one-time pre-keys that are used up.
     kept: by message, what it takes to send it again; renamed: messages whose type is known only now.
@@ -152,6 +154,7 @@ class Change:
     used_keys: Sequence[idempotency.UsedKey] = merging.rows(idempotency.save)
     enqueued_jobs: Sequence[jobs.Job] = merging.rows(jobs.enqueue, key=attrgetter("id"), about="jobs")
     finished_jobs: Sequence[str] = merging.rows(jobs.finish, about="jobs")
+    failures: job_errors.Changes | None = merging.nested(job_errors.execute, about="jobs")  # noqa: RUF009
     dropped_sessions: Sequence[str] = merging.part_of(SessionRows, about="keys")
     whole_sessions: Sequence[sessions.Session] = merging.part_of(SessionRows)
     sending_halves: Sequence[sessions.SendingHalf] = merging.part_of(SessionRows)

@@ -1,4 +1,4 @@
-"""`tidings queue`: look into the job queue and the callback queue, post callbacks again, or delete them unposted."""
+"""`tidings queue`: look into the job queue and the callback queue, post callbacks again, or delete what waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from cli.settings import QueueSettings
 from tidings.storage.business import callback_purges, callback_replays, queue_views
 from tidings.storage.business.callback_purges import Purge
 from tidings.storage.business.callback_replays import Replay
-from tidings.storage.business.queue_views import CALLBACK_STATUSES, DEAD, FAILING, JOB_STATUSES, CallbackView, Choice
+from tidings.storage.business.queue_views import (
+    CALLBACK_STATUSES,
+    DEAD,
+    FAILING,
+    JOB_STATUSES,
+    CallbackView,
+    Choice,
+    JobView,
+)
 from tidings.storage.database import Connection, Database
 
 LIMIT = 100
@@ -30,11 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("status", "jobs", "callbacks", "replay", "purge", "audit"),
+        choices=("status", "jobs", "callbacks", "replay", "purge", "purge-jobs", "audit"),
         default="status",
         help="count what is in the queues (default); list jobs; list callbacks; post what failed or was given "
-        "up again, with the same event ids; delete callbacks unposted (without --status the dead ones); list who "
-        "replayed and purged what",
+        "up again, with the same event ids; delete callbacks unposted (without --status the dead ones); delete "
+        "messages that were never sent, which get the status failed; list who replayed and purged what",
     )
     choices.add_arguments(parser)
     parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"rows to list; 0 for all ({LIMIT})")
@@ -50,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
 async def _run(options: argparse.Namespace, settings: QueueSettings) -> int:
     database = Database(settings.business, "business")
     try:
-        if options.action in ("replay", "purge"):
+        if options.action in _CHANGES:
             changes = QueueChanges(database, Links.of(settings), silence=settings.lease_seconds)
-            return await (_replay if options.action == "replay" else _purge)(options, database, changes)
+            return await _CHANGES[options.action](options, database, changes)
         async with database.reading() as connection:
             await _LISTS[options.action](options, connection)
     finally:
@@ -70,14 +78,7 @@ async def _show_depths(options: argparse.Namespace, connection: Connection) -> N
 
 async def _list_jobs(options: argparse.Namespace, connection: Connection) -> None:
     now = time.time()
-    if options.kind or options.event:
-        raise guard.Failure("--kind and --event are of callbacks")
-    choice = choices.read(options, of=JOB_STATUSES, default=(), now=now)
-    rows: list[queue_views.JobView] = []
-    while page := await queue_views.list_jobs(
-        connection, choice, after=rows[-1].id if rows else "", limit=_left(options.limit, len(rows))
-    ):
-        rows += page
+    rows = await _read_jobs(connection, _choose_jobs(options, now), options.limit)
     if options.json:
         _print_object({"jobs": [queue_pages.job_object(row, now) for row in rows]})
         return
@@ -102,10 +103,11 @@ async def _list_audit(options: argparse.Namespace, connection: Connection) -> No
     while page := await callback_replays.list_after(connection, last):
         entries += page
         last = (page[-1].at, page[-1].seq)
-    last = (0, -1)
-    while purges := await callback_purges.list_after(connection, last):
-        entries += purges
-        last = (purges[-1].at, purges[-1].shard)
+    for kind in (callback_purges.CALLBACKS, callback_purges.JOBS):
+        last = (0, -1)
+        while purges := await callback_purges.list_after(connection, last, queue=kind):
+            entries += purges
+            last = (purges[-1].at, purges[-1].shard)
     since = choices.parse_time(options.since, "--since", time.time())
     until = choices.parse_time(options.until, "--until", time.time())
     chosen = [entry for entry in entries if entry.at >= since and (not until or entry.at < until)]
@@ -136,28 +138,67 @@ async def _purge(options: argparse.Namespace, database: Database, changes: Queue
         _say(options, {"purged": 0, "changed": 0}, f"no callbacks are {choices.describe(choice)}")
         return 0
     if not options.yes:
-        _confirm(rows, choice)
+        _confirm(rows, choice, "callbacks", "They are deleted, and never posted.")
     count = await changes.purge(by_shard(rows), choices.describe(choice), choice.statuses)
     stay = f"; {count.stay} have changed meanwhile, and stay" if count.stay else ""
     _say(options, {"purged": count.done, "changed": count.stay}, f"{count.done} callbacks are deleted{stay}")
     return 0
 
 
-def _confirm(rows: Sequence[CallbackView], choice: Choice) -> None:
-    """Have the number of callbacks typed. Raises `Failure`."""
+async def _purge_jobs(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
+    choice = _choose_jobs(options, time.time())
+    if choice == Choice():
+        raise guard.Failure("say which: --status new --status encrypted is every message that was not sent")
+    async with database.reading() as connection:
+        rows = await _read_jobs(connection, choice, 0)
+    if not rows:
+        _say(options, {"purged": 0, "changed": 0}, f"no jobs are {choices.describe(choice)}")
+        return 0
+    if not options.yes:
+        _confirm(rows, choice, "jobs", "Those that were not sent yet are deleted, and reported as failed.")
+    ids: dict[int, list[str]] = {}
+    for row in rows:
+        ids.setdefault(row.shard, []).append(row.id)
+    count = await changes.purge_jobs(ids, choices.describe(choice), choice.statuses)
+    stay = f"; {count.stay} were sent or have changed meanwhile, or are no messages, and stay" if count.stay else ""
+    _say(options, {"purged": count.done, "changed": count.stay}, f"{count.done} messages are deleted and fail{stay}")
+    return 0
+
+
+_CHANGES = {"replay": _replay, "purge": _purge, "purge-jobs": _purge_jobs}
+
+
+def _confirm(rows: Sequence[CallbackView | JobView], choice: Choice, what: str, effect: str) -> None:
+    """Have the number of rows typed. what: they are; effect: of the deletion. Raises `Failure`."""
     if not sys.stdin.isatty():
-        raise guard.Failure(f"{len(rows)} callbacks would be deleted: ask for it with --yes")
+        raise guard.Failure(f"{len(rows)} {what} would be deleted: ask for it with --yes")
     statuses = collections.Counter(row.status for row in rows)
     told = ", ".join(f"{count} {status}" for status, count in statuses.items())
     oldest, newest = min(row.created_at for row in rows), max(row.created_at for row in rows)
     print(f"{choices.describe(choice)}: {told}, from {choices.utc(oldest)} to {choices.utc(newest)}")
-    print("They are deleted, and never posted.")
+    print(effect)
     try:
         typed = input(f"Type {len(rows)} to delete them: ")
     except EOFError:
         typed = ""
     if typed.strip() != str(len(rows)):
         raise guard.Failure("nothing was deleted")
+
+
+def _choose_jobs(options: argparse.Namespace, now: float) -> Choice:
+    """now: Unix seconds. Raises `Failure`."""
+    if options.kind or options.event:
+        raise guard.Failure("--kind and --event are of callbacks")
+    return choices.read(options, of=JOB_STATUSES, default=(), now=now)
+
+
+async def _read_jobs(connection: Connection, choice: Choice, limit: int) -> list[JobView]:
+    rows: list[JobView] = []
+    while page := await queue_views.list_jobs(
+        connection, choice, after=rows[-1].id if rows else "", limit=_left(limit, len(rows))
+    ):
+        rows += page
+    return rows
 
 
 async def _read_callbacks(connection: Connection, choice: Choice, limit: int) -> list[CallbackView]:

@@ -7,6 +7,7 @@ import dataclasses
 from coreapp.accepting.checks import RecipientChecks
 from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.accepting.job_queue import JobQueue
+from coreapp.accepting.purge import JobPurge
 from coreapp.accepting.repeats import MessageRequests
 from coreapp.context import ShardContext
 from coreapp.groups.wiring import Groups
@@ -23,6 +24,7 @@ from coreapp.webhook.wiring import Webhook
 class Accepting:
     requests: MessageRequests
     jobs: JobQueue
+    purge: JobPurge
     read_marks: ReadMarks
     idempotency_keys: IdempotencyKeys
 
@@ -52,4 +54,6 @@ def wire_accepting(
     )
     read_marks = ReadMarks(context.database, sending.read_receipts, groups.read_marks, account=context.account)
     requests = MessageRequests(context, jobs.accept, webhook.delay)
-    return Accepting(requests=requests, jobs=jobs, read_marks=read_marks, idempotency_keys=keys)
+    places = (media.preparation_queue, groups.sender, sending.encryption)
+    purge = JobPurge(context, statuses.tracker, places=places, transmitter=sending.transmitter)
+    return Accepting(requests=requests, jobs=jobs, purge=purge, read_marks=read_marks, idempotency_keys=keys)

@@ -11,7 +11,7 @@ import asyncio
 import bisect
 import dataclasses
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from prometheus_client import Counter
 
@@ -21,7 +21,7 @@ from coreapp.groups.key_messages import KeyMessages
 from coreapp.groups.own_keys import Key, OwnKeys
 from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change
-from coreapp.sending import group_jobs
+from coreapp.sending import failures, group_jobs
 from coreapp.sending.wiring import Sending
 from tidings import e2ee
 from tidings.client import sender_keys
@@ -78,6 +78,7 @@ class GroupSender:
         self._journal = context.journal
         self._encryption = sending.encryption
         self._transmitter = sending.transmitter
+        self._failures = sending.failures
         self._key_sender = key_messages
         self._replicas = replicas
         self._keys = keys
@@ -164,6 +165,16 @@ class GroupSender:
             line.task = asyncio.create_task(self._serve(line), name=f"group {group_id}")
             line.task.add_done_callback(lambda task: self._served(line, task))
 
+    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+        """Take the chosen ones of the jobs that are not encrypted out of the queue, to be ended by the caller."""
+        taken = []
+        for line in self._lines.values():
+            taken += [job for _, job, _ in line.waiting if chosen(job)]
+            line.waiting = [entry for entry in line.waiting if not chosen(entry[1])]
+        self._waiting -= len(taken)
+        self.left += len(taken)
+        return taken
+
     async def close(self) -> None:
         """Leave what is in memory to the next owner: it is on disk."""
         self._closing.set()
@@ -217,6 +228,7 @@ class GroupSender:
                 line.look = await self._round(line) or line.look
             except NetworkAway as error:
                 log.warning("group.waiting", extra={"group": line.id, "error": str(error)})
+                self._failures.note([job_id for job_id, _, _ in line.waiting], failures.no_answer(error))
                 await service.wait_for(self._closing, RETRY_SECONDS)
                 line.look = True
 

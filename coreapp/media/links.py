@@ -24,7 +24,8 @@ from coreapp.context import ShardContext
 from coreapp.media.errors import DiskAway, SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
-from coreapp.media.uploads import Uploader
+from coreapp.media.uploads import HeldUp, Uploader
+from coreapp.sending import failures
 from tidings.e2ee.installation_secrets import UnreadableSecret, provider_label
 from tidings.egress import urls
 from tidings.egress.download import Downloader, DownloadTooLarge
@@ -80,27 +81,28 @@ class LinkedMedia:
         # A host is a key while somebody fetches from it, or waits to.
         self._hosts: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
-    async def find(self, source: Source) -> Found:
+    async def find(self, source: Source, held_up: HeldUp) -> Found:
         """The pointer of a link's file; waits while the network or the disk is away. Raises `SourceFailed`."""
         headers = await self._credentials(source) if source.provider else {}
         delay = FIRST_WAIT_SECONDS
         while True:
             try:
-                return await self._find(source, headers)
+                return await self._find(source, headers, held_up)
             except DiskAway as error:
                 # It waits outside, without a place: there may be room for a smaller file.
                 _log_disk(source, error)
+                held_up(failures.DISK_AWAY)
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_WAIT_SECONDS)
 
-    async def _find(self, source: Source, headers: Mapping[str, str]) -> Found:
+    async def _find(self, source: Source, headers: Mapping[str, str], held_up: HeldUp) -> Found:
         """Raises `SourceFailed` and `DiskAway`."""
         from_host = self._hosts.setdefault(_host(source.link), asyncio.Semaphore(AT_ONCE_FROM_HOST))
         # Who waits for a busy host holds no place meanwhile.
         async with contextlib.AsyncExitStack() as turn:
             await turn.enter_async_context(from_host)
             async with self._places:
-                await self._until_room(source)
+                await self._until_room(source, held_up)
                 until = self._clock.now() + self._remembered
                 stored, mime_type = await self._fetch(source, headers)
                 try:
@@ -113,12 +115,13 @@ class LinkedMedia:
                         filename="",
                         part="link",
                         about=_origin(source.link),
+                        held_up=held_up,
                     )
                 finally:
                     await asyncio.shield(self._delete(stored))
         return Found(pointer, until)
 
-    async def _until_room(self, source: Source) -> None:
+    async def _until_room(self, source: Source, held_up: HeldUp) -> None:
         """Wait while not a byte can be kept. It waits in its place, since nobody else could go; no server is asked.
 
         Raises `DiskAway`.
@@ -131,6 +134,7 @@ class LinkedMedia:
             except OSError as error:
                 raise DiskAway(repr(error)) from error
             _log_disk(source, DiskFull())
+            held_up(failures.DISK_AWAY)
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_WAIT_SECONDS)
 

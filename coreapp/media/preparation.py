@@ -15,6 +15,7 @@ from prometheus_client import Counter
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed, SourceFailed
 from coreapp.media.pointers import Source
+from coreapp.media.uploads import HeldUp
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.wire import codes
@@ -40,8 +41,11 @@ class Found:
 class Origin(Protocol):
     """Where files come from."""
 
-    async def find(self, source: Source) -> Found:
-        """The pointer of a file; takes as long as the network or the disk is away. Raises `SourceFailed`."""
+    async def find(self, source: Source, held_up: HeldUp) -> Found:
+        """The pointer of a file; takes as long as the network or the disk is away, and says so each time.
+
+        Raises `SourceFailed`.
+        """
         ...
 
 
@@ -59,6 +63,8 @@ class Preparation:
         self._clock = clock
         self._known: LRU[Source, Found] = LRU(REMEMBERED)
         self._under_way: dict[Source, asyncio.Task[FilePointer]] = {}
+        # Who wants to hear what holds a file up.
+        self._listeners: dict[Source, list[HeldUp]] = {}
 
     def at_once(self, content: bytes) -> bytes | None:
         """The content with its pointers, when all of them are in memory."""
@@ -74,21 +80,29 @@ class Preparation:
         _in_memory.inc()
         return parsed.encoded()
 
-    async def prepare(self, content: bytes) -> bytes:
-        """The content with its pointers; waits while the network or the disk is away. Raises `MediaFailed`.
+    async def prepare(self, content: bytes, held_up: HeldUp) -> bytes:
+        """The content with its pointers; waits while the network or the disk is away, and says so each time.
 
-        May be cancelled: what is under way for others goes on.
+        Raises `MediaFailed`. May be cancelled: what is under way for others goes on.
         """
         try:
             parsed = pointers.Content(content)
         except ValueError as error:
             raise MediaFailed(codes.MESSAGE_FAILED, "the stored message cannot be read") from error
-        wanted = {path: self._fetch(source) for path, source in parsed.sources().items()}
-        for path, task in wanted.items():
-            try:
-                parsed.point(path, await asyncio.shield(task))
-            except SourceFailed as failed:
-                raise MediaFailed(failed.code, f"{path}.{failed.part}: {failed.why}") from failed
+        sources = parsed.sources()
+        named = set(sources.values())
+        for source in named:
+            self._listeners.setdefault(source, []).append(held_up)
+        try:
+            wanted = {path: self._fetch(source) for path, source in sources.items()}
+            for path, task in wanted.items():
+                try:
+                    parsed.point(path, await asyncio.shield(task))
+                except SourceFailed as failed:
+                    raise MediaFailed(failed.code, f"{path}.{failed.part}: {failed.why}") from failed
+        finally:
+            for source in named:
+                self._forget(source, held_up)
         return parsed.encoded()
 
     async def close(self) -> None:
@@ -120,10 +134,21 @@ class Preparation:
         pointer = self._remembered(source)
         if pointer is not None:
             return pointer
-        found = await (self._stored if source.id else self._linked).find(source)
+        origin = self._stored if source.id else self._linked
+        found = await origin.find(source, lambda why: self._say(source, why))
         self._known.put(source, found)
         _made.inc()
         return found.pointer
+
+    def _say(self, source: Source, why: str) -> None:
+        for held_up in self._listeners.get(source, ()):
+            held_up(why)
+
+    def _forget(self, source: Source, held_up: HeldUp) -> None:
+        listeners = self._listeners[source]
+        listeners.remove(held_up)
+        if not listeners:
+            del self._listeners[source]
 
     def _done(self, source: Source, done: asyncio.Task[FilePointer]) -> None:
         del self._under_way[source]

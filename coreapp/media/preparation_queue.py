@@ -14,6 +14,7 @@ from typing import Protocol
 
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
+from coreapp.media.uploads import HeldUp
 from tidings.storage import outages
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.shards import LeaseLost
@@ -27,10 +28,10 @@ class Prepare(Protocol):
 
     def at_once(self, content: bytes) -> bytes | None: ...
 
-    async def prepare(self, content: bytes) -> bytes: ...
+    async def prepare(self, content: bytes, held_up: HeldUp) -> bytes: ...
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class _Waiting:
     """prepared: of a message with files."""
 
@@ -51,13 +52,16 @@ class PreparationQueue:
         *,
         forward: Callable[[Job, bytes], None],
         fail: Callable[[Sequence[Job], int, str], None],
+        held_up: Callable[[Sequence[str], str], None],
         broken: Callable[[BaseException], None],
     ) -> None:
-        """forward(job, content): to be encrypted; fail(jobs, code, details): ends jobs; broken(error): the shard is to
-        be opened again, because messages are left on disk only."""
+        """forward(job, content): to be encrypted; fail(jobs, code, details): ends jobs; held_up(ids, why): what these
+        jobs wait for was tried in vain; broken(error): the shard is to be opened again, because messages are left on
+        disk only."""
         self._preparation = preparation
         self._forward = forward
         self._fail = fail
+        self._held_up = held_up
         self._broken = broken
         self._queues: dict[str, collections.deque[_Waiting]] = {}
         self._count = 0
@@ -88,11 +92,12 @@ class PreparationQueue:
         """
         if self._closed:
             return
-        prepared = None
+        entry = _Waiting(job, content, None)
         if has_media:
-            prepared = asyncio.create_task(self._preparation.prepare(content), name=f"media of {job.id}")
-            prepared.add_done_callback(lambda _: self._drain(job.peer))
-        self._queues.setdefault(job.peer, collections.deque()).append(_Waiting(job, content, prepared))
+            preparing = self._preparation.prepare(content, lambda why: self._note(entry, why))
+            entry.prepared = asyncio.create_task(preparing, name=f"media of {job.id}")
+            entry.prepared.add_done_callback(lambda _: self._drain(job.peer))
+        self._queues.setdefault(job.peer, collections.deque()).append(entry)
         self._count += 1
 
     def resume(self, job: Job, content: bytes) -> None:
@@ -103,6 +108,27 @@ class PreparationQueue:
         else:
             self._forward(job, content)
 
+    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+        """Take the chosen ones of the jobs out of the queue, to be ended by the caller; those behind them go on."""
+        taken = []
+        for peer, queue in list(self._queues.items()):
+            found = [entry for entry in queue if chosen(entry.job)]
+            if not found:
+                continue
+            for entry in found:
+                queue.remove(entry)
+                if entry.prepared is not None:
+                    # It is of this message alone; the file is fetched for others that want it.
+                    entry.prepared.cancel()
+            self._count -= len(found)
+            self.left += len(found)
+            taken += [entry.job for entry in found]
+            if queue:
+                self._drain(peer)
+            else:
+                del self._queues[peer]
+        return taken
+
     async def close(self) -> None:
         """Leave what waits to the next owner: it is on disk."""
         self._closed = True
@@ -111,6 +137,11 @@ class PreparationQueue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _note(self, entry: _Waiting, why: str) -> None:
+        # One that is cancelled has left the queue, and has not heard of it yet.
+        if entry.prepared is not None and not entry.prepared.cancelling():
+            self._held_up((entry.job.id,), why)
 
     def _drain(self, peer: str) -> None:
         """Let go who is at the head of the queue and need not wait any more."""

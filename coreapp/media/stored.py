@@ -11,7 +11,7 @@ from coreapp.context import ShardContext
 from coreapp.media.errors import SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
-from coreapp.media.uploads import Uploader
+from coreapp.media.uploads import HeldUp, Uploader
 from tidings import e2ee
 from tidings.media.files import Files
 from tidings.storage.business import media, shards
@@ -53,7 +53,7 @@ class StoredMedia:
         self._files = files
         self._uploader = uploader
 
-    async def find(self, source: Source) -> Found:
+    async def find(self, source: Source, held_up: HeldUp) -> Found:
         """The pointer of a file; waits while the network or the disk is away. Raises `SourceFailed` and `LeaseLost`."""
         found = await self._database.query(lambda connection: media.find(connection, self._account, source.id))
         if found is None:
@@ -69,6 +69,7 @@ class StoredMedia:
                 filename=found.filename,
                 part="id",
                 about=found.id,
+                held_up=held_up,
             )
             now = int(self._clock.now() * 1000)
             keep = functools.partial(self._keep, found=found, pointer=pointer, expires_at=expires_at, now=now)

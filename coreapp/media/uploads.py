@@ -12,6 +12,7 @@ from prometheus_client import Counter
 
 from coreapp.media.errors import SourceFailed
 from coreapp.media.progress import ProgressLog
+from coreapp.sending import failures
 from tidings.client import attachments
 from tidings.client.errors import FileChanged, NetworkAway, NetworkRefusal, Unauthorized
 from tidings.client.http import DeviceCredentials, NetworkApi
@@ -26,6 +27,9 @@ UPLOADS = Counter("tidings_media_uploads_total", "Files stored in the network", 
 
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 15.0
+
+# Told in a few words, without names or content, why a file has to be tried again.
+HeldUp = Callable[[str], None]
 
 
 class Uploader:
@@ -47,13 +51,15 @@ class Uploader:
         filename: str,
         part: str,
         about: str,
+        held_up: HeldUp,
     ) -> tuple[FilePointer, int]:
         """The pointer to a file, and the Unix milliseconds at which it ends.
 
         Waits while the network is away, or the file cannot be read now: an error of the disk says nothing of the file,
         unless the file is not there, or is another one than was stored.
 
-        part: the field of a media object that is to blame when it fails; about: for the log.
+        part: the field of a media object that is to blame when it fails; about: for the log; held_up: told of each
+        attempt that is made again.
         Raises `SourceFailed`.
         """
         delay, kind = FIRST_RETRY_SECONDS, kinds.kind_of(mime_type)
@@ -67,6 +73,7 @@ class Uploader:
                 # Unauthorized: the token is another one once the shard is opened again.
                 UPLOADS.labels(kind, "away").inc()
                 log.warning("media.waiting", extra={"media": about, "error": str(error)[:200]})
+                held_up(failures.no_answer(error) if isinstance(error, NetworkAway) else failures.LOGGED_OUT)
             except NetworkRefusal as error:
                 UPLOADS.labels(kind, "refused").inc()
                 log.error("media.refused", extra={"media": about, "error": str(error)[:200]})
@@ -81,6 +88,7 @@ class Uploader:
             except OSError as error:
                 UPLOADS.labels(kind, "unreadable").inc()
                 log.error("media.unreadable", extra={"media": about, "error": repr(error)})
+                held_up(failures.FILE_UNREADABLE)
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_RETRY_SECONDS)
 

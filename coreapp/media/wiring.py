@@ -49,6 +49,7 @@ def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Med
         preparation,
         forward=sending.encryption.enqueue,
         fail=sending.transmitter.fail,
+        held_up=sending.failures.note,
         broken=context.journal.fail,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import Counter
@@ -18,6 +18,8 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
+from coreapp.sending import failures
+from coreapp.sending.failures import JobFailures
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.client.errors import NetworkAway, NetworkRefusal
@@ -97,6 +99,7 @@ class Encryption:
         identities: Identities,
         *,
         outlet: Outlet,
+        failures: JobFailures,
     ) -> None:
         self._device = context.device
         self._upstream = context.upstream
@@ -105,6 +108,7 @@ class Encryption:
         self._store = sessions
         self._identities = identities
         self._outlet = outlet
+        self._failures = failures
         # Jobs whose recipient waits for a session, by recipient, with their contents. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
         # Of those recipients whose session is to be replaced: its base key, `None` for whichever there is.
@@ -189,7 +193,7 @@ class Encryption:
     @property
     def oldest(self) -> int | None:
         """When the first of those jobs was accepted, Unix milliseconds."""
-        return next((jobs[0][0].created_at for jobs in self._waiting.values()), None)
+        return next((jobs[0][0].created_at for jobs in self._waiting.values() if jobs), None)
 
     @property
     def renewals(self) -> int:
@@ -200,6 +204,18 @@ class Encryption:
         """The peer's identity changed: what waits for it fails, where that needs to be acknowledged."""
         if self._identities.blocks(peer):
             self._outlet.fail([job for job, _ in self._take(peer)], *CHANGED)
+
+    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+        """Take the chosen ones of the jobs that wait for a session out of the queue, to be ended by the caller."""
+        taken = []
+        for peer, waiting in self._waiting.items():
+            found = [job for job, _ in waiting if chosen(job)]
+            if found:
+                # A recipient without jobs stays: the session that is on its way finds nothing to encrypt.
+                self._waiting[peer] = [entry for entry in waiting if not chosen(entry[0])]
+                taken += found
+        self.left += len(taken)
+        return taken
 
     async def close(self) -> None:
         """Leave what waits to the next owner: it is on disk."""
@@ -346,6 +362,8 @@ class Encryption:
                 return await self._upstream.fetch_bundles(peers)
             except NetworkAway as error:
                 log.warning("prekeys.waiting", extra={"recipients": len(peers), "error": str(error)})
+                held_up = [job.id for peer in peers for job, _ in self._waiting.get(peer, ())]
+                self._failures.note(held_up, failures.no_answer(error))
             except NetworkRefusal as error:
                 log.error("prekeys.refused", extra={"recipients": len(peers), "error": str(error)})
                 if len(peers) == 1:

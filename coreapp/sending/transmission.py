@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -17,7 +17,8 @@ from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
-from coreapp.sending import group_jobs
+from coreapp.sending import failures, group_jobs
+from coreapp.sending.failures import JobFailures
 from coreapp.statuses.reports import Reached
 from coreapp.statuses.wiring import Statuses
 from tidings.runtime import crashpoints, tracing
@@ -68,10 +69,12 @@ class Transmitter:
         context: ShardContext,
         statuses: Statuses,
         *,
+        failures: JobFailures,
         window: int = 2000,
         window_bytes: int = 4 * 1024 * 1024,
     ) -> None:
         self._upstream = context.upstream
+        self._failures = failures
         self._journal = context.journal
         self._count = context.count
         self._account = context.account
@@ -138,6 +141,8 @@ class Transmitter:
         self._refused.clear()
         self._unanswered_bytes = sum(len(job.body) for job in self._unanswered.values())
         self._held_back.clear()
+        if self._unanswered:
+            self._failures.note(self._unanswered, failures.UNANSWERED)
         # Those that are held back again leave their places while this goes on.
         for job in list(self._unanswered.values()):
             self._send(job)
@@ -161,6 +166,7 @@ class Transmitter:
             return
         SENT.labels(reason).inc()
         if reason == device.OVERLOADED:
+            self._failures.note((envelope_id,), failures.OVERLOADED)
             if not self._refused:
                 asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again)
             self._refused.add(envelope_id)
@@ -168,6 +174,7 @@ class Transmitter:
         job = self._answered(envelope_id, reason)
         assert job is not None
         if reason == device.STALE_GROUP and self._groups is not None:
+            self._failures.note((envelope_id,), failures.STALE_GROUP)
             self._groups.returned(job)
             self._pump()
             return
@@ -185,7 +192,10 @@ class Transmitter:
     def held_back(self, envelope_id: str) -> None:
         """The servers take no more for this one's peer for now; its place in the window is for others."""
         job = self._unanswered.get(envelope_id)
-        if job is not None and envelope_id not in self._held_back:
+        if job is None:
+            return
+        self._failures.note((envelope_id,), failures.HELD_BACK)
+        if envelope_id not in self._held_back:
             self._held_back.add(envelope_id)
             self._unanswered_bytes -= len(job.body)
             # Within a pump it is the next job's turn anyway.
@@ -202,11 +212,14 @@ class Transmitter:
             for job in self._waiting
             if job.peer == peer and job.kind in (device.PREKEY, device.MESSAGE) and job.id not in self._inherited
         ]
-        if stale:
-            ids = {job.id for job in stale}
-            self._waiting = collections.deque(job for job in self._waiting if job.id not in ids)
-            self.left += len(stale)
-            self.fail(stale, *CHANGED)
+        self._remove(stale)
+        self.fail(stale, *CHANGED)
+
+    def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
+        """Take those of the jobs out of the queue that are chosen and were never sent, to be ended by the caller."""
+        taken = [job for job in self._waiting if chosen(job) and job.id not in self._inherited]
+        self._remove(taken)
+        return taken
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None:
         """End jobs without sending them; their messages get the status failed, those also that were sent before."""
@@ -222,13 +235,25 @@ class Transmitter:
         report = self._reports.report(reached)
         finished = [job.id for job in jobs]
         committed = self._journal.put(
-            Change(self._account, finished_jobs=finished, statuses=report.statuses, new_callbacks=report.callbacks)
+            Change(
+                self._account,
+                finished_jobs=finished,
+                failures=self._failures.ended(finished),
+                statuses=report.statuses,
+                new_callbacks=report.callbacks,
+            )
         )
         self._count.remove(len(finished))
         messages = [ids.message_of(job_id) for job_id in finished]
         committed.add_done_callback(lambda _: self._tracker.release(messages))
         if self._groups is not None:
             self._groups.finished(finished)
+
+    def _remove(self, jobs: Sequence[Job]) -> None:
+        if jobs:
+            removed = {job.id for job in jobs}
+            self._waiting = collections.deque(job for job in self._waiting if job.id not in removed)
+            self.left += len(jobs)
 
     def _answered(self, message_id: str, refusal: str = "") -> Job | None:
         job = self._unanswered.pop(message_id, None)

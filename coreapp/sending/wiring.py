@@ -8,23 +8,26 @@ from coreapp.capacity import Admission, CapacityGate
 from coreapp.context import ShardContext
 from coreapp.peers.wiring import Peers
 from coreapp.sending.encryption import Encryption
+from coreapp.sending.failures import JobFailures
 from coreapp.sending.read_receipts import ReadReceipts
 from coreapp.sending.transmission import Transmitter
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.wiring import Webhook
+from tidings.storage.business import job_errors
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """admission: what everything that makes a job asks first."""
+    """admission: what everything that makes a job asks first; failures: what keeps jobs from being sent."""
 
     admission: Admission
+    failures: JobFailures
     encryption: Encryption
     transmitter: Transmitter
     read_receipts: ReadReceipts
 
 
-def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: Peers) -> Sending:
+async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: Peers) -> Sending:
     """Whoever sends to groups makes itself known by `encrypt_groups_with`."""
     admission = Admission(
         jobs=CapacityGate("job", context.settings.job_queue_limit),
@@ -32,12 +35,15 @@ def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *,
         callbacks=CapacityGate("callback", context.settings.callback_queue_limit),
         count_callbacks=webhook.audience.pressing,
     )
-    transmitter = Transmitter(context, statuses)
-    encryption = Encryption(context, peers.sessions, peers.identities, outlet=transmitter)
+    async with context.database.reading() as connection:
+        failures = JobFailures(context, await job_errors.list_of_shard(connection, context.shard))
+    transmitter = Transmitter(context, statuses, failures=failures)
+    encryption = Encryption(context, peers.sessions, peers.identities, outlet=transmitter, failures=failures)
     peers.identities.on_change(transmitter.withdraw)
     peers.identities.on_change(encryption.turn_away)
     return Sending(
         admission=admission,
+        failures=failures,
         encryption=encryption,
         transmitter=transmitter,
         read_receipts=ReadReceipts(context, statuses.tracker, admission=admission, outlet=transmitter),

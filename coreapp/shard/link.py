@@ -141,7 +141,7 @@ class LinkHandler:
             self._require_any()
             await self._config.load()
             return core.Done(question.n)
-        if isinstance(question, core.ReplayCallbacks | core.PurgeCallbacks):
+        if isinstance(question, core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs):
             return await _operate(self._usable(self._shards.get(question.shard)), question)
         if isinstance(question, core.CollectGarbage):
             # Once for the installation; other owners have nothing to do.
@@ -202,8 +202,11 @@ class LinkHandler:
         return self._requests is not None and self._requests.waits_for_code
 
 
-async def _operate(shard: Shard, question: core.ReplayCallbacks | core.PurgeCallbacks) -> core.Answer:
-    """What the operator asks of the callback queue."""
+async def _operate(shard: Shard, question: core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs) -> core.Answer:
+    """What the operator asks of the queues."""
+    if isinstance(question, core.PurgeJobs):
+        found = await shard.accepting.purge.purge(question.ids, question.by, question.choice, question.statuses)
+        return core.Purged(question.n, found.deleted, found.stay)
     if isinstance(question, core.ReplayCallbacks):
         return core.Replayed(question.n, await shard.webhook.dead_letters.replay(question.seqs, question.by))
     purged = await shard.webhook.purge.purge(question.seqs, question.by, question.choice, question.statuses)

@@ -93,6 +93,11 @@ class StatusTracker:
         """How far a message that is held got; `RECEIVED` when nothing is known of it."""
         return self._held[message_id].status
 
+    def is_unsent(self, message_id: str) -> bool:
+        """Is this a message of the business that is held, and was accepted and nothing more?"""
+        held = self._held.get(message_id)
+        return held is not None and held.is_known() and held.status is Status.ACCEPTED
+
     def kind(self, message_id: str) -> str:
         """The type of a message that is held; empty when nothing is known of it."""
         return self._held[message_id].kind

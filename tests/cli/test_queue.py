@@ -6,8 +6,9 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,15 @@ from cli import choices, guard, queue_pages
 from cli.commands import queue
 from tests.cli.test_main import run
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage.business import callbacks, jobs, messages, shards
+from tidings.storage.business import callback_purges, callbacks, job_errors, jobs, messages, shards
+from tidings.storage.business.callback_purges import Purge
 from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.job_errors import JobError
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import Message
 from tidings.storage.database import Connection, Database
+from tidings.wire import connection as wire
+from tidings.wire import core
 
 ME, ANN, BEN = "15550000000", "491700000001", "491700000002"
 NOW = time.time()
@@ -88,7 +93,64 @@ async def fill(connection: Connection) -> None:
     peers = {"a1": ANN, "a2": ANN, "b1": BEN, "b2": BEN}
     await messages.add(connection, [Message(id, ME, 0, peer, "text", 2, 1, "") for id, peer in peers.items()])
     await jobs.enqueue(connection, [Job("a3", 0, ME, ANN, 0, "", BODY, int((NOW - 60) * 1000), "request-1")])
+    failed = JobError("a3", 3, "the network is overloaded", int((NOW - 10) * 1000))
+    await job_errors.execute(connection, [job_errors.Changes([failed])])
     await shards.create_shards(connection, 1)
+
+
+class Coreapp:
+    """The owner of a shard, in a thread of its own: it says that it has deleted all but one of the messages named."""
+
+    def __init__(self) -> None:
+        self.asked: list[core.PurgeJobs] = []
+        self.address = ""
+        self._loop = asyncio.new_event_loop()
+        self._listening = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Coreapp:
+        self._thread.start()
+        self._listening.wait()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def opened(self, connection: wire.Connection) -> None:
+        """Nothing to do."""
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        """Nothing to do."""
+
+    def received(self, connection: wire.Connection, frame: Any) -> None:
+        if isinstance(frame, core.PurgeJobs):
+            self.asked.append(frame)
+            connection.send(core.Purged(frame.n, len(frame.ids) - 1, 1))
+        else:
+            connection.send(core.Done(frame.n))
+
+    def _run(self) -> None:
+        server = self._loop.run_until_complete(wire.listen("127.0.0.1", 0, core.Question, lambda: self))
+        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._listening.set()
+        self._loop.run_forever()
+        server.close()
+        self._loop.run_until_complete(server.wait_closed())
+
+
+@pytest.fixture
+def coreapp(data_dir: Path) -> Iterator[Coreapp]:
+    """It owns the shard, in which a job more waits."""
+    with Coreapp() as coreapp:
+
+        async def own(connection: Connection) -> None:
+            await shards.claim(connection, 0, owner="a", address=coreapp.address, silence=30.0)
+            await jobs.enqueue(connection, [Job("b3", 0, ME, BEN, 1, "message", BODY, int((NOW - 30) * 1000))])
+
+        in_database(data_dir, own)
+        yield coreapp
 
 
 def events(text: str) -> Sequence[str]:
@@ -122,6 +184,65 @@ def test_callbacks_are_listed_with_their_last_error_and_never_with_a_body(tool: 
     assert "a body" not in everything
     (job,) = json.loads(tool("jobs", "--json"))["jobs"]
     assert (job["id"], job["recipient"], job["status"], job["request_id"]) == ("a3", ANN, "new", "request-1")
+    assert (job["failed_attempts"], job["last_error"]) == (3, "the network is overloaded")
+    assert job["last_attempt_at"] == choices.utc(int((NOW - 10) * 1000))
+    line = tool("jobs").splitlines()[0]
+    assert line.startswith("a3  491700000001  shard 0  ")
+    assert "old, new, 3 attempts failed, the last " in line
+    assert line.endswith(" ago  the network is overloaded")
+
+
+def test_a_job_that_nothing_has_kept_from_being_sent_says_nothing_of_attempts(tool: Tool, data_dir: Path) -> None:
+    in_database(data_dir, lambda connection: job_errors.execute(connection, [job_errors.Changes(deleted=["a3"])]))
+    assert tool("jobs").splitlines()[0].endswith("old, new")
+    (job,) = json.loads(tool("jobs", "--json"))["jobs"]
+    assert (job["failed_attempts"], job["last_error"], job["last_attempt_at"]) == (0, None, None)
+
+
+def test_messages_are_deleted_by_the_owner_of_their_shard_who_says_which_stay(tool: Tool, coreapp: Coreapp) -> None:
+    assert tool("purge-jobs", "--yes", "--shard", "0") == (
+        "1 messages are deleted and fail; 1 were sent or have changed meanwhile, or are no messages, and stay\n"
+    )
+    asked = coreapp.asked[0]
+    assert (asked.ids, asked.shard, asked.choice, asked.statuses) == (["a3", "b3"], 0, "shard 0", [])
+    assert json.loads(tool("purge-jobs", "--yes", "--json", "--status", "encrypted")) == {"purged": 0, "changed": 1}
+    assert (coreapp.asked[1].ids, coreapp.asked[1].statuses) == (["b3"], ["encrypted"])
+    assert json.loads(tool("purge-jobs", "--yes", "--json", "--recipient", "1")) == {"purged": 0, "changed": 0}
+    assert tool("purge-jobs", "--yes", "--since", "1s", "--recipient", ANN).startswith("no jobs are since ")
+
+
+def test_messages_are_deleted_only_when_their_number_is_typed_and_some_were_chosen(
+    tool: Tool, coreapp: Coreapp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(guard.Failure, match="say which"):
+        tool("purge-jobs", "--yes")
+    with pytest.raises(guard.Failure, match="2 jobs would be deleted: ask for it with --yes"):
+        tool("purge-jobs", "--shard", "0")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda prompt: "1")
+    with pytest.raises(guard.Failure, match="nothing was deleted"):
+        tool("purge-jobs", "--shard", "0")
+    assert coreapp.asked == []
+    monkeypatch.setattr("builtins.input", lambda prompt: "2")
+    assert "1 messages are deleted and fail" in tool("purge-jobs", "--shard", "0")
+
+
+def test_messages_of_a_shard_without_an_owner_stay_since_nobody_could_say_that_they_failed(tool: Tool) -> None:
+    with pytest.raises(guard.Failure, match="no Coreapp owns shard 0"):
+        tool("purge-jobs", "--yes", "--status", "new")
+    assert len(json.loads(tool("jobs", "--json"))["jobs"]) == 1
+
+
+def test_the_audit_tells_purges_of_messages_from_those_of_callbacks(tool: Tool, data_dir: Path) -> None:
+    purges = [Purge(1000, 0, "ann@desk", "dead", 2), Purge(1000, 0, "ben@desk", "new", 5, callback_purges.JOBS)]
+    for purge in purges:
+        in_database(data_dir, lambda connection, purge=purge: callback_purges.add(connection, purge))
+    assert tool("audit").splitlines() == [
+        "1970-01-01T00:00:01Z  purge   2 callbacks of shard 0: dead  ann@desk",
+        "1970-01-01T00:00:01Z  purge   5 jobs of shard 0: new  ben@desk",
+    ]
+    audit = json.loads(tool("audit", "--json"))["audit"]
+    assert [(entry["queue"], entry["deleted"]) for entry in audit] == [("callbacks", 2), ("jobs", 5)]
 
 
 def test_callbacks_are_chosen_by_status_time_recipient_and_event(tool: Tool) -> None:
@@ -222,6 +343,8 @@ def test_a_shard_whose_owner_does_not_answer_is_left_alone_until_its_lease_is_ov
         (("callbacks", "--status", "new"), "--status new is none of pending, failing, dead"),
         (("jobs", "--status", "dead"), "--status dead is none of new, encrypted"),
         (("jobs", "--kind", "x"), "--kind and --event are of callbacks"),
+        (("purge-jobs", "--event", "evt_1"), "--kind and --event are of callbacks"),
+        (("purge-jobs", "--status", "dead"), "--status dead is none of new, encrypted"),
         (("callbacks", "--event", "evt_?"), "'evt_\\?' is no event id"),
         (("replay", "--status", "pending"), "--status pending is none of failing, dead"),
     ],

@@ -11,6 +11,7 @@ from coreapp.garbage import (
     DEAD_CALLBACKS,
     FINAL_MS,
     GROUP_UNREAD,
+    JOB_ERRORS,
     KEYS,
     PURGES,
     REPLAYS,
@@ -22,10 +23,11 @@ from coreapp.garbage import (
 )
 from tests.coreapp.conftest import BUSINESS, World
 from tidings.runtime.clock import ManualClock, SystemClock
-from tidings.storage.business import callbacks, group_messages, messages, service_windows, shards
+from tidings.storage.business import callbacks, group_messages, job_errors, messages, service_windows, shards
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.application_settings import GarbageCollector as Wanted
 from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.job_errors import JobError
 from tidings.storage.business.messages import Message, Status
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire import core
@@ -115,6 +117,9 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
     held = await lease(world)
     old, fresh = NOW - 30 * DAY - 1, NOW - 30 * DAY + 1
     async with world.database.transaction() as connection:
+        # Of jobs that are no more.
+        strays = [JobError(f"j{n}", 1, "overloaded", old) for n in range(3)]
+        await job_errors.execute(connection, [job_errors.Changes([*strays, JobError("new", 1, "overloaded", NOW)])])
         for n in range(5):
             await service_windows.add_unread(connection, [service_windows.Unread(BUSINESS, f"1{n}", f"old{n}", old)])
             await group_messages.add_unread(
@@ -135,6 +140,7 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
         DEAD_CALLBACKS: 5,
         REPLAYS: 0,
         PURGES: 0,
+        JOB_ERRORS: 3,
     }
     async with world.database.reading() as connection:
         assert await service_windows.list_unread(connection, BUSINESS, "1", "new", limit=9) == ["new"]

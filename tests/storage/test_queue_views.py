@@ -134,12 +134,15 @@ async def test_purges_are_kept_listed_by_the_page_and_forgotten_when_old(databas
         Purge(200, 0, "ben", "x" * 300, 5),
     ]
     async with database.transaction() as connection:
-        for purge in (*kept, Purge(100, 0, "ann@desk", "dead", 2)):
+        of_jobs = Purge(100, 0, "ann@desk", "new", 9, callback_purges.JOBS)
+        for purge in (*kept, Purge(100, 0, "ann@desk", "dead", 2), of_jobs):
             await callback_purges.add(connection, purge)
         first = await callback_purges.list_after(connection, (0, -1), limit=2)
         rest = await callback_purges.list_after(connection, (first[-1].at, first[-1].shard))
         # Two pages of one purge within a millisecond.
         assert first == [dataclasses.replace(kept[0], deleted=5), kept[1]]
         assert rest == [dataclasses.replace(kept[2], choice="x" * 255)]
-        assert [await callback_purges.delete_before(connection, 200, 1) for _ in range(3)] == [1, 1, 0]
+        assert await callback_purges.list_after(connection, (0, -1), queue=callback_purges.JOBS) == [of_jobs]
+        assert [await callback_purges.delete_before(connection, 200, 1) for _ in range(3)] == [2, 1, 0]
+        assert await callback_purges.list_after(connection, (0, -1), queue=callback_purges.JOBS) == []
         assert [entry.deleted for entry in await callback_purges.list_after(connection, (0, -1))] == [5]

@@ -121,7 +121,7 @@ def test_every_table_whose_rows_wait_for_a_shard_is_moved() -> None:
         importlib.import_module(found.name)
     of_shards = {table.name for table in metadata.tables.values() if "shard" in table.c}
     # These say who did something, and when.
-    history = {"callback_purges", "callback_replays", "messages", "shard_leases"}
+    history = {"callback_purges", "callback_replays", "job_purges", "messages", "shard_leases"}
     assert of_shards == {*relocation.KINDS, *history, "shards"}
 
 

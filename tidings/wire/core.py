@@ -140,6 +140,17 @@ class PurgeCallbacks(Frame, tag="purge_callbacks"):
     statuses: list[str] = []
 
 
+class PurgeJobs(Frame, tag="purge_jobs"):
+    """Delete messages of a shard from the job queue that were never sent; each gets the status failed. Answered by
+    `Purged`, or `Refused`. by, choice, statuses: as of `PurgeCallbacks`."""
+
+    ids: list[str]
+    by: str
+    choice: str
+    shard: int = 0
+    statuses: list[str] = []
+
+
 class RequestCode(Frame, tag="request_code"):
     """POST /v1/account: have the network send a code to the account's number. Answered by `Done` or `Refused`."""
 
@@ -287,7 +298,8 @@ class Replayed(Frame, tag="replayed"):
 
 
 class Purged(Frame, tag="purged"):
-    """How many callbacks were deleted. changed: how many stay because they have another status by now."""
+    """How many callbacks or messages were deleted. changed: how many stay because they have another status by now, or
+    were sent."""
 
     count: int
     changed: int = 0
@@ -386,6 +398,7 @@ Question = (
     | SettingsChanged
     | ReplayCallbacks
     | PurgeCallbacks
+    | PurgeJobs
     | RequestCode
     | VerifyCode
     | ExportKeys

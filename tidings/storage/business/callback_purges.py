@@ -1,4 +1,4 @@
-"""The audit of purges: how many callbacks were deleted unposted, when, by whom and by which choice."""
+"""The audits of purges: how many callbacks were deleted unposted, or jobs unsent, when, by whom and by which choice."""
 
 from __future__ import annotations
 
@@ -16,32 +16,42 @@ from tidings.storage.database import insert_or_update
 
 MAX_TEXT = 255  # characters
 
-table = sa.Table(
-    "callback_purges",
-    metadata,
-    sa.Column("at", types.milliseconds(), primary_key=True),
-    sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("purged_by", types.text(MAX_TEXT), nullable=False),
-    sa.Column("choice", types.text(MAX_TEXT), nullable=False),
-    sa.Column("deleted", sa.Integer, nullable=False),
-    mysql_engine="InnoDB",
-)
+# What was purged.
+CALLBACKS, JOBS = "callbacks", "jobs"
+
+
+def _table(name: str) -> sa.Table:
+    return sa.Table(
+        name,
+        metadata,
+        sa.Column("at", types.milliseconds(), primary_key=True),
+        sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("purged_by", types.text(MAX_TEXT), nullable=False),
+        sa.Column("choice", types.text(MAX_TEXT), nullable=False),
+        sa.Column("deleted", sa.Integer, nullable=False),
+        mysql_engine="InnoDB",
+    )
+
+
+_TABLES = {CALLBACKS: _table("callback_purges"), JOBS: _table("job_purges")}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Purge:
     """One deletion in one shard. at: Unix milliseconds; by, choice: what the command that asked said of its user, and
-    of what it chose; deleted: callbacks."""
+    of what it chose; deleted: how many of what `queue` names."""
 
     at: int
     shard: int
     by: str
     choice: str
     deleted: int
+    queue: str = CALLBACKS
 
 
 async def add(connection: AsyncConnection, purge: Purge) -> None:
-    """Keep it, in the transaction that deletes the callbacks."""
+    """Keep it; of callbacks in the transaction that deletes them."""
+    table = _TABLES[purge.queue]
     row: dict[str, Any] = {
         "at": purge.at,
         "shard": purge.shard,
@@ -56,11 +66,14 @@ async def add(connection: AsyncConnection, purge: Purge) -> None:
     await connection.execute(insert_or_update(connection, table, ("at", "shard"), ("deleted",)), [row])
 
 
-async def list_after(connection: AsyncConnection, after: tuple[int, int], limit: int = 500) -> Sequence[Purge]:
-    """A page of them, oldest first, behind the one of this time and shard."""
-    return [Purge(*row) for row in await callback_audits.list_after(connection, table, "shard", after, limit)]
+async def list_after(
+    connection: AsyncConnection, after: tuple[int, int], limit: int = 500, *, queue: str = CALLBACKS
+) -> Sequence[Purge]:
+    """A page of those of one queue, oldest first, behind the one of this time and shard."""
+    rows = await callback_audits.list_after(connection, _TABLES[queue], "shard", after, limit)
+    return [Purge(*(*row, queue)) for row in rows]
 
 
 async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:
-    """Forget those that are of before `before` (Unix milliseconds), at most `limit`; how many."""
-    return await callback_audits.delete_before(connection, table, "shard", before, limit)
+    """Forget those that are of before `before` (Unix milliseconds), at most `limit` of each queue; how many."""
+    return sum([await callback_audits.delete_before(connection, t, "shard", before, limit) for t in _TABLES.values()])

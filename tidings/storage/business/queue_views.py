@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.business import callbacks, jobs, messages
+from tidings.storage.business import callbacks, job_errors, jobs, messages
 from tidings.storage.database import pages
 
 # Statuses of callbacks: not tried yet, tried in vain and to come again, given up.
@@ -67,7 +67,10 @@ class CallbackView:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobView:
-    """A job without its body. id: the message's; created_at: Unix milliseconds."""
+    """A job without its body. id: the message's; created_at, tried_at: Unix milliseconds.
+
+    attempts, last_error, tried_at: of attempts that failed; 0 and empty where none did.
+    """
 
     id: str
     shard: int
@@ -75,6 +78,9 @@ class JobView:
     recipient: str
     created_at: int
     request_id: str
+    attempts: int = 0
+    last_error: str = ""
+    tried_at: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ class Depth:
     oldest: int
 
 
-_CALLBACKS, _JOBS, _MESSAGES = callbacks.table, jobs.table, messages.table
+_CALLBACKS, _JOBS, _MESSAGES, _ERRORS = callbacks.table, jobs.table, messages.table, job_errors.table
 _STATUS = sa.case((_CALLBACKS.c.state == _GIVEN_UP, DEAD), (_CALLBACKS.c.attempt > 0, FAILING), else_=PENDING)
 
 
@@ -146,7 +152,18 @@ async def list_jobs(
     """Jobs with an id above `after`, in the order accepted."""
     columns = _JOBS.c
     query = (
-        sa.select(columns.id, columns.shard, columns.state, columns.peer, columns.created_at, columns.request_id)
+        sa.select(
+            columns.id,
+            columns.shard,
+            columns.state,
+            columns.peer,
+            columns.created_at,
+            columns.request_id,
+            sa.func.coalesce(_ERRORS.c.attempts, 0),
+            sa.func.coalesce(_ERRORS.c.last_error, ""),
+            sa.func.coalesce(_ERRORS.c.tried_at, 0),
+        )
+        .select_from(_JOBS.outerjoin(_ERRORS, _ERRORS.c.id == columns.id))
         .where(columns.id > after, *_narrowed(_JOBS, choice))
         .order_by(columns.id)
         .limit(limit)
@@ -156,8 +173,8 @@ async def list_jobs(
     if choice.recipient:
         query = query.where(columns.peer == choice.recipient)
     return [
-        JobView(row.id, row.shard, _job_status(row.state), row.peer, row.created_at, row.request_id)
-        for row in await connection.execute(query)
+        JobView(job_id, shard, job_status(state), *more)
+        for job_id, shard, state, *more in await connection.execute(query)
     ]
 
 
@@ -168,7 +185,7 @@ async def depths(connection: AsyncConnection) -> Sequence[Depth]:
         .group_by(_JOBS.c.shard, _JOBS.c.state)
         .order_by(_JOBS.c.shard, _JOBS.c.state)
     )
-    queued = [Depth("jobs", shard, _job_status(state), count, oldest) for shard, state, count, oldest in found]
+    queued = [Depth("jobs", shard, job_status(state), count, oldest) for shard, state, count, oldest in found]
     status = _STATUS.label("status")
     found = await connection.execute(
         sa.select(_CALLBACKS.c.shard, status, sa.func.count(), sa.func.min(_CALLBACKS.c.created_at))
@@ -178,7 +195,8 @@ async def depths(connection: AsyncConnection) -> Sequence[Depth]:
     return [*queued, *(Depth("callbacks", *row) for row in found)]
 
 
-def _job_status(state: int) -> str:
+def job_status(state: int) -> str:
+    """One of `JOB_STATUSES`, of a state of a job."""
     return ENCRYPTED if state == int(jobs.State.ENCRYPTED) else NEW
 
 

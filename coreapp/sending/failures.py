@@ -1,0 +1,106 @@
+"""Attempts at jobs that failed, and why, kept for whoever looks into the queue.
+
+Nothing is written for a job that goes its way, and of one that does not at most one row every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from coreapp.context import ShardContext
+from coreapp.journal import Change
+from tidings.client.errors import NetworkAway, NetworkSilent, NetworkUnreached
+from tidings.storage.business import job_errors
+from tidings.storage.business.job_errors import JobError
+
+# Seconds from a failure until it is written; in this time a job that fails again costs nothing.
+WRITE_SECONDS = 5.0
+# Rows of one write; the others wait for the next.
+MAX_ROWS = 500
+
+# What is kept: no text of others, which may name numbers.
+OVERLOADED = "the network is overloaded"
+HELD_BACK = "the network takes no more for this recipient for now: too much waits for them, or comes for them at once"
+STALE_GROUP = "the group has changed since: encrypted again"
+LOGGED_OUT = "the network does not know this login"
+FILE_UNREADABLE = "its file cannot be read now"
+DISK_AWAY = "there is no room for its file on the disk, or the disk cannot be used now"
+UNANSWERED = "the connection to the network was lost before it answered: sent again"
+
+
+def no_answer(error: NetworkAway) -> str:
+    """Why the network did not answer."""
+    if isinstance(error, NetworkUnreached):
+        return "the network cannot be reached, or this shard is not logged in to it"
+    if isinstance(error, NetworkSilent):
+        return "the network does not answer in time"
+    return "the network cannot answer now"
+
+
+class JobFailures:
+    """Failures of one shard's jobs, by their ids; at most as many as there are jobs. What was not written yet is lost
+    with the process, and only this: the jobs come again."""
+
+    def __init__(self, context: ShardContext, left: Iterable[JobError], *, seconds: float = WRITE_SECONDS) -> None:
+        """left: what the last owner has written of jobs that are in the queue."""
+        self._journal = context.journal
+        self._account = context.account
+        self._clock = context.clock
+        self._seconds = seconds
+        self._known = {error.id: error for error in left}
+        # Of the known ones, those that are not on disk as they are.
+        self._changed: dict[str, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._written: asyncio.Future[None] | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def note(self, job_ids: Iterable[str], error: str) -> None:
+        """One more attempt at each of these jobs, which are in the queue, has failed; they are tried again."""
+        if self._closed:
+            return
+        now = int(self._clock.now() * 1000)
+        for job_id in job_ids:
+            known = self._known.get(job_id)
+            if known is None:
+                self._known[job_id] = JobError(job_id, 1, error, now)
+            else:
+                known.attempts, known.last_error, known.tried_at = known.attempts + 1, error, now
+            self._changed[job_id] = None
+        self._write_later()
+
+    def ended(self, job_ids: Sequence[str]) -> job_errors.Changes | None:
+        """What is to be deleted with these jobs, in the same commit; `None` where no attempt at any of them failed."""
+        if not self._known:
+            return None
+        gone = [job_id for job_id in job_ids if self._known.pop(job_id, None) is not None]
+        for job_id in gone:
+            self._changed.pop(job_id, None)
+        return job_errors.Changes(deleted=gone) if gone else None
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _write_later(self) -> None:
+        if self._timer is None and self._changed and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._write)
+
+    def _write(self) -> None:
+        self._timer = None
+        # While the database is away there is one such write, however long it takes.
+        if (self._written is None or self._written.done()) and not self._journal.broken.done():
+            chosen = [job_id for job_id, _ in zip(self._changed, range(MAX_ROWS), strict=False)]
+            for job_id in chosen:
+                del self._changed[job_id]
+            # Copies: a job may fail again before they are committed.
+            rows = [dataclasses.replace(self._known[job_id]) for job_id in chosen]
+            if rows:
+                self._written = self._journal.put(Change(self._account, failures=job_errors.Changes(saved=rows)))
+        self._write_later()

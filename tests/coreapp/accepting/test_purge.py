@@ -1,0 +1,171 @@
+"""Messages that the operator deletes from the job queue: never sent, reported as failed, and nobody else is held up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coreapp.accepting.purge import WHY
+from harness import polling
+from tests.conftest import DatabaseFactory
+from tests.coreapp import media_scene
+from tests.coreapp.conftest import Running, World
+from tests.coreapp.group_scene import ANN, Scene, group_scene
+from tests.coreapp.phones import Phone
+from tests.coreapp.scripted_network import HOLD
+from tests.coreapp.signals import soon
+from tidings.storage.business import callback_purges, jobs
+from tidings.storage.business.queue_views import ENCRYPTED, NEW
+from tidings.wire import codes, core
+from tidings.wire import device as frames
+
+NUMBER, OTHER = "15550110001", "15550110002"
+
+
+async def begin(world: World) -> tuple[Running, list[Phone]]:
+    """A Coreapp with a session with `NUMBER`, and one to be opened with `OTHER`."""
+    phones = world.add_phones(NUMBER, OTHER)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(NUMBER, OTHER)
+    await running.client.send(NUMBER, "the first")
+    await world.network.signals.until(lambda: len(world.network.sends) == 1)
+    await until_jobs(world, 0)
+    return running, phones
+
+
+async def until_jobs(world: World, count: int) -> None:
+    """Waits until so many are on disk."""
+
+    async def are_there() -> bool:
+        async with world.database.reading() as connection:
+            return await jobs.count(connection) == count
+
+    await polling.until(are_there, pause=0.01)
+
+
+async def purge(running: Running, ids: Sequence[str], *statuses: str) -> tuple[int, int]:
+    answer = await running.client.ask(lambda n: core.PurgeJobs(n, list(ids), "ann@desk", "all", 0, list(statuses)))
+    assert isinstance(answer, core.Purged), answer
+    return answer.count, answer.changed
+
+
+def texts(phone: Phone, sends: Sequence[frames.Send]) -> list[Any]:
+    contents = [phone.read(send.kind, send.body) for send in sends if send.to == phone.number]
+    return [content["text"]["body"] for content in contents]  # type: ignore[index]
+
+
+async def test_what_waits_for_the_network_is_never_sent_and_fails_and_what_comes_after_it_is_read(world: World) -> None:
+    running, (phone, other) = await begin(world)
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    encrypted = [(await running.client.send(NUMBER, f"purged {n}")).id for n in range(3)]
+    new = (await running.client.send(OTHER, "purged")).id
+    await running.client.send(NUMBER, "stays")
+    await running.client.send(OTHER, "stays")
+    await until_jobs(world, 6)
+    # Only those of the status that was seen.
+    assert await purge(running, [*encrypted, new], NEW) == (1, 3)
+    assert await purge(running, [*encrypted, new, "unknown"], ENCRYPTED, NEW) == (3, 2)
+    await until_jobs(world, 2)
+    await world.network.listen()
+    await world.sink.signals.until(lambda: len(world.sink.taken()) == 7)
+    for message in (*encrypted, new):
+        assert world.sink.statuses_of(message) == ["failed"]
+        assert message not in world.network.ids_sent()
+    failed = [post.body["statuses"][0] for post in world.sink.posts if post.label[1] == "failed"]
+    assert {(error["code"], error["details"]) for status in failed for error in status["errors"]} == {WHY}
+    assert texts(phone, world.network.sends) == ["the first", "stays"]
+    assert texts(other, world.network.sends) == ["stays"]
+    assert running.shard.context.count() == 0
+    async with world.database.reading() as connection:
+        audited = await callback_purges.list_after(connection, (0, -1), queue=callback_purges.JOBS)
+    assert [(entry.by, entry.deleted) for entry in audited] == [("ann@desk", 1), ("ann@desk", 3)]
+
+
+async def test_what_was_sent_stays_also_after_a_restart_since_the_network_may_have_it(world: World) -> None:
+    running, (phone, _) = await begin(world)
+    world.network.policy = lambda send: HOLD
+    message = (await running.client.send(NUMBER, "sent")).id
+    await world.network.signals.until(lambda: len(world.network.sends) == 2)
+    assert await purge(running, [message]) == (0, 1)
+    world.network.away()
+    await running.killed()
+    again = await world.start(node="again")
+    assert await purge(again, [message]) == (0, 1)
+    world.network.policy = lambda send: None
+    await world.network.listen()
+    await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["sent"])
+    assert texts(phone, world.network.sends[:2]) == ["the first", "sent"]
+    assert world.network.sends[-1].body == world.network.sends[1].body
+
+
+async def test_a_purged_message_fails_after_a_kill_too_and_is_not_there_for_the_next_owner(world: World) -> None:
+    running, _ = await begin(world)
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    world.sink.answer = lambda post: 503
+    message = (await running.client.send(OTHER, "purged")).id
+    assert await purge(running, [message]) == (1, 0)
+    await running.killed()
+    world.sink.answer = lambda post: 200
+    await world.start(node="again")
+    await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["failed"])
+    await until_jobs(world, 0)
+
+
+async def test_a_message_that_waits_for_its_file_is_purged_and_those_behind_it_go_on(world: World) -> None:
+    running, (phone, _) = await begin(world)
+    medium = await media_scene.upload(world)
+    world.network.blobs.gate = asyncio.Event()
+    picture = (await media_scene.send_image(running, NUMBER, medium.id)).id
+    same = (await media_scene.send_image(running, OTHER, medium.id)).id
+    alone = (await media_scene.send_image(running, NUMBER, medium.id)).id
+    behind = (await running.client.send(NUMBER, "behind")).id
+    queue = running.shard.media.preparation_queue
+    assert queue.waiting == 4
+    assert await purge(running, [picture, alone]) == (2, 0)
+    await world.sink.signals.until(lambda: world.sink.statuses_of(behind) == ["sent"])
+    assert queue.waiting == 1
+    # The file is stored all the same, for who still wants it.
+    world.network.blobs.gate.set()
+    await world.sink.signals.until(lambda: world.sink.statuses_of(same) == ["sent"])
+    assert [world.sink.statuses_of(message) for message in (picture, alone)] == [["failed"]] * 2
+    assert texts(phone, world.network.sends) == ["the first", "behind"]
+    assert queue.waiting == 0
+
+
+@pytest.fixture
+async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with group_scene(world, database_factory, tmp_path) as scene:
+        yield scene
+
+
+async def test_messages_to_a_group_are_purged_while_they_wait_and_keys_that_others_need_are_not(scene: Scene) -> None:
+    group = await scene.create()
+    (ann,) = await scene.joined(group, ANN)
+    link = scene.running.shard.link
+    # As between two connections: nothing is sent.
+    link.connected = False
+    purged = await scene.sent(group, "purged")
+    # The key for Ann is a job, too.
+    await until_jobs(scene.world, 2)
+    async with scene.world.database.reading() as connection:
+        waiting = [job.id for job in await jobs.list_jobs(connection, 0)]
+    assert await purge(scene.running, waiting) == (1, 1)
+    link.drop("test")
+    stays = await scene.sent(group, "stays")
+    await scene.hears(lambda: len(scene.statuses(stays)) == 3)
+    assert scene.statuses(purged) == [("failed", group, None)]
+    assert (ann.keys, [text for _, text in ann.shown]) == (1, ["stays"])
+
+
+async def test_another_shards_messages_are_not_purged(world: World) -> None:
+    running, _ = await begin(world)
+    refused = await running.client.ask(lambda n: core.PurgeJobs(n, ["a"], "ann@desk", "all", 7))
+    assert isinstance(refused, core.Refused)
+    assert refused.code == codes.NOT_PRIMARY_COREAPP
