@@ -12,14 +12,12 @@ from prometheus_client import Counter, Gauge
 from starlette.types import ASGIApp
 
 from network import errors, http
-from network.connections.websocket import MAX_MESSAGE
-from network.connections.websocket_protocol import CuttableProtocol
+from network.connections.websocket_protocol import UpgradeProtocol
 from network.errors import CannotListen
 from tidings.runtime import http1, http_server, tls
 from tidings.runtime.door import REQUEST, Door
 from tidings.runtime.tls import Clients, FileContext, TlsFiles
 from tidings.runtime.tls_server import Handshakes
-from tidings.wire.unfinished import Unfinished
 
 OPEN = Gauge("tidings_network_http_connections", "Open connections over HTTP that are no WebSockets")
 REFUSED = Counter("tidings_network_http_refused_total", "Connections closed at once because too many were open")
@@ -54,7 +52,7 @@ class _Protocol(http1.BoundedProtocol):
         OPEN.set(len(self.door))
         super().handle_websocket_upgrade()
         protocol: Any = self.transport.get_protocol()
-        if isinstance(protocol, CuttableProtocol):
+        if isinstance(protocol, UpgradeProtocol):
             protocol.on_login = functools.partial(self.door.proved, self._visit)
 
     def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
@@ -74,14 +72,11 @@ class HttpServer:
         app: ASGIApp,
         *,
         door: Door,
-        unfinished: Unfinished | None = None,
         own_port: int = 0,
         reuse_port: bool = False,
         head_timeout: float = http1.HEAD_TIMEOUT,
     ) -> None:
-        """unfinished: what is kept of messages that are not here in full.
-
-        certificate: without one, there is no TLS. With authorities, clients may show a certificate of theirs.
+        """certificate: without one, there is no TLS. With authorities, clients may show a certificate of theirs.
 
         own_port: of this process alone, besides the one in `address`; reuse_port: that one is shared with others.
         """
@@ -100,8 +95,9 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                ws=functools.partial(CuttableProtocol, unfinished=unfinished or Unfinished()),  # type: ignore[arg-type]
-                ws_max_size=MAX_MESSAGE,
+                ws=UpgradeProtocol,
+                # Once it is open, a WebSocket has pings and limits of its own.
+                ws_ping_interval=None,
                 # Ciphertext does not get smaller.
                 ws_per_message_deflate=False,
                 backlog=BACKLOG,

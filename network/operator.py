@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Annotated, Protocol
 
 import msgspec
@@ -16,8 +16,9 @@ from prometheus_client import Counter
 from network import errors, http
 from network.routing.notices import Notice, Notices
 from tidings.runtime.api_key import ApiKey
+from tidings.runtime.batcher import Batcher, BatcherFull
 from tidings.storage.database import Connection, Database, pages
-from tidings.storage.network import directory
+from tidings.storage.network import directory, mailbox
 from tidings.wire import addresses, device
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ ANNOUNCED = Counter("tidings_network_announcements_total", "Announcements of ope
 MAX_TEXT = 4096
 # Broadcasts that wait for the one before them; one more is refused.
 WAITING = 8
+# Announcements to one device that wait for the database; one more is refused.
+STORING = 2000
 # Devices that a broadcast goes to in one turn of the loop.
 TURN = 200
 
@@ -79,6 +82,7 @@ class OperatorEndpoints:
         self._notices = notices
         self._broadcast = broadcast
         self._api_key = api_key
+        self._storing: Batcher[Notice, bool] = Batcher("announcements", self._store, max_pending=STORING)
         self._turn = asyncio.Lock()
         self._waiting = 0
 
@@ -95,18 +99,28 @@ class OperatorEndpoints:
         if not addresses.is_number(number):
             raise errors.NotFound(f"{number!r} is no number: 7 to 15 digits")
         notice = Notice(device.ANNOUNCEMENT, number, number, body=text)
-        with self._notices.reservations() as reservations:
-
-            async def work(connection: Connection) -> bool:
-                if not await directory.list_registered(connection, [number]):
-                    return False
-                await reservations.store(connection, [notice])
-                return True
-
-            if not await self._database.persist(work, patience=20):
-                raise errors.NotFound(f"{number} is not registered")
+        try:
+            stored = await self._storing.submit(notice)
+        except BatcherFull:
+            raise errors.Unavailable("too many announcements wait for the database", retry_after=1) from None
+        if not stored:
+            raise errors.NotFound(f"{number} is not registered")
         ANNOUNCED.labels("one").inc()
         return JSONResponse({"number": number}, 202)
+
+    async def _store(self, notices: Sequence[Notice]) -> Sequence[bool]:
+        """Those to registered numbers, in one transaction; which those are."""
+        with self._notices.reservations() as reservations:
+
+            async def work(connection: Connection) -> tuple[set[str], Sequence[mailbox.Envelope]]:
+                registered = await directory.list_registered(connection, {notice.recipient for notice in notices})
+                known = [notice for notice in notices if notice.recipient in registered]
+                return registered, await reservations.store(connection, known)
+
+            registered, rows = await self._database.persist(work, patience=20)
+            # Devices that are there get them without a look into their mailboxes.
+            reservations.stored = {row.seq: row for row in rows}
+        return [notice.recipient in registered for notice in notices]
 
     async def to_all(self, request: Request) -> JSONResponse:
         """To the devices that are there now, on all nodes."""

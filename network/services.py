@@ -168,7 +168,6 @@ def _make_listeners(
         settings.http_certificate,
         application,
         door=_make_door(settings, clock),
-        unfinished=connections.unfinished,
         own_port=settings.worker_port,
         reuse_port=settings.reuse_port,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from prometheus_client import Gauge
@@ -25,6 +26,8 @@ OPEN = Gauge("tidings_network_connections", "Open connections")
 
 # Seconds that a connection which we close has to take the last frames; then it is cut off.
 FAREWELL = 5.0
+# Looks in which every connection has its turn once: to look at all of them at once would hold up 20,000 for 15 ms.
+PARTS = 20
 # Seconds between two looks whom to ask to leave.
 DRAIN_STEP = 0.1
 # Seconds that the mailbox has, at the end, to take everything undecided.
@@ -63,6 +66,9 @@ class Connections:
         # Those on which nobody has logged in yet, with the loop time until which somebody may, in this order.
         self._newcomers: dict[Session, float] = {}
         self._sessions: set[Session] = set()
+        # Those that are still to be looked at in this round.
+        self._round: Iterator[Session] = iter(())
+        self._part = 1
         # Those that we closed, with the loop time at which they are cut off.
         self._leaving: dict[Session, float] = {}
         self._gone = asyncio.Event()
@@ -107,7 +113,7 @@ class Connections:
 
     async def run(self, stop: asyncio.Event) -> None:
         limits = self._backend.limits
-        while not await wait_for(stop, min(1.0, limits.idle / 4, limits.login / 4)):
+        while not await wait_for(stop, min(1.0, limits.idle / 4, limits.login / 4) / PARTS):
             self.run_once()
         self.is_draining = True
         if self._drain_seconds:
@@ -148,19 +154,28 @@ class Connections:
             self.run_once()
 
     def run_once(self) -> None:
-        """Close what is idle or late, and cut off what was closed and is still there, and whoever does not read."""
+        """Cut off what was closed and is still there, close what is late; of the next part of the connections, close
+        what is idle, and cut off whoever does not read."""
         now = asyncio.get_running_loop().time()
         self.unfinished.check(now)
         for session, deadline in list(self._leaving.items()):
             if now >= deadline:
                 session.transport.abort("it did not take the last frames")
         self._close_late(now)
-        for session in list(self._sessions):
+        for session in self._next_part():
             transport = session.transport
             transport.check_reader(now)
             if session not in self._leaving and now - transport.last_received > self._backend.limits.idle:
                 # Nothing that it sent was answered for so long, if it is we who do not read.
                 self._close(session, device.OVERLOADED if transport.is_held else device.IDLE)
+
+    def _next_part(self) -> Iterator[Session]:
+        part = list(itertools.islice(self._round, self._part))
+        if len(part) < self._part:
+            # Those that have come since are looked at in the next round.
+            self._part = max(1, math.ceil(len(self._sessions) / PARTS))
+            self._round = iter(list(self._sessions))
+        return (session for session in part if session in self._sessions)
 
     def _close_late(self, now: float) -> None:
         for session, deadline in list(self._newcomers.items()):

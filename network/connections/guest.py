@@ -68,7 +68,7 @@ class Guest:
         elif isinstance(frame, device.Ping):
             self._transport.send(device.Pong())
         elif isinstance(frame, device.Send):
-            reason, detail = sends.judge(frame, {})
+            reason, detail = sends.judge(frame, None)
             self._transport.send(device.Refused(n=frame.n, reason=reason, detail=detail))
         elif isinstance(frame, device.Logout):
             self._transport.send(device.Ok(n=frame.n))

@@ -29,6 +29,8 @@ HANDSHAKE = 5.0
 class Place:
     """What one connection has until somebody logs in on it, and again when nobody is any more."""
 
+    __slots__ = ("_evict", "_host", "_on_proof", "_owed", "_places", "_stranger")
+
     def __init__(self, places: Places, host: str) -> None:
         self._places = places
         self._host = host

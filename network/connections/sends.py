@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tidings.e2ee import messages
 from tidings.wire import addresses, device
 
@@ -15,12 +13,12 @@ MAX_NUMBER = 2**53 - 1
 _KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP))
 
 
-def judge(frame: device.Send, identities: Mapping[str, bytes]) -> tuple[str, str]:
+def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
     """The reason and the detail of a refusal, both empty for a send that is well-formed.
 
-    identities: of the devices that are logged in on its connection, the identity key that each is registered with.
+    identity: the key that its sender is registered with, `None` for one who is not logged in on its connection.
     """
-    if frame.sender not in identities:
+    if identity is None:
         return device.INVALID, "`from` is not logged in on this connection"
     if len(frame.body) > MAX_BODY:
         return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, at most {MAX_BODY} are taken"
@@ -43,7 +41,7 @@ def judge(frame: device.Send, identities: Mapping[str, bytes]) -> tuple[str, str
         return ("", "") if addresses.is_group(frame.to) else (device.NO_SUCH_GROUP, "`to` is no group")
     if not addresses.is_number(frame.to):
         return device.NO_SUCH_NUMBER, "`to` is no number: 7 to 15 digits"
-    if frame.kind == device.PREKEY and not _is_own(frame, identities[frame.sender]):
+    if frame.kind == device.PREKEY and not _is_own(frame, identity):
         return device.INVALID, "the identity key in `body` is another one than `from` is registered with"
     return "", ""
 

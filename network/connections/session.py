@@ -43,6 +43,14 @@ UNREAD = 1024 * 1024
 STRAYS = 100
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """A device on a connection. part: of it, that is here; identity_key: that it was registered with at its login."""
+
+    part: device.Partition
+    identity_key: bytes
+
+
 class Presence(Protocol):
     """Which node each device is attached to."""
 
@@ -79,15 +87,42 @@ class Session:
     `Limits.sends` of its sends unanswered nothing more is read. What does nothing has its `Pace`. While nobody is
     logged in it is a guest's.
 
-    is_new: nobody has ever logged in on it.
+    is_new:  nobody has ever logged in on it.
+    devices: those on it, by number. To register one again detaches it.
     """
+
+    # There may be a hundred thousand of them, most of them idle.
+    __slots__ = (
+        "_accepted",
+        "_backend",
+        "_delay",
+        "_delayed",
+        "_guest",
+        "_is_full",
+        "_is_paced",
+        "_last_delivery",
+        "_loop",
+        "_opened_at",
+        "_pace",
+        "_router",
+        "_sent",
+        "_tasks",
+        "_transport",
+        "_unanswered",
+        "deliveries",
+        "devices",
+        "in_flight_bytes",
+        "is_new",
+        "waiting",
+    )
 
     def __init__(self, transport: Transport, backend: Backend, place: Place) -> None:
         self._transport = transport
         transport.limit(frame=guest.FRAME, unread=guest.UNREAD)
         self._guest: Guest | None = Guest(transport, place, self._only_login, evict=self._evicted)
         self.is_new = True
-        self._pace = Pace()
+        # Made with the first frame that has its pace.
+        self._pace: Pace | None = None
         self._is_paced = self._is_full = False
         self._unanswered = 0
         self._backend = backend
@@ -95,15 +130,14 @@ class Session:
         self._delay = backend.delay
         self._delayed = backend.delay.active
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._accepted: list[int] = []
+        # Requests in flight; `None` when there are none.
+        self._tasks: set[asyncio.Task[None]] | None = None
+        # What is to be said in one frame; `None` when there is nothing.
+        self._accepted: list[int] | None = None
         self._last_delivery = 0
         self._opened_at = self._loop.time()
         self._sent = 0
-        # The devices on it, each with the part of it that is here.
-        self.numbers: dict[str, device.Partition] = {}
-        # Of each of them, what it was registered with when it logged in; to register again detaches it.
-        self._identities: dict[str, bytes] = {}
+        self.devices: dict[str, LoggedIn] = {}
         self.deliveries: dict[int, DeliveryQueue] = {}
         self.in_flight_bytes = 0
         self.waiting: dict[DeliveryQueue, None] = {}
@@ -134,6 +168,8 @@ class Session:
 
     def _charge(self, cost: float = 1.0) -> None:
         """Something was done for nothing: read on when the tokens for it are there."""
+        if self._pace is None:
+            self._pace = Pace()
         wait = self._pace.take(self._loop.time(), cost)
         if wait > 0 and not self._is_paced:
             self._is_paced = True
@@ -177,7 +213,8 @@ class Session:
         if self._unanswered >= self._backend.limits.sends and not self._is_full:
             self._is_full = True
             self._transport.pause(FULL)
-        reason, detail = sends.judge(frame, self._identities)
+        sender = self.devices.get(frame.sender)
+        reason, detail = sends.judge(frame, sender.identity_key if sender is not None else None)
         if reason:
             self._charge()
             self.refused(frame.n, reason, detail)
@@ -192,7 +229,7 @@ class Session:
             self._delay.call((frame.sender, frame.to), functools.partial(self._send_now, frame))
 
     def _send_now(self, frame: device.Send) -> None:
-        if frame.sender in self.numbers:
+        if frame.sender in self.devices:
             self._take(frame)
         else:
             self.refused(frame.n, device.INVALID, "`from` has left this connection")
@@ -204,13 +241,13 @@ class Session:
             self._router.send(self, frame)
 
     def _request(self, frame: device.Login | device.Logout | device.Check | device.Fetch) -> None:
-        if len(self._tasks) >= self._backend.limits.requests:
+        if self._tasks is not None and len(self._tasks) >= self._backend.limits.requests:
             self._fault(frame.n, device.OVERLOADED, "too many requests of this connection are in flight")
         elif isinstance(frame, device.Login):
             self._start(frame.n, self._login(frame))
         elif isinstance(frame, device.Logout):
             self._start(frame.n, self._logout(frame))
-        elif frame.number not in self.numbers:
+        elif frame.number not in self.devices:
             self._fault(frame.n, device.UNAUTHORIZED, f"{frame.number!r} is not logged in on this connection")
         elif isinstance(frame, device.Fetch):
             if len(frame.numbers) > bundles.MAX_NUMBERS:
@@ -220,7 +257,7 @@ class Session:
         elif len(frame.numbers) > lookups.MAX_NUMBERS:
             self._fault(frame.n, device.TOO_LARGE, f"at most {lookups.MAX_NUMBERS} numbers in a check")
         else:
-            asker = frame.number, self.numbers[frame.number].partition
+            asker = frame.number, self.devices[frame.number].part.partition
             try:
                 self._backend.lookups.begin(asker)
             except lookups.Busy:
@@ -240,13 +277,14 @@ class Session:
     async def _login(self, frame: device.Login) -> None:
         await self._delay.sleep()
         part = device.Partition(frame.partition, frame.partitions, frame.layout)
+        if part == device.WHOLE:
+            part = device.WHOLE
         proven = await self._prove(frame, part)
         if proven is not None and self._backend.presence is not None:
             proven = await self._claim(self._backend.presence, frame, part, proven)
         if proven is None:
             return
-        here = self.numbers.get(frame.number)
-        if here is not None:
+        if frame.number in self.devices:
             self._charge()
         if self._guest is not None:
             self._guest.proved()
@@ -255,8 +293,7 @@ class Session:
             self._transport.limit(frame=MAX_FRAME, unread=UNREAD)
         self._transport.send(device.Ok(n=frame.n))
         self._router.attach(frame.number, self, frame.epoch, part)
-        self.numbers[frame.number] = part
-        self._identities[frame.number] = proven.identity_key
+        self.devices[frame.number] = LoggedIn(part, proven.identity_key)
         if part.partition == 0:
             self._backend.refills.attached(frame.number, proven.left, self)
 
@@ -273,10 +310,10 @@ class Session:
         return None if self._is_refused(frame, part) else proven
 
     def _is_refused(self, frame: device.Login, part: device.Partition) -> bool:
-        here = self.numbers.get(frame.number)
+        here = self.devices.get(frame.number)
         if not part.is_valid:
             self._fault(frame.n, device.INVALID, "there is no such partition: 1, 2, 4, 8, 16 or 32 of them, from 0")
-        elif here is not None and not here.is_same_part(part):
+        elif here is not None and not here.part.is_same_part(part):
             self._fault(frame.n, device.INVALID, "another partition of the device is on this connection: log it out")
         elif self._router.is_stale_login(frame.number, frame.epoch, part):
             self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
@@ -328,8 +365,16 @@ class Session:
 
     def _start(self, n: int, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(self._guard(n, work))
+        if self._tasks is None:
+            self._tasks = set()
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if self._tasks is not None:
+            self._tasks.discard(task)
+            if not self._tasks:
+                self._tasks = None
 
     async def _guard(self, n: int, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -361,7 +406,8 @@ class Session:
 
     def accepted(self, n: int) -> None:
         """Say so; everything accepted in one turn of the loop goes into one frame."""
-        if not self._accepted:
+        if self._accepted is None:
+            self._accepted = []
             self._loop.call_soon(self._flush_accepted)
         self._accepted.append(n)
         self._answered()
@@ -373,10 +419,10 @@ class Session:
             self._transport.resume(FULL)
 
     def _flush_accepted(self) -> None:
-        if not self._accepted:
+        if self._accepted is None:
             return
-        self._transport.send(device.Accepted(n=self._accepted))
-        self._accepted = []
+        accepted, self._accepted = self._accepted, None
+        self._transport.send(device.Accepted(n=accepted))
 
     def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
         """Say so."""
@@ -389,12 +435,11 @@ class Session:
 
     def detached(self, number: str, reason: str) -> None:
         """A device is no longer on this connection; a reason, if there is one, is sent to it."""
-        self.numbers.pop(number, None)
-        self._identities.pop(number, None)
+        self.devices.pop(number, None)
         self._backend.refills.detached(number, self)
         if reason:
             self._transport.send(device.Closing(reason=reason, number=number))
-        if not self.numbers and self._guest is None and self._transport.is_open:
+        if not self.devices and self._guest is None and self._transport.is_open:
             self._left()
 
     def prekeys_low(self, number: str, left: Counts) -> None:
@@ -407,19 +452,18 @@ class Session:
 
     def close(self, reason: str, detail: str = "") -> None:
         """Say why, and close."""
-        if self._accepted:
-            self._flush_accepted()
+        self._flush_accepted()
         self._transport.send(device.Closing(reason=reason, detail=detail))
         self._transport.close(reason)
 
     def closed(self, reason: str) -> None:
         """The connection is gone: what was in flight is put into the mailboxes."""
-        for task in self._tasks:
+        for task in self._tasks or ():
             task.cancel()
-        devices = len(self.numbers)
+        devices = len(self.devices)
         # Nobody gets a turn on it any more.
         self.waiting.clear()
-        for number in list(self.numbers):
+        for number in list(self.devices):
             self._router.detach(number, self)
         if self._guest is not None:
             self._guest.left()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
-from typing import Any
 
 from network.connections.acceptor import Acceptor
 from network.connections.connections import Connections
 from network.connections.places import HANDSHAKE, Place
-from network.connections.session import Session
+from network.connections.session_handler import SessionHandler
 from network.errors import CannotListen
 from tidings.runtime import tls
 from tidings.runtime.strangers import key_of
@@ -22,26 +21,6 @@ from tidings.wire.small_reads import SmallReads
 
 # Connections that the system keeps for us.
 BACKLOG = 2048
-
-
-class _Handler:
-    """Ties one TCP connection to its session."""
-
-    def __init__(self, connections: Connections, place: Place) -> None:
-        self._connections = connections
-        self._place = place
-        self._session: Session | None = None
-
-    def opened(self, connection: Connection) -> None:
-        self._session = self._connections.open(connection, self._place)
-
-    def received(self, connection: Connection, frame: Any) -> None:
-        assert self._session is not None
-        self._connections.received(self._session, frame)
-
-    def closed(self, connection: Connection, reason: str) -> None:
-        if self._session is not None:
-            self._connections.closed(self._session, reason)
 
 
 def _bad_frame(detail: str) -> device.Closing:
@@ -99,7 +78,7 @@ class TcpListener:
             return SmallReads(
                 Connection(
                     device.FromDevice,
-                    _Handler(self._connections, place),
+                    SessionHandler(self._connections, place),
                     max_write_buffer=self._write_buffer,
                     last_words=_bad_frame,
                     unfinished=self._connections.unfinished,

@@ -12,6 +12,9 @@ from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.prekeys import Counts
 
+# Seconds between two batches: devices that come by the thousand share them, and one that comes alone does not wait.
+SPACING = 0.005
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Proven:
@@ -26,7 +29,9 @@ class Logins:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._batcher: Batcher[str, tuple[bytes, Proven] | None] = Batcher("logins", self._flush, max_in_flight=2)
+        self._batcher: Batcher[str, tuple[bytes, Proven] | None] = Batcher(
+            "logins", self._flush, max_in_flight=2, spacing=SPACING
+        )
         self._changes = 0
 
     def changed(self) -> None:

@@ -24,6 +24,8 @@ STORING = 1  # on its way to the database
 STORED = 2  # committed in the database
 
 _NONE: frozenset[int] = frozenset()
+# What nearly every queue holds. Nothing can be put into it: an empty deque of its own takes 600 bytes.
+_NOTHING: collections.deque[Transit] = collections.deque(maxlen=0)
 
 
 class Origin(Protocol):
@@ -160,7 +162,7 @@ class DeliveryQueue:
         self.epoch = 0
         self.in_flight: dict[int, Transit] = {}
         self.in_flight_bytes = 0
-        self.held: collections.deque[Transit] = collections.deque()
+        self.held: collections.deque[Transit] = _NOTHING
         self.cursor = 0
         self.backlog = False
         self.reading = False
@@ -170,6 +172,13 @@ class DeliveryQueue:
         self.again = False
         self.known: Set[int] = _NONE
         self.highest = 0
+
+    def hold(self, transit: Transit) -> int:
+        """Keep it in memory behind the others; how many are held now."""
+        if self.held is _NOTHING:
+            self.held = collections.deque()
+        self.held.append(transit)
+        return len(self.held)
 
     def sent(self, session: Recipient, n: int, transit: Transit) -> None:
         """It has been delivered on its device's connection under this number."""

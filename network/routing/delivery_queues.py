@@ -133,8 +133,7 @@ class DeliveryQueues:
     def hold(self, transit: Transit) -> None:
         """Keep an envelope in memory behind the others; over the limit, store all that is held."""
         queue = transit.queue
-        queue.held.append(transit)
-        if len(queue.held) > self._held:
+        if queue.hold(transit) > self._held:
             self.put_away_held(queue)
         if queue.again and not queue.reading:
             self.pump(queue)

@@ -17,6 +17,10 @@ from tidings.wire import device
 READERS = 4
 
 
+# Seconds between two looks for devices that have just logged in, which come by the thousand at times.
+SPACING = 0.005
+
+
 class MailboxStore(Protocol):
     """Durable mailboxes. Every call waits out an outage of what is behind it, however long."""
 
@@ -50,7 +54,7 @@ class SqlMailbox:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._readers = asyncio.Semaphore(READERS)
-        self._any: Batcher[str, bool] = Batcher("mailbox.any", self._have_any, max_size=1000)
+        self._any: Batcher[str, bool] = Batcher("mailbox.any", self._have_any, max_size=1000, spacing=SPACING)
 
     async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
         async def work(connection: Connection) -> None:

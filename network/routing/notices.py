@@ -42,8 +42,8 @@ class Reservations:
         self.reserved.append((recipient, slot, seq))
         return seq
 
-    async def store(self, connection: Connection, notices: Sequence[Notice]) -> None:
-        """Write notices; they are delivered when the transaction has committed."""
+    async def store(self, connection: Connection, notices: Sequence[Notice]) -> Sequence[mailbox.Envelope]:
+        """Write notices, which are returned; they are delivered when the transaction has committed."""
         now = int(self._clock.now() * 1000)
         rows = []
         for notice in notices:
@@ -65,6 +65,7 @@ class Reservations:
                 )
             )
         await mailbox.insert(connection, rows)
+        return rows
 
 
 class Notices:

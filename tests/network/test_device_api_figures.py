@@ -14,7 +14,7 @@ import network.app
 from network import http, routing
 from network.blobs import store
 from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoints
-from network.connections import guest, pace, places, sends, session, websocket
+from network.connections import guest, pace, places, sends, session, websocket, websocket_connection, websocket_frames
 from network.connections.connections import Connections
 from network.delay import Delay
 from network.devices import blocks, codes, keys, rations
@@ -122,7 +122,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "a blob's life": [files.ttl, 14],
     }
     assert {name: figures(limit(name)) for name in expected} == expected
-    assert websocket.MAX_MESSAGE == connection.MAX_FRAME == 4_194_304
+    assert connection.MAX_FRAME == 4_194_304
     assert default_ttl == 30 * 86_400
     told = section("Quotas")
     assert f"at most {quotas.share:,} envelopes and {quotas.share_bytes // mib} MiB" in told
@@ -138,13 +138,15 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_every_close_code_is_told() -> None:
     text = section("WebSocket")
-    for reason, code in websocket.CLOSE_CODES.items():
+    for reason, code in websocket_connection.CLOSE_CODES.items():
         assert f"{code} (`{reason}`)" in text
-    assert f"{websocket.POLICY_VIOLATION} (everything else)" in text
+    assert f"{websocket_frames.POLICY_VIOLATION} (everything else)" in text
 
 
 def test_every_subprotocol_and_every_path_is_told() -> None:
-    assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(websocket.SUBPROTOCOLS)
+    assert {row[0].strip("`") for row in table(section("WebSocket"), "subprotocol")} == set(
+        websocket_connection.SUBPROTOCOLS
+    )
     anything: Any = types.SimpleNamespace()
     connections = Connections.__new__(Connections)
     devices = DeviceEndpoints(

@@ -46,3 +46,16 @@ def test_only_so_many_keys_are_remembered() -> None:
     for key in range(20):
         buckets.take(key)
     assert len(buckets) == 5
+
+
+def test_what_is_given_back_leaves_nothing_behind() -> None:
+    clock = ManualClock()
+    buckets: TokenBuckets[str] = TokenBuckets(clock, rate=2.0, burst=3, remembered=10)
+    for _ in range(3):
+        buckets.take("a")
+    buckets.add("a", -2)
+    assert buckets.wait("a", 3) == pytest.approx(0.5)
+    clock.advance(0.1)
+    buckets.add("a", -1)
+    assert len(buckets) == 0
+    assert buckets.wait("a", 3) == 0.0

@@ -14,7 +14,7 @@ Key = TypeVar("Key", bound=Hashable)
 class TokenBuckets(Generic[Key]):
     """A token bucket for each key: the moment at which it will be full again, which is all that there is to know.
 
-    The last `remembered` keys are known, about 200 bytes each; of a forgotten key the bucket is full.
+    Of keys whose buckets are not full the last `remembered` are known, about 200 bytes each.
     """
 
     def __init__(self, clock: Clock, *, rate: float, burst: float, remembered: int) -> None:
@@ -40,7 +40,11 @@ class TokenBuckets(Generic[Key]):
         """Take tokens, also such as are not there yet; a negative cost gives them back."""
         if self._rate:
             now = self._clock.monotonic()
-            self._full_at.put(key, max(now, self._full_at.get(key) or 0.0) + cost / self._rate)
+            full_at = max(now, self._full_at.get(key) or 0.0) + cost / self._rate
+            if full_at > now:
+                self._full_at.put(key, full_at)
+            else:
+                self._full_at.drop(key)
 
     def learn(self, key: Key, full_after: float) -> None:
         """Others took tokens of the same bucket: it is full after so many seconds, or later by what is known here."""

@@ -8,6 +8,7 @@ stops reading from whoever does not read, and takes turns between them.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import ssl
 from collections.abc import Callable
@@ -41,6 +42,12 @@ PACED = 4  # the time for its next frame has not come
 FULL = 8  # as much of what it sent is under way as may be
 
 _encoder = msgspec.msgpack.Encoder()
+
+
+@functools.cache
+def _decoder_of(frames: Any) -> msgspec.msgpack.Decoder[Any]:
+    """One for all connections that take the same frames: it has no state."""
+    return msgspec.msgpack.Decoder(frames)
 
 
 def framed(frame: msgspec.Struct) -> bytes:
@@ -86,6 +93,35 @@ class Connection(asyncio.Protocol):
         while the peer does not read. Only one side may do that, or both could wait for each other.
     """
 
+    # There may be a hundred thousand of them, most of them idle.
+    __slots__ = (
+        "_address",
+        "_decoder",
+        "_flush_scheduled",
+        "_handler",
+        "_high_water",
+        "_incoming",
+        "_is_kept",
+        "_last_words",
+        "_linger",
+        "_lingering",
+        "_loop",
+        "_max_frame",
+        "_max_write_buffer",
+        "_outgoing",
+        "_pauses",
+        "_reason",
+        "_taken",
+        "_taken_at",
+        "_transport",
+        "_turn",
+        "_unfinished",
+        "_written",
+        "is_open",
+        "last_received",
+        "writes",
+    )
+
     def __init__(
         self,
         frames: Any,
@@ -97,7 +133,7 @@ class Connection(asyncio.Protocol):
         linger: float = LINGER,
         unfinished: Unfinished | None = None,
     ) -> None:
-        self._decoder = msgspec.msgpack.Decoder(frames)
+        self._decoder = _decoder_of(frames)
         self._handler = handler
         self._max_frame = max_frame
         self._max_write_buffer = max_write_buffer
@@ -118,7 +154,7 @@ class Connection(asyncio.Protocol):
         self._flush_scheduled = False
         self._reason = ""
         self._lingering: asyncio.TimerHandle | None = None
-        self.peer = self.host = ""
+        self._address: Any = None
         self.is_open = False
         self.last_received = 0.0
         # Counts the writes: what was queued before one is, after it, on its way to the peer.
@@ -129,13 +165,20 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self.last_received = self._loop.time()
-        address = transport.get_extra_info("peername")
-        self.peer = str(address)
-        self.host = address[0] if isinstance(address, tuple) else ""
+        self._address = transport.get_extra_info("peername")
         self.is_open = True
         if self._unfinished is not None:
             self._transport.set_write_buffer_limits(high=self._high_water)
         self._handler.opened(self)
+
+    @property
+    def peer(self) -> str:
+        """Address of the other side, for logs."""
+        return str(self._address)
+
+    @property
+    def host(self) -> str:
+        return str(self._address[0]) if isinstance(self._address, tuple) else ""
 
     def data_received(self, data: bytes) -> None:
         self.last_received = self._loop.time()
@@ -190,10 +233,15 @@ class Connection(asyncio.Protocol):
         """Is it we who do not read on?"""
         return self._pauses != 0
 
+    def _source(self) -> asyncio.Transport | None:
+        """The transport, while what it brings is looked at."""
+        return self._transport if self.is_open else None
+
     def pause(self, why: int) -> None:
         """Read nothing until `resume` for the same reason; frames that are here already wait."""
-        if not self._pauses and self.is_open and self._transport is not None:
-            self._transport.pause_reading()
+        source = self._source()
+        if not self._pauses and source is not None:
+            source.pause_reading()
         self._pauses |= why
 
     def resume(self, why: int) -> None:
@@ -201,21 +249,23 @@ class Connection(asyncio.Protocol):
         if not self._pauses & why:
             return
         self._pauses &= ~why
-        if not self._pauses and self.is_open and self._transport is not None:
+        source = self._source()
+        if not self._pauses and source is not None:
             self.last_received = self._loop.time()
             if self._incoming:
                 # What is here comes before what is not.
                 self._pauses = TURNING
                 self._loop.call_soon(self._read_on)
             else:
-                self._transport.resume_reading()
+                source.resume_reading()
 
     def _read_on(self) -> None:
         self._pauses &= ~TURNING
-        if self.is_open and not self._pauses:
+        if not self._pauses and self._source() is not None:
             self._read()
-        if self.is_open and not self._pauses and self._transport is not None:
-            self._transport.resume_reading()
+        source = self._source()
+        if not self._pauses and source is not None:
+            source.resume_reading()
 
     def limit(self, *, frame: int, unread: int) -> None:
         """Bytes of a frame that may come from here on, and bytes unread by the peer at which no more is read."""

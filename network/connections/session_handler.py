@@ -1,0 +1,35 @@
+"""Handler that ties one connection to its session, whatever carries its frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from network.connections.connections import Connections
+from network.connections.places import Place
+from network.connections.session import Session
+from tidings.wire.connection import Connection
+
+
+class SessionHandler:
+    """Of one connection."""
+
+    __slots__ = ("_connections", "_place", "_session")
+
+    def __init__(self, connections: Connections, place: Place) -> None:
+        self._connections = connections
+        self._place: Place | None = place
+        self._session: Session | None = None
+
+    def opened(self, connection: Connection) -> None:
+        assert self._place is not None
+        self._session = self._connections.open(connection, self._place)
+        # The session gives it back; a connection that is there for days keeps nothing of it.
+        self._place = None
+
+    def received(self, connection: Connection, frame: Any) -> None:
+        assert self._session is not None
+        self._connections.received(self._session, frame)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        if self._session is not None:
+            self._connections.closed(self._session, reason)

@@ -1,0 +1,352 @@
+"""A WebSocket that carries frames, one in each message, after its handshake."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from network.connections import websocket_frames
+from network.connections.pace import Pace
+from network.connections.websocket_frames import Head, Violation
+from tidings.wire import device
+from tidings.wire.connection import MAX_FRAME, STALL, TURNING, WRITING, Connection, FrameTooLong, Handler
+from tidings.wire.decoding import UNREADABLE
+from tidings.wire.small_reads import SmallReads
+from tidings.wire.unfinished import Unfinished
+
+log = logging.getLogger(__name__)
+
+# Seconds that a connection has to take its last frames before it is cut off.
+FAREWELL = 5.0
+CLOSE_CODES = {
+    device.BAD_FRAME: websocket_frames.INCONSISTENT,
+    device.SHUTDOWN: websocket_frames.RESTART,
+    device.IDLE: websocket_frames.NORMAL,
+}
+# Seconds between two pings, and that the answer to one may take.
+PING = 20.0
+# Tokens a second and at once for control frames before a login.
+FIRST_PACE = 10.0, 50.0
+# Why nothing is read, beside the reasons of any connection: control frames came too fast.
+CONTROL = 64
+# Bytes that a fragment counts for beside its own, and how many of them cost as much as a control frame.
+_FRAGMENT = 64
+_FRAGMENTS = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Codec:
+    """A subprotocol. opcode: of its messages; is_strict: only such messages are taken."""
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    opcode: int
+    is_strict: bool
+
+
+SUBPROTOCOLS = {
+    "tidings.v1.json": Codec(
+        msgspec.json.Encoder().encode,
+        msgspec.json.Decoder(device.FromDevice).decode,
+        websocket_frames.TEXT,
+        is_strict=False,
+    ),
+    "tidings.v1.msgpack": Codec(
+        msgspec.msgpack.Encoder().encode,
+        msgspec.msgpack.Decoder(device.FromDevice).decode,
+        websocket_frames.BINARY,
+        is_strict=True,
+    ),
+}
+
+
+class WebSocketConnection(Connection):
+    """The server's side.
+
+    What the peer does not read waits here behind what waits in the transport. When both together are over the bound,
+    what is here is dropped (it is delivered again after the next login), the reason is the last thing said, and the
+    connection closes. Control frames and fragments have their pace.
+    """
+
+    __slots__ = (
+        "_codec",
+        "_host",
+        "_is_control_paced",
+        "_is_pinged",
+        "_opcode",
+        "_pace",
+        "_parts",
+        "_parts_size",
+        "_pinged_at",
+    )
+
+    def __init__(
+        self, codec: Codec, handler: Handler, host: str, *, max_write_buffer: int, unfinished: Unfinished
+    ) -> None:
+        """host: whose connection it is, where a proxy speaks for others."""
+        super().__init__(
+            device.FromDevice, handler, max_write_buffer=max_write_buffer, linger=FAREWELL, unfinished=unfinished
+        )
+        self._codec = codec
+        self._host = host
+        # Before the first login all have one; then it is made with the first control frame.
+        self._pace: Pace | None = Pace(*FIRST_PACE)
+        self._is_control_paced = False
+        # Of a message in fragments, of which the last has not come.
+        self._opcode = 0
+        self._parts: list[bytes] | None = None
+        self._parts_size = 0
+        # When the last ping went out, and whether its answer is waited for.
+        self._pinged_at = 0.0
+        self._is_pinged = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._pinged_at = asyncio.get_running_loop().time()
+        super().connection_made(transport)
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    # What comes.
+
+    def _source(self) -> asyncio.Transport | None:
+        """What comes is looked at until the peer's goodbye."""
+        transport = self._transport
+        return transport if transport is not None and not transport.is_closing() else None
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_open or self._source() is not None:
+            self._incoming += data
+            self._read()
+
+    def _read(self) -> None:
+        incoming = self._incoming
+        position, left, has_ended = 0, self._turn, False
+        view = memoryview(incoming)
+        try:
+            while not self._pauses:
+                head = websocket_frames.read_head(view, position, limit=self._max_frame)
+                if head is None or head.end > len(view):
+                    break
+                if not left:
+                    self.pause(TURNING)
+                    self._loop.call_soon(self._read_on)
+                    break
+                left -= 1
+                position = head.end
+                has_ended |= self._take(head, websocket_frames.unmask(view[head.start : head.end], head.key))
+                if not self.is_open and self._source() is None:
+                    break
+        except Violation as error:
+            self._violated(error)
+            position = len(incoming)
+        except Exception as error:
+            log.exception("connection.handler_failed", extra={"peer": self.peer})
+            self._reason = f"handler failed: {error!r}"
+            self._say_goodbye(websocket_frames.INTERNAL_ERROR, "")
+        finally:
+            view.release()
+        del incoming[:position]
+        self._count_unfinished(is_new=has_ended)
+
+    def _take(self, head: Head, payload: bytes) -> bool:
+        """One frame, of which a message may have ended."""
+        if head.opcode >= websocket_frames.CLOSE:
+            self._control(head.opcode, payload)
+            return False
+        if head.opcode == websocket_frames.CONTINUATION:
+            if self._parts is None:
+                raise Violation(websocket_frames.PROTOCOL_ERROR, "a continuation of nothing")
+        elif self._parts is not None:
+            raise Violation(websocket_frames.PROTOCOL_ERROR, "a message within another one")
+        else:
+            self._opcode = head.opcode
+        if head.is_last and self._parts is None:
+            self._message(payload)
+            return True
+        if self._parts is None:
+            self._parts, self._parts_size = [], 0
+        self._parts.append(payload)
+        self._parts_size += len(payload)
+        self._charge(1 / _FRAGMENTS)
+        if self._parts_size > self._max_frame:
+            raise Violation(websocket_frames.TOO_BIG, f"over {self._max_frame} bytes")
+        if not head.is_last:
+            return False
+        whole, self._parts = b"".join(self._parts), None
+        self._message(whole)
+        return True
+
+    def _message(self, data: bytes) -> None:
+        if not self.is_open:
+            return
+        self.last_received = self._loop.time()
+        is_text = self._opcode == websocket_frames.TEXT
+        try:
+            if is_text and not data.isascii():
+                data.decode()
+            if self._codec.is_strict and is_text:
+                raise TypeError("text where bytes are due")
+            frame = self._codec.decode(data)
+        except UnicodeDecodeError:
+            self._bad_frame("text that is not UTF-8")
+        except (*UNREADABLE, TypeError) as error:
+            self._bad_frame(str(error))
+        else:
+            self._handler.received(self, frame)
+
+    def _bad_frame(self, why: str) -> None:
+        self.send(device.Closing(reason=device.BAD_FRAME, detail=f"bad frame: {why}"))
+        self.close(device.BAD_FRAME)
+
+    def _control(self, opcode: int, payload: bytes) -> None:
+        if opcode == websocket_frames.CLOSE:
+            self._peer_closes(payload)
+            return
+        self._charge()
+        if opcode == websocket_frames.PONG:
+            self._is_pinged = False
+        elif self.is_open:
+            self._write(websocket_frames.PONG, payload)
+
+    def _charge(self, cost: float = 1.0) -> None:
+        if self._pace is None:
+            self._pace = Pace()
+        wait = self._pace.take(self._loop.time(), cost)
+        if wait > 0 and not self._is_control_paced:
+            self._is_control_paced = True
+            self.pause(CONTROL)
+            self._loop.call_later(wait, self._paced)
+
+    def _paced(self) -> None:
+        self._is_control_paced = False
+        self.resume(CONTROL)
+
+    def _count_unfinished(self, *, is_new: bool) -> None:
+        assert self._unfinished is not None
+        kept = len(self._incoming)
+        if self._parts is not None:
+            kept += self._parts_size + _FRAGMENT * len(self._parts)
+        if self._transport is not None and (kept or self._is_kept):
+            self._is_kept = kept > 0
+            self._unfinished.keep(self, kept, self._loop.time(), is_new=is_new)
+
+    def limit(self, *, frame: int, unread: int) -> None:
+        super().limit(frame=frame, unread=unread)
+        if self._transport is None:
+            return
+        if frame == MAX_FRAME:
+            self._pace = None
+        else:
+            self._transport.set_protocol(SmallReads(self))
+
+    # What goes.
+
+    def send(self, frame: msgspec.Struct) -> None:
+        if not self.is_open:
+            return
+        data = self._codec.encode(frame)
+        if len(data) > MAX_FRAME:
+            raise FrameTooLong(f"a frame of {len(data)} bytes is over the limit of {MAX_FRAME}")
+        self._write(self._codec.opcode, data)
+
+    def _write(self, opcode: int, payload: bytes) -> None:
+        self._outgoing += websocket_frames.head_of(opcode, len(payload))
+        self._outgoing += payload
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        transport = self._transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size() + len(self._outgoing) > self._max_write_buffer and self.is_open:
+            self._outgoing.clear()
+            self.send(device.Closing(reason=device.SLOW_READER))
+            self.close(device.SLOW_READER)
+        elif not self._pauses & WRITING:
+            self._flush_all(transport)
+
+    def _flush_all(self, transport: asyncio.Transport) -> None:
+        if self._outgoing:
+            self._written += len(self._outgoing)
+            transport.write(bytes(self._outgoing))
+            self._outgoing.clear()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._flush_all(self._transport)
+            if self._transport.get_write_buffer_size() > self._high_water:
+                # The transport says when that has been read.
+                self._taken_at = self._loop.time()
+                return
+        super().resume_writing()
+
+    def check_reader(self, now: float, seconds: float = STALL) -> None:
+        super().check_reader(now, seconds)
+        if not self.is_open or now - self._pinged_at < PING:
+            return
+        if not self._is_pinged:
+            self._pinged_at, self._is_pinged = now, True
+            self._write(websocket_frames.PING, b"")
+        elif self.is_held or self.last_received > self._pinged_at:
+            # Its answer may be among what is not read yet.
+            self._pinged_at = now
+        else:
+            self.abort("no answer to a ping")
+
+    # The end.
+
+    def give_up(self, detail: str) -> None:
+        """Cut it off over a message that does not come in full."""
+        self._is_kept = False
+        self._parts = None
+        self.abort(detail)
+
+    def _violated(self, violation: Violation) -> None:
+        if self.is_open:
+            self._reason = self._reason or str(violation)
+            self._say_goodbye(violation.code, "")
+        self._end()
+
+    def close(self, reason: str) -> None:
+        """Write what is queued, then close; a peer that does not read gets `linger` seconds for it."""
+        if not self.is_open:
+            return
+        self._reason = self._reason or reason
+        self._say_goodbye(CLOSE_CODES.get(self._reason, websocket_frames.POLICY_VIOLATION), self._reason)
+
+    def _say_goodbye(self, code: int, reason: str) -> None:
+        """The peer answers, and what it sends until then is read, or its answer would be lost in a reset."""
+        self._last(websocket_frames.closing(code, reason))
+        if self._transport is not None:
+            # Its answer may be here already, behind what waits for something that is not waited for any more.
+            self._pauses = TURNING
+            self._loop.call_soon(self._read_on)
+
+    def _last(self, data: bytes) -> None:
+        self._outgoing += data
+        self.is_open = False
+        if self._transport is not None:
+            self._flush_all(self._transport)
+            if self._lingering is None:
+                self._lingering = self._loop.call_later(self._linger, self._transport.abort)
+
+    def _peer_closes(self, payload: bytes) -> None:
+        if self.is_open:
+            self._last(websocket_frames.closing(websocket_frames.answer_to_closing(payload), ""))
+        self._end()
+
+    def _end(self) -> None:
+        """Read no more, and be gone when what was written last has been read."""
+        source = self._source()
+        if source is not None:
+            source.close()

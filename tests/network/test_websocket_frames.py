@@ -1,0 +1,288 @@
+"""Frames of WebSockets, byte by byte, and what a peer that breaks their rules is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+import websockets
+from websockets.frames import Frame, Opcode
+
+from network.connections import websocket_connection, websocket_frames
+from network.connections.websocket_connection import PING as PING_SECONDS
+from network.connections.websocket_connection import SUBPROTOCOLS, WebSocketConnection
+from network.connections.websocket_frames import Violation
+from tests.network.conftest import Network
+from tidings.wire import connection, device
+from tidings.wire.unfinished import Unfinished
+
+ALICE = "15550000001"
+LIMIT = 1 << 20
+PING = b'{"t":"ping"}'
+
+
+def masked(opcode: int, payload: bytes, *, fin: bool = True) -> bytes:
+    """As a client of the library that devices use most would send it."""
+    return Frame(Opcode(opcode), payload, fin).serialize(mask=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 125, 126, 127, 65_535, 65_536, 100_001])
+def test_payloads_of_every_length_are_read_as_another_library_writes_them(size: int) -> None:
+    payload = os.urandom(size)
+    data = b"before" + masked(websocket_frames.BINARY, payload)
+    head = websocket_frames.read_head(memoryview(data), 6, limit=LIMIT)
+    assert head is not None
+    assert (head.opcode, head.is_last, head.end) == (websocket_frames.BINARY, True, len(data))
+    assert websocket_frames.unmask(memoryview(data)[head.start : head.end], head.key) == payload
+
+
+@pytest.mark.parametrize("size", [5, 300, 70_000])
+def test_a_head_that_is_not_here_in_full_is_none(size: int) -> None:
+    data = masked(websocket_frames.TEXT, bytes(size))
+    for end in range(len(data) - size):
+        assert websocket_frames.read_head(memoryview(data)[:end], 0, limit=LIMIT) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\xc2\x80\0\0\0\0", websocket_frames.PROTOCOL_ERROR),
+        (b"\x83\x80\0\0\0\0", websocket_frames.PROTOCOL_ERROR),
+        (b"\x82\x00", websocket_frames.PROTOCOL_ERROR),
+        (b"\x09\x80\0\0\0\0", websocket_frames.PROTOCOL_ERROR),
+        (b"\x89\xfe\x00\x7e", websocket_frames.PROTOCOL_ERROR),
+        (b"\x82\xff" + struct.pack(">Q", LIMIT + 1), websocket_frames.TOO_BIG),
+        (b"\x82\xff" + struct.pack(">Q", 2**63), websocket_frames.TOO_BIG),
+    ],
+    ids=["reserved bit", "reserved opcode", "no mask", "fragmented ping", "long ping", "too long", "2^63"],
+)
+def test_what_breaks_the_rules_is_a_violation_as_soon_as_it_can_be_seen(data: bytes, code: int) -> None:
+    with pytest.raises(Violation) as raised:
+        websocket_frames.read_head(memoryview(data), 0, limit=LIMIT)
+    assert raised.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [
+        (b"", 1000),
+        (b"\x03\xe8", 1000),
+        (b"\x03\xe9away", 1001),
+        (b"\x0f\xa0", 4000),
+        (b"\x03", 1002),
+        (b"\x03\xee", 1002),
+        (b"\x00\x05", 1002),
+        (b"\x13\x88", 1002),
+        (b"\x03\xe8\xff", 1007),
+    ],
+    ids=["nothing", "normal", "away", "its own", "half a code", "never sent", "too low", "too high", "not UTF-8"],
+)
+def test_a_goodbye_is_answered_with_its_code_or_what_is_wrong_with_it(payload: bytes, code: int) -> None:
+    assert websocket_frames.answer_to_closing(payload) == code
+
+
+class Line(asyncio.Transport):
+    """A transport whose peer reads nothing, or everything at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.is_closed = self.is_paused = False
+        self.cut = asyncio.Event()
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_closed = True
+        self.cut.set()
+
+
+class Closer:
+    """Closes its connection over the first frame."""
+
+    def __init__(self) -> None:
+        self.received_now = 0
+
+    def opened(self, connection: connection.Connection) -> None:
+        pass
+
+    def received(self, connection: connection.Connection, frame: Any) -> None:
+        self.received_now += 1
+        connection.close(device.IDLE)
+
+    def closed(self, connection: connection.Connection, reason: str) -> None:
+        pass
+
+
+def connected(handler: connection.Handler) -> tuple[WebSocketConnection, Line]:
+    made = WebSocketConnection(
+        SUBPROTOCOLS["tidings.v1.json"], handler, "", max_write_buffer=2**20, unfinished=Unfinished()
+    )
+    line = Line()
+    made.connection_made(line)
+    return made, line
+
+
+def goodbyes(written: bytes) -> int:
+    return written.count(websocket_frames.closing(websocket_frames.NORMAL, device.IDLE))
+
+
+async def test_a_goodbye_is_found_behind_more_frames_than_are_read_in_a_turn() -> None:
+    handler = Closer()
+    made, line = connected(handler)
+    many = masked(websocket_frames.TEXT, PING) * (3 * connection.TURN)
+    made.data_received(many + masked(websocket_frames.CLOSE, b"\x03\xe8"))
+    assert not line.is_closed
+    async with asyncio.timeout(10):
+        while not line.is_closed:
+            await asyncio.sleep(0)
+    assert handler.received_now == goodbyes(line.written) == 1
+    assert not line.cut.is_set()
+
+
+async def test_what_was_not_read_for_want_of_a_turn_is_read_when_it_is_closed() -> None:
+    made, line = connected(Closer())
+    made.pause(connection.PACED)
+    assert line.is_paused
+    made.data_received(masked(websocket_frames.CLOSE, b""))
+    made.close(device.IDLE)
+    async with asyncio.timeout(10):
+        while not line.is_closed:
+            await asyncio.sleep(0)
+    assert not line.cut.is_set()
+
+
+@pytest.mark.parametrize("who", ["we", "peer"])
+async def test_whoever_does_not_take_a_goodbye_is_cut_off(monkeypatch: pytest.MonkeyPatch, who: str) -> None:
+    monkeypatch.setattr(websocket_connection, "FAREWELL", 0.01)
+    made, line = connected(Closer())
+    if who == "we":
+        made.close(device.IDLE)
+    else:
+        made.data_received(masked(websocket_frames.CLOSE, b""))
+    await asyncio.wait_for(line.cut.wait(), 10)
+
+
+@pytest.mark.parametrize("answer", ["", "pong", "a message"])
+async def test_a_peer_of_which_nothing_comes_after_a_ping_is_cut_off(answer: str) -> None:
+    class Listener(Closer):
+        def received(self, connection: connection.Connection, frame: Any) -> None:
+            pass
+
+    made, line = connected(Listener())
+    began = asyncio.get_running_loop().time()
+    made.check_reader(began + PING_SECONDS - 1)
+    await asyncio.sleep(0)
+    assert not line.written
+    # The clock of the checks runs ahead of that of messages, so the last ping is one of the past.
+    made.check_reader(began + PING_SECONDS + 1)
+    await asyncio.sleep(0)
+    assert line.written == b"\x89\x00"
+    if answer == "pong":
+        made.data_received(masked(websocket_frames.PONG, b""))
+    elif answer == "a message":
+        made._pinged_at = began - 1
+        made.data_received(masked(websocket_frames.TEXT, PING))
+    made.check_reader(began + 2 * PING_SECONDS + 2)
+    assert line.cut.is_set() == (not answer)
+
+
+async def open_socket(network: Network) -> aiohttp.ClientWebSocketResponse:
+    protocols = ("tidings.v1.json",)
+    url = "http://{}:{}/v1/connect".format(*network.addresses.http)
+    return await network.http.ws_connect(url, protocols=protocols, autoclose=False, autoping=False)
+
+
+async def write(socket: aiohttp.ClientWebSocketResponse, data: bytes) -> None:
+    """Bytes as they are."""
+    socket._writer.transport.write(data)
+
+
+# Neither matters: all of these are WebSockets.
+one_pair = pytest.mark.parametrize("pair", [("tcp", "sqlite")])
+
+
+@one_pair
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (masked(websocket_frames.CONTINUATION, b"x"), websocket_frames.PROTOCOL_ERROR),
+        (masked(websocket_frames.TEXT, b"x", fin=False) + masked(websocket_frames.TEXT, b"x"), 1002),
+        (masked(websocket_frames.TEXT, bytes(5000)), websocket_frames.TOO_BIG),
+        (masked(websocket_frames.TEXT, bytes(3000), fin=False) + masked(0, bytes(3000)), websocket_frames.TOO_BIG),
+        (masked(websocket_frames.TEXT, b"{"), websocket_frames.INCONSISTENT),
+        (masked(websocket_frames.TEXT, b'{"t":"\xff"}'), websocket_frames.INCONSISTENT),
+        (b"\x81\x0c" + PING, websocket_frames.PROTOCOL_ERROR),
+        (masked(websocket_frames.CLOSE, b"\x03\xee"), websocket_frames.PROTOCOL_ERROR),
+    ],
+    ids=[
+        *("continues nothing", "two at once", "too long", "too long together", "no frame", "not UTF-8", "no mask"),
+        "a code that is never sent",
+    ],
+)
+async def test_a_websocket_that_breaks_the_rules_is_closed_with_the_code_for_it(
+    network: Network, data: bytes, code: int
+) -> None:
+    await network.start()
+    socket = await open_socket(network)
+    await write(socket, data)
+    while (message := await socket.receive(timeout=10)).type is aiohttp.WSMsgType.TEXT:
+        assert msgspec.json.decode(message.data)["t"] == "closing"
+    assert message.data == code
+    await socket.close()
+
+
+@one_pair
+async def test_fragments_with_a_ping_between_them_are_one_message_and_the_ping_is_answered(network: Network) -> None:
+    await network.start()
+    socket = await open_socket(network)
+    parts = [masked(websocket_frames.TEXT, PING[:3], fin=False), masked(websocket_frames.PING, b"are you there")]
+    parts += [masked(websocket_frames.CONTINUATION, PING[3:7], fin=False), masked(0, PING[7:])]
+    for part in parts:
+        # Byte by byte, too.
+        for start in range(len(part)):
+            await write(socket, part[start : start + 1])
+    pong = await socket.receive(timeout=10)
+    assert (pong.type, bytes(pong.data)) == (aiohttp.WSMsgType.PONG, b"are you there")
+    assert msgspec.json.decode((await socket.receive(timeout=10)).data) == {"t": "pong"}
+    await socket.close()
+
+
+@one_pair
+async def test_a_websocket_that_leaves_is_told_goodbye(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    url = "ws://{}:{}/v1/connect".format(*network.addresses.http)
+    async with websockets.connect(url, subprotocols=[websockets.Subprotocol("tidings.v1.json")]) as socket:
+        login = device.Login(n=1, number=ALICE, token=network.tokens[ALICE])
+        await socket.send(msgspec.json.encode(login).decode())
+        assert msgspec.json.decode(await socket.recv())["t"] == "ok"
+        await socket.close(4000, "enough")
+        assert socket.close_code == 4000
