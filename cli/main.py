@@ -24,6 +24,7 @@ COMMANDS = {
     "callbacks": "list the callbacks that were given up, or send them again",
     "queue": "look into the queues, post callbacks again by time, status and recipient, or delete them",
     "top": "watch rates, queues, latencies and processes of an installation",
+    "traffic": "record the shape of requests, replay it, or send a share of them to another installation",
     "doctor": "look for what is wrong with an installation, and say what to do about it",
     "webhook-secret": "show the secrets that sign callbacks, or rotate them",
     "keys": "show which keys the database is sealed under, or put new ones in their place",

@@ -61,6 +61,7 @@ from webapp.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.stats.service import Stats
 from webapp.stickerpacks.service import Stickerpacks
 from webapp.support.service import Support
+from webapp.tap import Tap
 from webapp.templates.service import Templates
 from webapp.tls import ServerTLS
 from webapp.tokens import RevocationUpkeep, Tokens
@@ -302,11 +303,13 @@ async def run(
             if ready is not None:
                 ready(Ready(url, host, port))
 
+        taps = [Tap(settings.tap)] if settings.tap is not None else []
+        app = taps[0].layer(parts.app) if taps else parts.app
         http = server.HTTPServer(
-            parts.app, [listener], started, door=parts.door, tls=parts.tls.context if parts.tls else None
+            app, [listener], started, door=parts.door, tls=parts.tls.context if parts.tls else None
         )
         parts.metrics.watch(http.load)
-        services: list[service.Service] = [parts.links, parts.upkeep, parts.logins.first_start]
+        services: list[service.Service] = [*taps, parts.links, parts.upkeep, parts.logins.first_start]
         services.append(parts.certificates)
         services += [parts.common.membership, parts.common.leases, parts.common.changes]
         services.append(Vitals({"data": settings.data_dir, "media": settings.media_dir}))

@@ -86,6 +86,7 @@ class Settings(settings.ProcessSettings):
     outgoing_webhooks: where webhooks may lead.
     media_dir:        of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
     max_uploads:      uploads of files in progress at the same time.
+    tap:              socket of a listener for copies of requests, which `tidings traffic` makes.
     """
 
     address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
@@ -113,6 +114,9 @@ class Settings(settings.ProcessSettings):
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
     max_uploads: Annotated[int, env.integer(1, 1000)] = env.variable("TIDINGS_MAX_UPLOADS", 16)
+    tap: Annotated[Path | None, env.text(lambda value: env.parse_path(value) if value else None)] = env.variable(
+        "TIDINGS_TAP", None
+    )
 
     def ways(self) -> Sequence[exposure.Way]:
         """The API, and the one Coreapp where it is named."""

@@ -1,0 +1,88 @@
+"""`tidings traffic`: the shape of live requests recorded, replayed, and sent to another installation in part."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from cli import guard, process
+from cli.traffic import runs
+from cli.traffic.runs import Tee
+from cli.traffic.shapes import Numbers
+from cli.traffic.target import Refused, Target
+from tidings.runtime import service
+
+PASSWORD = "TIDINGS_TRAFFIC_PASSWORD"  # noqa: S105 (the name of the variable)
+FOREVER = 10 * 365 * 86400.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do, with what."""
+    what = parser.add_subparsers(dest="what", required=True, metavar="record|replay|tee")
+    recording = what.add_parser(
+        "record", help="write down when requests come, their types and sizes: no contents, no numbers"
+    )
+    replaying = what.add_parser("replay", help="send requests of a recorded shape")
+    teeing = what.add_parser("tee", help="send a share of live requests to another installation as well")
+    recording.add_argument("file", type=Path, help="where to: a line of JSON for each request")
+    recording.add_argument("--limit", type=int, default=10_000_000, help="requests, then it ends (10,000,000)")
+    replaying.add_argument("file", type=Path, help="what was recorded")
+    replaying.add_argument("--speed", type=float, default=1.0, help="so many times as fast as it was (1)")
+    teeing.add_argument("--share", type=float, default=0.1, help="of the recipients, from 0 to 1 (0.1)")
+    teeing.add_argument("--contents", action="store_true", help="send what was written, not something as long")
+    for each in (recording, teeing):
+        each.add_argument("--socket", type=Path, required=True, help="the path in TIDINGS_TAP of the Webapps")
+        each.add_argument("--seconds", type=float, default=FOREVER, help="for how long (until Ctrl-C)")
+    for each in (replaying, teeing):
+        each.add_argument("--to", required=True, metavar="URL", help="the API of the other installation")
+        each.add_argument("--user", default="admin", help=f"there, with the password in {PASSWORD} (admin)")
+        each.add_argument("--first", type=int, default=15550110000, help="the first of the numbers to write to")
+        each.add_argument("--count", type=int, default=1000, help="how many there are of them (1000)")
+        each.add_argument("--in-flight", type=int, default=500, help="requests at a time; more are dropped (500)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until it is done or Ctrl-C; 1 when a replay was not answered as it should be."""
+    for name, least, most in (("share", 0, 1), ("speed", 0.001, 1000), ("in_flight", 1, 100_000), ("count", 1, 10**9)):
+        value = getattr(options, name, least)
+        if not least <= value <= most:
+            raise guard.Failure(f"--{name.replace('_', '-')} is not from {least} to {most}")
+    try:
+        return int(process.run_loop(_run(options)))
+    except Refused as error:
+        raise guard.Failure(f"{error}: is {PASSWORD} the password of {options.user}?") from error
+    except aiohttp.ClientError as error:
+        raise guard.Failure(f"{options.to}: {error}") from error
+    except msgspec.DecodeError as error:
+        raise guard.Failure(f"{options.file}: {error}") from error
+
+
+async def _run(options: argparse.Namespace) -> int:
+    stop = asyncio.Event()
+    service.stop_on_signals(stop)
+    if options.what == "record":
+        print(f"recording what Webapps with TIDINGS_TAP={options.socket} are asked (Ctrl-C ends it)", flush=True)
+        count = await runs.record(options.socket, options.file, seconds=options.seconds, limit=options.limit, stop=stop)
+        print(f"{count} requests in {options.file}", flush=True)
+        return 0
+    numbers = Numbers(options.first, options.count)
+    password = os.environ.get(PASSWORD, "")
+    async with Target(options.to, options.user, password, in_flight=options.in_flight) as target:
+        if options.what == "tee":
+            tee = Tee(target, options.share, numbers, with_contents=options.contents)
+            await runs.tee(options.socket, tee, target.tally, seconds=options.seconds, stop=stop, show=_show)
+            return 0
+        late = await runs.replay(runs.read(options.file), target, numbers, speed=options.speed, stop=stop)
+    _show({**target.tally.describe(), "latest_s": round(late, 3)})
+    answers = target.tally.statuses
+    return 0 if target.tally.sent == answers["200"] + answers["201"] and not target.tally.dropped else guard.FAILED
+
+
+def _show(line: object) -> None:
+    print(json.dumps(line), flush=True)

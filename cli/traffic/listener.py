@@ -1,0 +1,73 @@
+"""Listener for copies of requests: Webapps find its socket and connect to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+
+from tidings.wire import tap
+from tidings.wire.tap import Copied
+
+# Bytes of a record beside its body.
+_MOST = tap.MAX_BODY + 4096
+
+
+class Inlet(asyncio.Protocol):
+    """One connection of a Webapp."""
+
+    def __init__(self, take: Callable[[Copied], None]) -> None:
+        self._take = take
+        self._data = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while len(self._data) >= tap.LENGTH:
+            size = int.from_bytes(self._data[: tap.LENGTH], "big")
+            if size > _MOST:
+                self._transport.close()
+                return
+            if len(self._data) < tap.LENGTH + size:
+                return
+            record = bytes(self._data[tap.LENGTH : tap.LENGTH + size])
+            del self._data[: tap.LENGTH + size]
+            try:
+                self._take(tap.decode(record))
+            except msgspec.DecodeError:
+                self._transport.close()
+                return
+
+
+@contextlib.asynccontextmanager
+async def listening(path: Path, take: Callable[[Copied], None]) -> AsyncIterator[None]:
+    """Listen at this path, which is this user's alone. Raises `OSError`.
+
+    A socket that is there already is another listener's, or was left behind by one.
+    """
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+        await loop.create_unix_connection(asyncio.Protocol, str(path))
+        raise FileExistsError(f"somebody listens at {path}")
+    _remove(path)
+    server = await loop.create_unix_server(lambda: Inlet(take), str(path))
+    _keep_private(path)
+    try:
+        yield
+    finally:
+        server.close()
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_socket():
+        path.unlink()
+
+
+def _keep_private(path: Path) -> None:
+    path.chmod(0o600)

@@ -1,0 +1,134 @@
+"""What the command does: record shapes, replay them, and send a share of live requests to another installation."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from cli.traffic import listener, shapes
+from cli.traffic.shapes import Numbers, Recipients, Shape
+from cli.traffic.target import Tally, Target
+from tidings.wire.tap import Copied
+
+# Seconds between two lines about what happens.
+INTERVAL = 5.0
+
+Show = Callable[[dict[str, Any]], object]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Shape).decode
+
+
+class Recorder:
+    """Shapes of copied requests, a line of JSON each, at most `limit`."""
+
+    def __init__(self, file: TextIO, limit: int) -> None:
+        self._file = file
+        self._limit = limit
+        self._recipients = Recipients()
+        self._since = 0.0
+        self.count = 0
+        self.full = asyncio.Event()
+
+    def take(self, copied: Copied) -> None:
+        """One request; those beyond the limit are left out."""
+        if self.count >= self._limit:
+            return
+        self._since = self._since or copied.at
+        shape = shapes.shape_of(copied, self._since, self._recipients)
+        self._file.write(_encode(shape).decode() + "\n")
+        self.count += 1
+        if self.count == self._limit:
+            self.full.set()
+
+
+class Tee:
+    """A share of the requests, chosen by their recipients, so that a conversation is sent as a whole or not at all.
+
+    with_contents: as they are, but for their numbers; else made up to their shape.
+    """
+
+    def __init__(self, target: Target, share: float, numbers: Numbers, *, with_contents: bool) -> None:
+        self._target = target
+        self._share = share
+        self._numbers = numbers
+        self._with_contents = with_contents
+        self._recipients = Recipients()
+        self._chosen: dict[int, bool] = {}
+        self.seen = 0
+
+    def take(self, copied: Copied) -> None:
+        """One request, sent on or not."""
+        self.seen += 1
+        shape = shapes.shape_of(copied, copied.at, self._recipients)
+        if not self._is_chosen(shape):
+            return
+        request = shapes.request_of(shape, self._numbers)
+        if self._with_contents:
+            request = shapes.redirected(copied, shape.to, self._numbers) or request
+        self._target.send(*request)
+
+    def _is_chosen(self, shape: Shape) -> bool:
+        if not shape.to:
+            return secrets.randbelow(1_000_000) < self._share * 1_000_000
+        if shape.to not in self._chosen:
+            self._chosen[shape.to] = secrets.randbelow(1_000_000) < self._share * 1_000_000
+        return self._chosen[shape.to]
+
+
+async def record(socket: Path, path: Path, *, seconds: float, limit: int, stop: asyncio.Event) -> int:
+    """Into a file, until it is time, or full, or `stop`; how many there were. Raises `OSError`."""
+    with path.open("w", encoding="utf-8") as file:
+        recorder = Recorder(file, limit)
+        async with listener.listening(socket, recorder.take):
+            await _first((stop, recorder.full), seconds)
+    return recorder.count
+
+
+async def tee(socket: Path, tee: Tee, tally: Tally, *, seconds: float, stop: asyncio.Event, show: Show) -> None:
+    """Until it is time, or `stop`. Raises `OSError`."""
+    async with listener.listening(socket, tee.take):
+        until = time.monotonic() + seconds
+        while not stop.is_set() and (left := until - time.monotonic()) > 0:
+            await _first((stop,), min(INTERVAL, left))
+            show({"seen": tee.seen, **tally.describe()})
+
+
+async def replay(
+    recorded: Iterable[Shape], target: Target, numbers: Numbers, *, speed: float, stop: asyncio.Event
+) -> float:
+    """Each at its time, so many times as fast, whether those before it are answered or not; the latest that one was
+    sent after its time, in seconds."""
+    loop = asyncio.get_running_loop()
+    began, latest = loop.time(), 0.0
+    for shape in recorded:
+        due = began + shape.at / speed
+        if (wait := due - loop.time()) > 0 and await _first((stop,), wait):
+            break
+        latest = max(latest, loop.time() - due)
+        target.send(*shapes.request_of(shape, numbers))
+    return latest
+
+
+def read(path: Path) -> Iterator[Shape]:
+    """The shapes in a file, in their order. Raises `OSError`, and `msgspec.DecodeError` for what is none."""
+    with path.open("rb") as file:
+        for line in file:
+            yield _decode(line)
+
+
+async def _first(events: Sequence[asyncio.Event], seconds: float) -> bool:
+    """Wait until one of them is set, not longer than that; was one?"""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+    return bool(done)

@@ -1,0 +1,99 @@
+"""Installation that made-up or copied requests are sent to: never more at a time than allowed, the rest is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import collections
+import contextlib
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+import aiohttp
+
+# Seconds that an answer may take.
+PATIENCE = 30.0
+# Latencies that are kept.
+KEPT = 100_000
+
+
+class Refused(Exception):
+    """The installation does not let us in; `str()` says what it answered."""
+
+
+@dataclasses.dataclass(slots=True)
+class Tally:
+    """What became of requests. statuses: by HTTP status, `error` without an answer; took: milliseconds, the latest."""
+
+    sent: int = 0
+    dropped: int = 0
+    statuses: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    took: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=KEPT))
+
+    def describe(self) -> dict[str, Any]:
+        """For people and programs."""
+        ordered = sorted(self.took)
+        found: dict[str, Any] = {"sent": self.sent, "dropped": self.dropped, "answers": dict(self.statuses)}
+        for name, part in (("p50_ms", 0.5), ("p99_ms", 0.99)):
+            found[name] = round(ordered[min(len(ordered) - 1, int(len(ordered) * part))], 1) if ordered else None
+        return found
+
+
+class Target:
+    """An asynchronous context manager that logs in. Raises `Refused`, and `aiohttp.ClientError`."""
+
+    def __init__(self, url: str, user: str, password: str, *, in_flight: int) -> None:
+        """in_flight: requests that may wait for their answers; one more is dropped."""
+        self._url = url.rstrip("/")
+        self._basic = {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+        self._in_flight = in_flight
+        self._running: set[asyncio.Task[None]] = set()
+        self.tally = Tally()
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=PATIENCE), connector=aiohttp.TCPConnector(limit=self._in_flight)
+        )
+        try:
+            await self._log_in()
+        except BaseException:
+            await self._http.close()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(*self._running, return_exceptions=True)
+        for task in self._running:
+            task.cancel()
+        await self._http.close()
+
+    async def _log_in(self) -> None:
+        async with self._http.post(f"{self._url}/v1/users/login", headers=self._basic, json={}) as answer:
+            said = await answer.json(content_type=None)
+            if answer.status != 200:
+                raise Refused(f"{self._url} answered the login with {answer.status}")
+            self._headers = {"Authorization": f"Bearer {said['users'][0]['token']}"}
+
+    def send(self, path: str, body: Mapping[str, Any]) -> None:
+        """Now, or never."""
+        if len(self._running) >= self._in_flight:
+            self.tally.dropped += 1
+            return
+        self.tally.sent += 1
+        task = asyncio.get_running_loop().create_task(self._post(path, body))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> None:
+        began = time.perf_counter()
+        try:
+            async with self._http.post(self._url + path, json=body, headers=self._headers) as answer:
+                await answer.read()
+                self.tally.statuses[str(answer.status)] += 1
+        except (aiohttp.ClientError, TimeoutError):
+            self.tally.statuses["error"] += 1
+        self.tally.took.append((time.perf_counter() - began) * 1000)

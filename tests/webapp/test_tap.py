@@ -1,0 +1,98 @@
+"""Copies of requests for a listener on this machine, for which no request ever waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from cli.traffic import listener
+from tidings.wire import tap
+from tidings.wire.tap import Copied
+from webapp.tap import DROPPED, ROOM, Tap
+
+PATIENCE = 10.0
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with what it was sent."""
+    body, more = b"", True
+    while more:
+        message: Message = await receive()
+        body += message["body"]
+        more = message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 201, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
+@contextlib.asynccontextmanager
+async def tapping(path: Path) -> AsyncIterator[tuple[Tap, httpx.AsyncClient]]:
+    served, stop = Tap(path), asyncio.Event()
+    running = asyncio.create_task(served.run(stop))
+    transport = httpx.ASGITransport(app=served.layer(application))
+    async with httpx.AsyncClient(transport=transport, base_url="http://webapp") as client:
+        yield served, client
+    stop.set()
+    await running
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webapp.tap.INTERVAL", 0.01)
+
+
+async def test_a_listener_gets_what_was_posted_and_how_it_was_answered(tmp_path: Path) -> None:
+    copies: asyncio.Queue[Copied] = asyncio.Queue()
+    path = tmp_path / "tap"
+    async with tapping(path) as (_, client), listener.listening(path, copies.put_nowait):
+        async with asyncio.timeout(PATIENCE):
+            while copies.empty():
+                answer = await client.post("/v1/messages", content=b'{"to":"1"}')
+                await asyncio.sleep(0)
+            copied = await copies.get()
+            assert answer.content == b'{"to":"1"}'
+            assert (copied.path, copied.status, copied.size, copied.body) == ("/v1/messages", 201, 10, b'{"to":"1"}')
+            await client.post("/v1/users/login", content=b"a secret")
+            long = bytes(tap.MAX_BODY + 1)
+            assert (await client.post("/v1/messages", content=long)).content == long
+            while (copied := await copies.get()).size == 10:
+                pass
+            assert (copied.path, copied.size, copied.body) == ("/v1/messages", len(long), b"")
+
+
+async def test_without_a_listener_and_after_it_has_gone_requests_are_answered(tmp_path: Path) -> None:
+    path = tmp_path / "tap"
+    async with tapping(path) as (_, client):
+        assert (await client.post("/v1/messages", content=b"1")).status_code == 201
+        copies: asyncio.Queue[Copied] = asyncio.Queue()
+        async with listener.listening(path, copies.put_nowait), asyncio.timeout(PATIENCE):
+            while copies.empty():
+                assert (await client.post("/v1/messages", content=b"2")).status_code == 201
+                await asyncio.sleep(0)
+        assert (await client.post("/v1/messages", content=b"3")).status_code == 201
+
+
+async def test_a_listener_that_does_not_read_costs_its_copies_and_no_request(tmp_path: Path) -> None:
+    path = tmp_path / "tap"
+    arrived: asyncio.Queue[asyncio.Transport] = asyncio.Queue()
+
+    class Deaf(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            transport.pause_reading()  # type: ignore[attr-defined]
+            arrived.put_nowait(transport)  # type: ignore[arg-type]
+
+    server = await asyncio.get_running_loop().create_unix_server(Deaf, str(path))
+    async with tapping(path) as (_, client), asyncio.timeout(PATIENCE):
+        deaf, before = await arrived.get(), DROPPED._value.get()
+        body = bytes(tap.MAX_BODY)
+        # All that the system and the process keep for it is full at some time.
+        for _ in range(4 * ROOM // len(body) + 20):
+            assert (await client.post("/v1/messages", content=body)).status_code == 201
+        assert DROPPED._value.get() > before
+        deaf.abort()
+    server.close()

@@ -1,0 +1,104 @@
+"""Copies of requests for whoever listens on a socket of this machine; the requests never wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import cast
+
+from prometheus_client import Counter
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidings.runtime.service import wait_for
+from tidings.wire import tap
+from tidings.wire.tap import Copied
+
+COPIED = Counter("tidings_tap_requests_total", "Requests whose copies were given to a listener")
+DROPPED = Counter("tidings_tap_dropped_total", "Requests whose copies were not, for want of room")
+
+PATHS = frozenset(("/v1/messages", "/v1/contacts"))
+# Bytes that may wait for the listener; what comes while more do is dropped.
+ROOM = 1024 * 1024
+# Seconds between two tries to reach a listener.
+INTERVAL = 1.0
+
+
+class Tap(asyncio.Protocol):
+    """Service that looks for a listener; its `layer` copies POSTs to `PATHS` while there is one.
+
+    A copy is made after the request was answered. Without a listener a request costs a comparison.
+    """
+
+    name = "tap"
+
+    def __init__(self, path: Path) -> None:
+        """path: of a Unix socket that the listener makes."""
+        self._path = path
+        self._transport: asyncio.Transport | None = None
+
+    def layer(self, app: ASGIApp) -> ASGIApp:
+        """The application with its requests copied."""
+
+        async def tapped(scope: Scope, receive: Receive, send: Send) -> None:
+            if self._transport is None or scope["type"] != "http" or scope["method"] != "POST":
+                await app(scope, receive, send)
+            elif scope["path"] in PATHS:
+                await self._copy(app, scope, receive, send)
+            else:
+                await app(scope, receive, send)
+
+        return tapped
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look for a listener again and again."""
+        loop = asyncio.get_running_loop()
+        while not await wait_for(stop, INTERVAL):
+            if self._transport is None:
+                try:
+                    await loop.create_unix_connection(lambda: self, str(self._path))
+                except OSError:
+                    # Nobody listens.
+                    continue
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+
+    async def _copy(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        at, began = time.time(), time.perf_counter()
+        parts: list[bytes] = []
+        size = status = 0
+
+        async def receive_copied() -> Message:
+            nonlocal size
+            message = await receive()
+            body = message.get("body", b"")
+            size += len(body)
+            if size <= tap.MAX_BODY:
+                parts.append(body)
+            return message
+
+        async def send_copied(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await app(scope, receive_copied, send_copied)
+        finally:
+            body = b"".join(parts) if size <= tap.MAX_BODY else b""
+            self._give(Copied(at, scope["path"], status, time.perf_counter() - began, size, body))
+
+    def _give(self, copied: Copied) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size() > ROOM:
+            DROPPED.inc()
+            return
+        transport.write(tap.framed(copied))
+        COPIED.inc()
