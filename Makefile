@@ -22,7 +22,7 @@ UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/te
 AWAY   := tests/storage/test_failover.py
 
 # What `make bench-all` measures, in this order.
-BENCHMARKS := system seed000 seed001 overload drift memory shards peers
+BENCHMARKS := system seed000 seed001 seed002 seed003 seed004 overload drift memory shards peers
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -13,6 +13,8 @@ Load, and what comes of it:
 - `client`: a business that sends over the API as fast as it is told to, on connections of `http_connection`.
 - `sink_process`: starts and asks `sink`, the webhook of that business in a process of its own; `webhook_body` reads
   bodies and checks their signatures.
+- `fleet_process`: starts and asks `fleet`, devices by the ten thousand in a process of its own, each on a connection of
+  its own (`fleet_device`, `fleet_sending`); `control`: how such a process is asked.
 - `ledger`: balances what was sent, what recipients showed and what the webhook got.
 - `measure`: rates and latencies, and one metric out of many; `metrics`: those of this process.
 """

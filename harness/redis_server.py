@@ -38,6 +38,11 @@ class RedisServer:
         atexit.register(self.remove)
 
     @property
+    def pid(self) -> int | None:
+        """While it runs."""
+        return self._process.pid if self._process is not None else None
+
+    @property
     def url(self) -> str:
         """Where it is."""
         return f"redis://127.0.0.1:{self.port}"

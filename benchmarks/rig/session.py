@@ -19,6 +19,7 @@ from benchmarks.rig.calibration import Calibrate, Calibrated
 from benchmarks.rig.report import Report
 from benchmarks.rig.run import Failed, Run
 from harness.client import Unexpected
+from harness.control import ChildFailed
 from harness.http_connection import NoAnswer
 from harness.mariadb import MariaDB
 from harness.processes import Ended
@@ -27,7 +28,7 @@ BUFFER_POOL_MB = 256
 # Options with which a benchmark is still the whole one.
 NEVER_SHORTENS = ("output", "keep_logs", "profile", "long")
 # What a run may end with that says more of it than of this program.
-FAILURES = (Failed, Ended, OSError, NoAnswer, Unexpected, ExceptionGroup)
+FAILURES = (Failed, Ended, ChildFailed, OSError, NoAnswer, Unexpected, ExceptionGroup)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -92,7 +92,8 @@ class Line(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
-        self.is_closed = self.is_paused = False
+        self.is_paused = False
+        self.gone = asyncio.Event()
         self.cut = asyncio.Event()
 
     def write(self, data: Any) -> None:
@@ -114,13 +115,13 @@ class Line(asyncio.Transport):
         self.is_paused = False
 
     def is_closing(self) -> bool:
-        return self.is_closed
+        return self.gone.is_set()
 
     def close(self) -> None:
-        self.is_closed = True
+        self.gone.set()
 
     def abort(self) -> None:
-        self.is_closed = True
+        self.gone.set()
         self.cut.set()
 
 
@@ -159,10 +160,8 @@ async def test_a_goodbye_is_found_behind_more_frames_than_are_read_in_a_turn() -
     made, line = connected(handler)
     many = masked(websocket_frames.TEXT, PING) * (3 * connection.TURN)
     made.data_received(many + masked(websocket_frames.CLOSE, b"\x03\xe8"))
-    assert not line.is_closed
-    async with asyncio.timeout(10):
-        while not line.is_closed:
-            await asyncio.sleep(0)
+    assert not line.gone.is_set()
+    await asyncio.wait_for(line.gone.wait(), 10)
     assert handler.received_now == goodbyes(line.written) == 1
     assert not line.cut.is_set()
 
@@ -173,9 +172,7 @@ async def test_what_was_not_read_for_want_of_a_turn_is_read_when_it_is_closed() 
     assert line.is_paused
     made.data_received(masked(websocket_frames.CLOSE, b""))
     made.close(device.IDLE)
-    async with asyncio.timeout(10):
-        while not line.is_closed:
-            await asyncio.sleep(0)
+    await asyncio.wait_for(line.gone.wait(), 10)
     assert not line.cut.is_set()
 
 

@@ -1,0 +1,226 @@
+"""Notifications of 4 KB to connected clients that acknowledge them, at 1,000 a second; round trips in volleys.
+
+    python -m benchmarks.seed002 [--quick] [--only NAME ...]
+
+From 19,500 connections on there are several nodes, with Redis: a process may open 20,000 files here. Latency is from
+just before the sender writes an envelope to when its recipient has decoded it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import statistics
+import time
+
+from benchmarks.devices.api import through_api
+from benchmarks.devices.clients import FIRST_RATE, SENDER, Clients, connect
+from benchmarks.devices.network import most_connections, network_of
+from benchmarks.rig import report, session, summary
+from benchmarks.rig.run import Failed, Run
+from benchmarks.rig.session import Benchmark, Session, Variant
+from harness.fleet_device import TCP, WS_JSON, WS_MSGPACK
+
+SIZE = 4096
+RATE, SECONDS, QUICK_SECONDS = 1000.0, 30, 5
+WAYS = {TCP: "TCP", WS_JSON: "WebSocket, JSON", WS_MSGPACK: "WebSocket, MessagePack"}
+# Of very many connections every so-manyth is written to.
+RECIPIENTS = 15_000
+# Connections, and over what.
+STEADY = ((1000, TCP), (1000, WS_JSON), (10_000, TCP), (10_000, WS_JSON), (100_000, TCP))
+# Texts a second over the API, with so many idle connections.
+API_RATES, API_IDLE = (250, 500, 1000), 10_000
+# Volleys, as the published table has them.
+MESSAGES, SIZES, CLIENTS, SAMPLES = (1, 10, 100, 1000), (1536, 4096), (1, 100), 10
+# Of the greatest volleys, 100,000 messages each.
+FEW_SAMPLES = 3
+# The published table, ms: MQTT, WebSocket, gRPC by (clients, size, messages).
+PUBLISHED = {
+    (1, 1536): ((9.5, 3.1, 2.7), (30.6, 11.0, 9.4), (128.5, 53.0, 72.3), (674.2, 444.3, 501.2)),
+    (1, 4096): ((12.7, 5.1, 4.0), (25.0, 15.4, 10.7), (114.4, 67.8, 71.7), (685.1, 511.3, 514.7)),
+    (100, 1536): ((62.8, 7.0, 8.6), (339.6, 55.5, 61.3), (3155.9, 491.0, 614.3), (31101.9, 4878.5, 6219.4)),
+    (100, 4096): ((70.2, 10.0, 10.3), (354.2, 72.0, 62.3), (3274.9, 694.9, 631.1), (32833.4, 6910.7, 6391.0)),
+}
+# Devices of which half leave.
+DEVICES = 1000
+
+
+async def steady(current: Session, count: int, transport: str) -> Run:
+    """Everybody is written to once, then notifications go out at the rate."""
+    seconds = QUICK_SECONDS if current.options.quick else SECONDS
+    nodes = -(-count // most_connections())
+    async with network_of(current, nodes=nodes) as network:
+        empty = sum(node.memory for node in network.nodes)
+        clients = await connect(network, count, transport)
+        memory = (sum(node.memory for node in network.nodes) - empty) / count
+        some = clients.numbers[:: -(-count // RECIPIENTS)]
+        await clients.send(some, rate=FIRST_RATE, count=len(some), size=SIZE)
+        first = summary.summarise(await clients.latencies())
+        sent = int(RATE * seconds)
+        async with network.sampler() as sampler:
+            said = await clients.send(some, rate=RATE, count=sent, size=SIZE)
+        times = summary.summarise(await clients.latencies())
+        return Run(
+            name=f"steady-{transport}-{count}",
+            title=f"{count:,} connections over {WAYS[transport]}, {nodes} node{'s' * (nodes > 1)}",
+            count=sent,
+            unit="notifications",
+            seconds=said["sent_in"],
+            rate=sent / said["sent_in"],
+            latencies={"to the device": times, "the first to each device": first},
+            throughput=[sent / said["sent_in"]] * seconds,
+            samples=sampler.samples,
+            parameters={
+                "connections": count,
+                "recipients": len(some),
+                "link": transport,
+                "nodes": nodes,
+                "bytes": SIZE,
+                "rate": RATE,
+            },
+            details={"bytes_of_a_connection": round(memory), "sender_late_ms": round(said["lag"] * 1000, 1)},
+        )
+
+
+async def volleys(current: Session, transport: str) -> Run:
+    """Round trips: so many messages to each client, and all of their acknowledgements back."""
+    async with network_of(current) as network:
+        clients = await connect(network, max(CLIENTS), transport)
+        # Nobody is new to the network when it begins.
+        await clients.send(clients.numbers, rate=FIRST_RATE, count=len(clients.numbers), size=SIZE)
+        quick = current.options.quick
+        rows: dict[tuple[int, int], list[float]] = {}
+        total, began, every = 0, time.monotonic(), []
+        async with network.sampler() as sampler:
+            for count, size, messages in itertools.product(CLIENTS, SIZES, MESSAGES):
+                samples = 2 if quick else SAMPLES if count * messages < 100_000 else FEW_SAMPLES
+                took = await volley(clients, count, size, messages, samples)
+                rows.setdefault((count, size), []).append(statistics.fmean(took) * 1000)
+                total += count * messages * samples
+                every += took
+        seconds = time.monotonic() - began
+        return Run(
+            name=f"volleys-{transport}",
+            title=f"volleys over {WAYS[transport]}",
+            count=total,
+            unit="round trips",
+            seconds=seconds,
+            rate=total / seconds,
+            latencies={"a volley": summary.summarise(every)},
+            throughput=[],
+            samples=sampler.samples,
+            parameters={"link": transport, "samples": SAMPLES, "samples of the greatest": FEW_SAMPLES},
+            details={"ms": {f"{count}x{size}": [round(ms, 2) for ms in row] for (count, size), row in rows.items()}},
+        )
+
+
+async def volley(clients: Clients, count: int, size: int, messages: int, samples: int) -> list[float]:
+    """Seconds of each sample of each client. Raises `Failed` when anything is missing."""
+    await clients.forget()
+    pairs = [(SENDER, number) for number in clients.numbers[:count]]
+    took: list[float] = await clients.sender.ask("volley", pairs=pairs, messages=messages, size=size, samples=samples)
+    await clients.until_delivered(count * messages * samples)
+    return took
+
+
+async def redelivery(current: Session, transport: str) -> Run:
+    """Half of the devices leave and are written to; what had a short life is gone when they are back."""
+    async with network_of(current, settings={"TIDINGS_NETWORK_EXPIRY_INTERVAL_S": "0.5"}) as network:
+        clients = await connect(network, DEVICES, transport)
+        await clients.send(clients.numbers, rate=FIRST_RATE, count=DEVICES, size=SIZE)
+        away, fleet = clients.numbers[: DEVICES // 2], clients.fleets[0]
+        async with network.sampler() as sampler:
+            await fleet.ask("leave", numbers=away)
+            await fleet.ask("until_fewer", count=DEVICES - len(away) + 1, seconds=30)
+            await clients.forget()
+            routes = [(SENDER, number) for number in away]
+            lasting = await clients.sender.send(routes, rate=FIRST_RATE, count=3 * len(away), size=SIZE)
+            brief = await clients.sender.send(routes, rate=FIRST_RATE, count=len(away), size=SIZE, ttl=1)
+            if lasting["refused"] or brief["refused"]:
+                raise Failed(f"refused: {lasting}, {brief}")
+            # The sender hears of each that expired.
+            async with asyncio.timeout(60):
+                while (await clients.sender.counts())["others"] < len(away):  # noqa: ASYNC110 (another process counts)
+                    await asyncio.sleep(0.1)
+            await fleet.ask("come_back")
+            seconds = await clients.until_delivered(3 * len(away))
+        return Run(
+            name=f"redelivery-{transport}",
+            title=f"redelivery to {len(away)} that return over {WAYS[transport]}",
+            count=3 * len(away),
+            unit="redeliveries",
+            seconds=seconds,
+            rate=3 * len(away) / seconds,
+            latencies={"from its sending": summary.summarise(await clients.latencies())},
+            throughput=[],
+            samples=sampler.samples,
+            parameters={"link": transport, "away": len(away)},
+            details={"expired": len(away)},
+        )
+
+
+async def measure(current: Session) -> None:
+    """All that was asked for."""
+    for count, transport in STEADY:
+        name = f"steady-{transport}-{count}"
+        if current.is_wanted(name):
+            await current.once(Variant(name, name, functools.partial(steady, current, count, transport)))
+    for rate in API_RATES:
+        name = f"api-{rate}"
+        if current.is_wanted(name):
+            idle, seconds = (500, QUICK_SECONDS) if current.options.quick else (API_IDLE, SECONDS)
+            await current.once(Variant(name, name, functools.partial(through_api, current, idle, rate, seconds)))
+    found: dict[str, Run] = {}
+    for transport, title in WAYS.items():
+        name = f"volleys-{transport}"
+        if current.is_wanted(name):
+            run = await current.once(
+                Variant(name, f"volleys over {title}", functools.partial(volleys, current, transport))
+            )
+            if run is not None:
+                found[title] = run
+    if found:
+        current.report.notes += table(found)
+    for transport in (TCP, WS_JSON):
+        name = f"redelivery-{transport}"
+        if current.is_wanted(name):
+            await current.once(Variant(name, name, functools.partial(redelivery, current, transport)))
+
+
+def table(found: dict[str, Run]) -> list[str]:
+    """In the layout of the published one, whose figures stand beside ours."""
+    notes = []
+    for count in CLIENTS:
+        rows = []
+        for size in SIZES:
+            for index, messages in enumerate(MESSAGES):
+                ours = [f"{run.details['ms'][f'{count}x{size}'][index]:,}" for run in found.values()]
+                theirs = [f"{value:,}" for value in PUBLISHED[count, size][index]]
+                rows.append([f"{messages} Message{'s' * (messages > 1)} ({size / 1024:g} KB)", *ours, *theirs])
+        header = ["Type", *found, "published: MQTT", "published: Websockets", "published: GRPC"]
+        clients = f"{count} client{'s' * (count > 1)} connected"
+        notes.append(
+            f"Mean of a volley and its acknowledgements, ms, {clients}:\n\n" + "\n".join(report.table(header, rows))
+        )
+    return notes
+
+
+BENCHMARK = Benchmark(
+    name="seed002",
+    title="Notifications of 4 KB to connected clients, with acknowledgement",
+    how=f"""A sender gives the network an envelope, the network delivers it to the device, the device acknowledges, the
+network tells the sender. {RATE:,.0f} a second to everybody in turn, from one process to others; *to the device* is from
+just before the sender writes it to when the device has decoded it. The published service has the sender within the
+server; ours is a client of it, so there is one hop more in each figure. In a volley all are written to at once.""",
+    measure=measure,
+    names=[
+        *(f"steady-{transport}-{count}" for count, transport in STEADY),
+        *(f"api-{rate}" for rate in API_RATES),
+        *(f"volleys-{transport}" for transport in WAYS),
+        *(f"redelivery-{transport}" for transport in (TCP, WS_JSON)),
+    ],
+)
+
+if __name__ == "__main__":
+    session.main(BENCHMARK, __doc__)

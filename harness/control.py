@@ -1,0 +1,122 @@
+"""Questions to a child process and its answers, one JSON object a line on a socket that both ends hold."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness import spawn
+
+ROOT = Path(__file__).parents[1]
+# Bytes of one line: a hundred thousand numbers with their tokens.
+MAX_LINE = 64 * 1024 * 1024
+
+Answer = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+class ChildFailed(Exception):
+    """The child could not do it, or is gone; `str()` has what it said."""
+
+
+class Child:
+    """`python -m <module> --control-fd=…`, which lives until `close`."""
+
+    def __init__(self, name: str, module: str, directory: Path) -> None:
+        self.name = name
+        self._module = module
+        self._log_path = directory / f"{name}.log"
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self, arguments: Sequence[str] = ()) -> None:
+        """Start it; it answers when it is ready."""
+        ours, theirs = socket.socketpair()
+        with theirs, self._log_path.open("ab") as log:
+            command = [sys.executable, "-m", self._module, f"--control-fd={theirs.fileno()}", *arguments]
+            self._process = spawn.start(command, cwd=ROOT, stdout=log, stderr=log, pass_fds=(theirs.fileno(),))
+        ours.setblocking(False)
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
+        self._reading = asyncio.create_task(self._read(reader))
+
+    async def ask(self, what: str, **details: Any) -> Any:
+        """What it answers. Raises `ChildFailed`."""
+        if self._reading is None or self._reading.done():
+            raise ChildFailed(self._epitaph())
+        n = next(self._numbers)
+        answer = self._answers[n] = asyncio.get_running_loop().create_future()
+        self._writer.write(msgspec.json.encode({"n": n, "do": what, **details}) + b"\n")
+        return await answer
+
+    async def close(self) -> None:
+        """It ends with the socket."""
+        if self._process is None or self._reading is None:
+            return
+        self._writer.close()
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        try:
+            await asyncio.to_thread(self._process.wait, 20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        # A question that it died over resets the connection.
+        with contextlib.suppress(ConnectionError):
+            async for line in reader:
+                self._answered(msgspec.json.decode(line))
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(ChildFailed(self._epitaph()))
+
+    def _answered(self, reply: dict[str, Any]) -> None:
+        future = self._answers.pop(reply["n"])
+        if future.done():
+            return
+        if "error" in reply:
+            future.set_exception(ChildFailed(f"{self.name}: {reply['error']}"))
+        else:
+            future.set_result(reply["answer"])
+
+    def _epitaph(self) -> str:
+        return f"{self.name} is gone: {self._log_path.read_text()[-2000:]}"
+
+
+async def serve(control_fd: int, answer: Answer) -> None:
+    """The child's side: answer what is asked, each question in a task of its own, until the socket closes."""
+    ours = socket.socket(fileno=control_fd)
+    ours.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def reply(question: dict[str, Any]) -> None:
+        n = question.pop("n")
+        try:
+            said: dict[str, Any] = {"n": n, "answer": await answer(question)}
+        except Exception:
+            said = {"n": n, "error": traceback.format_exc()[-2000:]}
+        writer.write(msgspec.json.encode(said) + b"\n")
+
+    async for line in reader:
+        task = asyncio.create_task(reply(msgspec.json.decode(line)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    for task in tasks:
+        task.cancel()

@@ -1,0 +1,294 @@
+"""`python -m harness.fleet`: devices by the ten thousand, each on a connection of its own, in one process.
+
+The parent asks over `--control-fd` (see `control`): `open` connects devices, `send` has some of them send, `volley`
+measures round trips, `counts` and `latencies` say what came. Delivered messages are checked: their size, their end, and
+that each sender's come in order and once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import asyncio
+import collections
+import contextlib
+import gc
+import resource
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from harness import control
+from harness.fleet_device import STAMP, TAIL, TCP, FleetDevice
+from harness.fleet_sending import Senders, Sending
+from tidings.wire import device
+
+# A port is looked for when it is known where the connection goes, so that many can go from one address.
+_IP_BIND_ADDRESS_NO_PORT = 24
+# Seconds that a connection may take.
+PATIENCE = 20.0
+
+
+class Fleet:
+    """Its devices, and what they got since `counts` or `latencies` began again."""
+
+    def __init__(self) -> None:
+        self.is_closing = False
+        self.devices: dict[str, FleetDevice] = {}
+        self.attached_now = self.delivered_now = 0
+        self.repeats = self.wrong = self.others = 0
+        self.failures: collections.Counter[str] = collections.Counter()
+        # Milliseconds from the stamp in each message to its delivery.
+        self.times = array.array("f")
+        self.senders = Senders()
+        self._addresses: list[tuple[str, int]] = []
+        self._turn = 0
+        self._source = ""
+        self._dials = asyncio.Semaphore(1)
+        self._logging_in: dict[FleetDevice, asyncio.Future[None]] = {}
+        # Those that are not to come back for now.
+        self._away: set[str] = set()
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # For its devices.
+
+    def attached(self, device: FleetDevice) -> None:
+        self._logged_in(device)
+        self.attached_now += 1
+        self._changed.set()
+
+    def _logged_in(self, device: FleetDevice) -> None:
+        """Or not, and it is over."""
+        done = self._logging_in.pop(device, None)
+        if done is not None and not done.done():
+            done.set_result(None)
+
+    def lost(self, device: FleetDevice) -> None:
+        self._logged_in(device)
+        if device.is_attached:
+            device.is_attached = False
+        if not self.is_closing and device.number not in self._away:
+            self._start(self._come_back(device))
+
+    def delivered(self, receiver: FleetDevice, frame: device.Deliver) -> None:
+        data = frame.body
+        if frame.kind not in (device.MESSAGE, device.GROUP):
+            self.others += 1
+            self.delivered_now += 1
+            if frame.kind == device.ANNOUNCEMENT and data[:1] == b"@":
+                # Text of an operator: nanoseconds in digits.
+                self.times.append((time.monotonic_ns() - int(data[1:21])) / 1e6)
+            return
+        stamp, number = STAMP.unpack_from(data)
+        self.times.append((time.monotonic_ns() - stamp) / 1e6)
+        self.delivered_now += 1
+        if number <= receiver.highest:
+            self.repeats += 1
+        else:
+            receiver.highest = number
+        if not data.endswith(TAIL):
+            self.wrong += 1
+
+    def answered(self, sender: FleetDevice, frame: device.Accepted | device.Refused) -> None:
+        self.senders.answered(sender.number, frame)
+
+    def failed(self, device: FleetDevice, reason: str) -> None:
+        self.failures[reason] += 1
+
+    # Connections.
+
+    async def open(
+        self,
+        devices: Sequence[tuple[str, str]],
+        addresses: Sequence[tuple[str, int]],
+        *,
+        transport: str = TCP,
+        dials: int = 64,
+        source: str = "",
+        seconds: float = 600.0,
+    ) -> dict[str, Any]:
+        """Connect these and wait until all of them are logged in.
+
+        dials: connections on which nobody is logged in yet. source: the first two bytes of the addresses that they
+        come from, one for each; by default this machine's.
+        """
+        self._addresses = [(host, port) for host, port in addresses]
+        self._source = source
+        self._dials = asyncio.Semaphore(dials)
+        began, before = time.monotonic(), self.attached_now
+        for number, token in devices:
+            each = self.devices[number] = FleetDevice(self, number, token, transport)
+            self._start(self._dial(each, len(self.devices)))
+        await self.until(lambda: self.attached_now >= before + len(devices), seconds)
+        return {"seconds": time.monotonic() - began, "attached": self.attached_now}
+
+    async def _dial(self, each: FleetDevice, index: int = 0) -> None:
+        loop = asyncio.get_running_loop()
+        while not self.is_closing:
+            self._turn += 1
+            address = self._addresses[self._turn % len(self._addresses)]
+            index = index or 1 + hash(each.number) % 60_000
+            try:
+                async with self._dials, asyncio.timeout(PATIENCE):
+                    ours = self._open_socket(index)
+                    await loop.sock_connect(ours, address)
+                    done = self._logging_in[each] = loop.create_future()
+                    await loop.create_connection(lambda: each, sock=ours)
+                    await done
+                    return
+            except (OSError, TimeoutError) as error:
+                self._logging_in.pop(each, None)
+                if each.is_connected:
+                    # It comes back by itself.
+                    each.close()
+                    return
+                self.failures[f"connect: {type(error).__name__} {getattr(error, 'errno', '')}"] += 1
+            await asyncio.sleep(each.wait())
+
+    def _open_socket(self, index: int) -> socket.socket:
+        ours = socket.socket()
+        ours.setblocking(False)
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._source:
+            ours.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+            ours.bind((f"{self._source}.{index >> 8 & 255}.{index & 255}", 0))
+        return ours
+
+    async def _come_back(self, each: FleetDevice) -> None:
+        await asyncio.sleep(each.wait())
+        await self._dial(each)
+
+    async def until(self, condition: Callable[[], bool], seconds: float) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    # What the parent asks for.
+
+    async def answer(self, question: dict[str, Any]) -> Any:
+        """One question."""
+        method: Callable[..., Awaitable[Any]] = getattr(self, f"do_{question.pop('do')}")
+        return await method(**question)
+
+    async def do_open(self, **details: Any) -> dict[str, Any]:
+        opened = await self.open(**details)
+        # They stay: nobody looks through all of them again and again.
+        gc.collect()
+        gc.freeze()
+        return opened
+
+    async def do_counts(self) -> dict[str, Any]:
+        """attached: now; delivered, repeats, wrong (bodies), others (kinds): since `forget`."""
+        return {
+            "attached": sum(each.is_attached for each in self.devices.values()),
+            "delivered": self.delivered_now,
+            "repeats": self.repeats,
+            "wrong": self.wrong,
+            "others": self.others,
+            "failures": dict(self.failures),
+        }
+
+    async def do_forget(self) -> None:
+        """Count from here."""
+        self.delivered_now = self.repeats = self.wrong = self.others = 0
+        self.failures.clear()
+        self.times = array.array("f")
+        for each in self.devices.values():
+            each.highest = 0
+
+    async def do_latencies(self, path: str) -> int:
+        """Milliseconds as 32-bit floats into a file; how many."""
+        times, self.times = self.times, array.array("f")
+        await asyncio.to_thread(Path(path).write_bytes, times.tobytes())
+        return len(times)
+
+    async def do_until_attached(self, count: int, seconds: float) -> float:
+        """Wait until so many are logged in; monotonic seconds of that moment. It is looked at 100 times a second."""
+        async with asyncio.timeout(seconds):
+            while sum(each.is_attached for each in self.devices.values()) < count:  # noqa: ASYNC110 (one by one)
+                await asyncio.sleep(0.01)
+        return time.monotonic()
+
+    async def do_until_delivered(self, count: int, seconds: float) -> dict[str, Any]:
+        """Wait for so many since `forget`, not longer than that; the counts."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.delivered_now < count:  # noqa: ASYNC110 (one by one)
+                    await asyncio.sleep(0.02)
+        return await self.do_counts()
+
+    async def do_until_fewer(self, count: int, seconds: float) -> None:
+        """Wait until fewer than so many are logged in."""
+        async with asyncio.timeout(seconds):
+            while sum(each.is_attached for each in self.devices.values()) >= count:  # noqa: ASYNC110 (one by one)
+                await asyncio.sleep(0.01)
+
+    async def do_addresses(self, addresses: Sequence[tuple[str, int]]) -> None:
+        """Where they go from now on."""
+        self._addresses = [(host, port) for host, port in addresses]
+
+    async def do_send(self, **details: Any) -> dict[str, Any]:
+        """Send at a rate; see `Sending`."""
+        return await Sending(self.devices, self.senders, **details).run()
+
+    async def do_volley(self, pairs: Sequence[tuple[str, str]], messages: int, size: int, samples: int) -> list[float]:
+        """Each sender sends so many messages to its recipient at once and waits until all are acknowledged; seconds of
+        each cycle of each pair. A sender's bodies are made, and answers read, within the time."""
+
+        async def cycle(sender: str, to: str) -> float:
+            began = time.monotonic()
+            sending = Sending(self.devices, self.senders, routes=[(sender, to)], rate=0, count=messages, size=size)
+            await sending.run()
+            if sending.refused:
+                raise RuntimeError(f"refused: {dict(sending.refused)}")
+            return time.monotonic() - began
+
+        found: list[float] = []
+        for _ in range(samples):
+            found += await asyncio.gather(*(cycle(sender, to) for sender, to in pairs))
+        return found
+
+    async def do_leave(self, numbers: Sequence[str]) -> None:
+        """Cut the connections of these, until `come_back`."""
+        self._away.update(numbers)
+        for number in numbers:
+            self.devices[number].close()
+
+    async def do_come_back(self) -> None:
+        """Have those that left connect again."""
+        away, self._away = self._away, set()
+        for number in away:
+            self._start(self._dial(self.devices[number]))
+
+    async def do_close(self) -> None:
+        self.is_closing = True
+        for each in self.devices.values():
+            each.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def main(control_fd: int) -> None:
+    gc.set_threshold(100_000, 50, 100)
+    fleet = Fleet()
+    await control.serve(control_fd, fleet.answer)
+    await fleet.do_close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--control-fd", type=int, required=True)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    uvloop.run(main(parser.parse_args().control_fd))

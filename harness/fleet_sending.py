@@ -1,0 +1,112 @@
+"""Messages that devices of a fleet send, at a rate or at once, and what they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.fleet_device import STAMP, FleetDevice, body
+from tidings.wire import device
+
+# A message is late when it is sent so many seconds after its time; then that counts as waiting.
+LATE = 0.002
+# In every id of this process, so that no other of a sender's is the same.
+RUN = os.urandom(4).hex()
+
+
+class Senders:
+    """How many each device has sent, in all and to each recipient; and whose each unanswered one is."""
+
+    def __init__(self) -> None:
+        self.numbers: collections.Counter[str] = collections.Counter()
+        self.ids: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.waiting: dict[tuple[str, int], Sending] = {}
+
+    def answered(self, number: str, frame: device.Accepted | device.Refused) -> None:
+        """Some of this device's are."""
+        for n in frame.n if isinstance(frame, device.Accepted) else (frame.n,):
+            sending = self.waiting.pop((number, n), None)
+            if sending is not None:
+                sending.answered(frame.reason if isinstance(frame, device.Refused) else "")
+
+
+class Sending:
+    """Messages along routes, one after the other in turn, in an open loop.
+
+    routes: (sender, recipient), of which the senders are devices of this fleet; rate: messages a second, 0 is all at
+    once; size: bytes of a body; kind and epoch: of messages to groups.
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[str, FleetDevice],
+        senders: Senders,
+        *,
+        routes: Sequence[tuple[str, str]],
+        rate: float,
+        count: int,
+        size: int,
+        kind: str = device.MESSAGE,
+        epoch: int = 0,
+        ttl: int = 0,
+        patience: float = 120.0,
+    ) -> None:
+        self._senders = senders
+        self._routes = [(devices[sender], to) for sender, to in routes]
+        self._rate = rate
+        self._count = count
+        self._size = size
+        self._more: dict[str, Any] = {"kind": kind, "epoch": epoch, "ttl": ttl}
+        self._patience = patience
+        self._sent_at: list[float] = []
+        self._left = count
+        self._done = asyncio.Event()
+        self.refused: collections.Counter[str] = collections.Counter()
+        self.latest = 0.0
+
+    async def run(self) -> dict[str, Any]:
+        """seconds: until the last was sent, and until the last was answered; refused: by reason; lag: the latest that
+        one was sent after its time."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for index in range(self._count):
+            due = began + index / self._rate if self._rate else began
+            wait = due - loop.time()
+            if wait > 0:
+                # Timers are whole milliseconds, and nothing is to be gained by spinning.
+                await asyncio.sleep(max(wait, 0.001))
+            self._send(index, loop.time() - due if self._rate else 0.0)
+        sent = loop.time() - began
+        async with asyncio.timeout(self._patience):
+            await self._done.wait()
+        return {
+            "sent": self._count,
+            "sent_in": sent,
+            "answered_in": loop.time() - began,
+            "refused": dict(self.refused),
+            "lag": self.latest,
+        }
+
+    def _send(self, index: int, late: float) -> None:
+        sender, to = self._routes[index % len(self._routes)]
+        numbers, ids = self._senders.numbers, self._senders.ids
+        numbers[sender.number] += 1
+        ids[sender.number, to] += 1
+        n, number = numbers[sender.number], ids[sender.number, to]
+        data = body(self._size, number)
+        if late > LATE:
+            self.latest = max(self.latest, late)
+            data = STAMP.pack(time.monotonic_ns() - int(late * 1e9), number) + data[STAMP.size :]
+        self._senders.waiting[sender.number, n] = self
+        sender.write(device.Send(n=n, sender=sender.number, to=to, id=f"{RUN}.{n}", body=data, **self._more))
+
+    def answered(self, refusal: str) -> None:
+        if refusal:
+            self.refused[refusal] += 1
+        self._left -= 1
+        if not self._left:
+            self._done.set()

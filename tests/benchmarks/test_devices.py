@@ -1,0 +1,70 @@
+"""What the workloads of devices compute of their own, and processes with devices that end."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks import seed002, seed003
+from benchmarks.rig import summary
+from benchmarks.rig.run import Failed
+from benchmarks.seed003 import Trial
+from harness.control import ChildFailed
+from harness.fleet_device import WS_JSON
+from harness.fleet_process import FleetProcess
+from tests.benchmarks.test_rig import a_run
+
+
+def attempts(most: float) -> Callable[[float], Awaitable[Trial]]:
+    """Trials that are good up to this rate, too slow up to twice as much and fail beyond."""
+
+    async def attempt(rate: float) -> Trial:
+        if rate > 2 * most:
+            raise Failed("not everything arrived")
+        times = summary.summarise([0.1 if rate <= most else 1.5])
+        return Trial(rate, 10, 1.0, times, 0.0, a_run("trial", 1).samples)
+
+    return attempt
+
+
+@pytest.mark.parametrize(("start", "most", "best"), [(400, 1000, 928), (400, 100, 97.65625), (1000, 900, 812.5)])
+async def test_the_greatest_rate_is_looked_for_up_or_down_and_then_in_between(
+    start: float, most: float, best: float
+) -> None:
+    good, why = await seed003.climb(start, attempts(most))
+    assert max(trial.rate for trial in good) == pytest.approx(best)
+    assert all(trial.rate <= most for trial in good)
+    assert why
+
+
+async def test_what_is_good_at_no_rate_ends() -> None:
+    good, why = await seed003.climb(400, attempts(1))
+    assert not good
+    assert "not everything arrived" in why
+
+
+def test_a_table_of_volleys_has_what_is_published_beside_what_was_measured() -> None:
+    details = {"ms": {f"{count}x{size}": [1.0, 2.0, 3.0, 4.0] for count in seed002.CLIENTS for size in seed002.SIZES}}
+    run = a_run("volleys", 10)
+    one, hundred = seed002.table({seed002.WAYS[WS_JSON]: dataclasses.replace(run, details=details)})
+    assert "| 1 Message (1.5 KB) | 1.0 | 9.5 | 3.1 | 2.7 |" in one
+    assert "| 1000 Messages (4 KB) | 4.0 | 32,833.4 | 6,910.7 | 6,391.0 |" in hundred
+
+
+async def test_a_process_that_has_ended_answers_no_question_for_ever(tmp_path: Path) -> None:
+    fleet = FleetProcess("fleet", tmp_path)
+    await fleet.start()
+    try:
+        assert (await fleet.counts())["attached"] == 0
+        os.kill(fleet.pid, signal.SIGKILL)
+        with pytest.raises(ChildFailed, match="fleet is gone"):
+            await fleet.ask("until_attached", count=1, seconds=60)
+        with pytest.raises(ChildFailed, match="fleet is gone"):
+            await fleet.counts()
+    finally:
+        await fleet.close()
