@@ -36,6 +36,8 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
             return False
         self.stop_keepalive()
         self.connections.discard(self)
+        # Else these two would be there until the collector of garbage finds them.
+        del self.scope["extensions"][EXTENSION]
         transport.set_protocol(connection)
         connection.connection_made(transport)
         self.transport = _Gone()
