@@ -79,6 +79,8 @@ class Crowd:
         self._fleet = fleet
         self._numbers = some
         self._seconds = seconds
+        # The place in its group of the member that sends.
+        self._speaker = 0
         self._http = aiohttp.ClientSession(
             network.nodes[0].http,
             headers={"Authorization": f"Apikey {API_KEY}"},
@@ -88,13 +90,13 @@ class Crowd:
     async def close(self) -> None:
         await self._http.close()
 
-    def group(self, members: int) -> list[tuple[str, str]]:
-        """Groups of so many, made past every process; (the first member, the group) of each."""
-        routes, chats, rows = [], [], []
+    def group(self, members: int) -> list[tuple[Sequence[str], str]]:
+        """Groups of so many, made past every process; the members and the name of each."""
+        groups, chats, rows = [], [], []
         for index, start in enumerate(range(0, len(self._numbers) - members + 1, members)):
             some = self._numbers[start : start + members]
             name = f"{some[0]}-{1_700_000_000 + index}"
-            routes.append((some[0], name))
+            groups.append((some, name))
             chats.append((name, some[0], "a group", 1_700_000_000_000, 1, f"code{index}", ""))
             rows += [(name, number, position == 0, position) for position, number in enumerate(some)]
         columns = "id, creator, subject, created_at, epoch, code, icon_type"
@@ -104,15 +106,18 @@ class Crowd:
         self._network.execute(
             "INSERT INTO group_chat_members (group_id, number, admin, position) VALUES (%s, %s, %s, %s)", rows
         )
-        return routes
+        return groups
 
-    async def to_groups(self, routes: Sequence[tuple[str, str]], members: int, rate: float) -> Trial:
-        """One trial."""
+    async def to_groups(self, groups: Sequence[tuple[Sequence[str], str]], members: int, rate: float) -> Trial:
+        """One trial: one member of each group sends."""
+        routes = [(some[self._speaker % members], name) for some, name in groups]
         count = max(len(routes) if rate > len(routes) else 1, round(rate * self._seconds))
 
         async def send() -> float:
             said = await self._fleet.send(routes, rate=rate, count=count, size=SIZE, kind=device.GROUP, epoch=1)
             if said["refused"]:
+                # Until what was refused comes again, so is all else of its sender for a while.
+                self._speaker += 1
                 raise Failed(f"refused: {said['refused']}")
             return float(said["lag"])
 

@@ -18,6 +18,8 @@ from harness.light_devices import register
 
 # Recipients, which are robots on connections that they share; characters of a text.
 ROBOTS, SIZE = 1000, 4000
+# Of numbers, in which neither the business nor the robots have theirs.
+BLOCK = 7
 SETTINGS = {
     "TIDINGS_NETWORK_CONNECTIONS": "1000000",
     "TIDINGS_NETWORK_IDLE_S": "7200",
@@ -42,7 +44,7 @@ async def through_api(current: Session, idle: int, rate: float, seconds: float) 
         try:
             common = scene.installation.common
             host, _, port = common["TIDINGS_NETWORK_TCP_ADDRESS"].rpartition(":")
-            tokens = await register(common["TIDINGS_NETWORK_HTTP_URL"], KEY, numbers(idle))
+            tokens = await register(common["TIDINGS_NETWORK_HTTP_URL"], KEY, numbers(idle, BLOCK))
             await fleet.open(tokens, [(host, int(port))], source="127.9")
             await messages.warm_up(scene, stage.recipients(ROBOTS, ROBOTS))
             await fleet.ask("forget")
