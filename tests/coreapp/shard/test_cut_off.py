@@ -51,7 +51,7 @@ class Logins:
                 self.epochs.append(frame.epoch)
                 asked[session, frame.n] = frame.epoch
             await login(session, frame)
-            self.live += BUSINESS in session.numbers
+            self.live += BUSINESS in session.devices
             self.signals.changed()
 
         def left(session: Session, number: str, reason: str) -> None:
@@ -186,7 +186,7 @@ async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     stored = StoredMedia(context, files, Uploader(context.network, context.device, asyncio.Semaphore(1)))
     attempts: list[Callable[[], Any]] = [
         Identities(context, shard.webhook.rows).open,
-        functools.partial(stored.find, Source(row.id)),
+        functools.partial(stored.find, Source(row.id), lambda why: None),
         *old_rows(world.database, late, clock, account=BUSINESS, unread_days=30, dead_callback_days=30).values(),
         functools.partial(open_shard, running.node.process, late, context.device),
     ]
