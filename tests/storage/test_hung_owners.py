@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
 from tidings.storage import outages
@@ -28,6 +29,8 @@ async def test_a_hung_owner_does_not_keep_its_shard_by_the_locks_of_its_transact
         with pytest.raises(Exception) as caught:
             async with hung.transaction() as connection:
                 await shards.fence(connection, first)
+                # What waits for company is sent before what has an answer.
+                await connection.execute(sa.text("SELECT 1"))
                 await asyncio.sleep(SILENCE)
                 # Waits for the lock of the fence until the server has ended the owner's connection.
                 async with asyncio.timeout(20), other.transaction() as taking:

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import shards
@@ -90,6 +91,8 @@ async def test_a_takeover_waits_for_the_owners_transaction(database_factory: Dat
     assert lease is not None
     async with database.transaction() as connection:
         await shards.fence(connection, lease)
+        # What waits for company is sent before what has an answer.
+        await connection.execute(sa.text("SELECT 1"))
         taking = asyncio.create_task(claim(database, "b", silence=-1.0))
         done, _ = await asyncio.wait([taking], timeout=0.2)
         assert not done

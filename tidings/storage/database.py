@@ -10,7 +10,7 @@ import logging
 import math
 import random
 import typing
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
@@ -19,7 +19,8 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tidings.runtime.settings import DatabaseSettings, describe_url
-from tidings.storage import engine, outages
+from tidings.storage import engine, outages, pipeline
+from tidings.storage.rows import write, write_rows
 
 Value = TypeVar("Value")
 
@@ -124,7 +125,8 @@ class Database:
         committing = False
         try:
             async with self._writing(seconds=seconds) as connection:
-                yield connection
+                async with pipeline.gathered(connection):
+                    yield connection
                 written = loop.time()
                 if self.settings.commit_delay:
                     await asyncio.sleep(self.settings.commit_delay)
@@ -315,7 +317,7 @@ async def save_rows(
     """Write rows, dataclasses with a field for every column of the table, over those whose `key` is there already."""
     if rows:
         statement = insert_or_update(connection, table, key, update)
-        await connection.execute(statement, [dataclasses.asdict(row) for row in rows])
+        await write_rows(connection, statement, [dataclasses.asdict(row) for row in rows])
 
 
 @functools.cache
@@ -356,9 +358,13 @@ async def delete_listed(connection: Connection, statement: sa.Delete, name: str,
     planned; neither a query nor an update. So what was not deleted is asked for once more.
     """
     for page in pages(values):
-        deleted = await connection.execute(statement, {name: page})
-        if deleted.rowcount < len(page):
-            await connection.execute(statement, {name: page})
+        parameters = {name: page}
+
+        async def check(connection: Connection, deleted: int, parameters: Mapping[str, Sequence[Any]]) -> None:
+            if deleted < len(parameters[name]):
+                await connection.execute(statement, parameters)
+
+        await write(connection, statement, parameters, functools.partial(check, parameters=parameters))
 
 
 def pages(values: Sequence[Value], size: int = 1000) -> Iterator[Sequence[Value]]:

@@ -16,12 +16,13 @@ from typing import Any
 import aiomysql
 import pymysql
 import sqlalchemy as sa
-from pymysql.constants import CLIENT, CR
+from pymysql.constants import CLIENT, COMMAND, CR
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tidings.runtime import private_files, tls
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import sqlite_driver
+from tidings.storage.pipeline import Pipeline, PipelinedEngine
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,11 @@ def make(
     sa.event.listen(engine.sync_engine, "handle_error", _name_closed_connection)
     if idle_timeout is not None:
         _end_when_idle(engine, idle_timeout)
-    return engine
+    return PipelinedEngine(engine.sync_engine)
+
+
+# Errors of the driver itself: nobody answers any more.
+_LOST = frozenset((CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST))
 
 
 class Doubt:
@@ -125,7 +130,33 @@ def _make_private(dialect: Any, record: Any, arguments: Sequence[Any], named: Ma
 
 
 class _Connection(aiomysql.Connection):  # type: ignore[misc]
-    """The driver's, which does not go on in the clear when it was to use TLS and is offered none."""
+    """The driver's, which does not go on in the clear when it was to use TLS and is offered none, and which sends the
+    statements of a pipeline at once. changed: the rows that each of the last pipeline has changed."""
+
+    changed: Sequence[int] = ()
+
+    async def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
+        if not isinstance(sql, Pipeline):
+            rows: int = await super().query(sql, unbuffered)
+            return rows
+        for query in sql.queries:
+            await self._execute_command(COMMAND.COM_QUERY, query)
+        changed: list[int] = []
+        refused: pymysql.err.MySQLError | None = None
+        for _ in sql.queries:
+            self._next_seq_id = 1
+            try:
+                await self._read_query_result()
+                changed.append(self._affected_rows)
+            except pymysql.err.MySQLError as error:
+                # The other answers come nevertheless, unless the connection is gone.
+                refused = refused or error
+                if self._writer is None or error.args[0] in _LOST:
+                    break
+        if refused is not None:
+            raise refused
+        self.changed = changed
+        return sum(changed)
 
     async def show_warnings(self) -> None:
         """Nothing, without asking. MySQL 8 warns of `VALUES()` in every statement that writes over rows, and the driver
@@ -227,6 +258,8 @@ def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
             return str(value)
         if kind is bytes:
             return f"x'{value.hex()}'"
+        if kind is list or kind is tuple:
+            return f"({','.join(map(escape_value, value))})"
         if kind is str and value.isalnum():
             # Letters and digits alone: nothing in it means anything to the server.
             return f"'{value}'"

@@ -1,4 +1,4 @@
-"""Many rows for one statement, by a short way: prepared once, then nothing but values.
+"""Statements by a short way: prepared once, then nothing but values; to a server many of them at once.
 
 SQLAlchemy makes the parameters of each row anew from the statement, some 15 µs for a row of ten columns; there are ten
 rows to a message.
@@ -6,16 +6,25 @@ rows to a message.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.storage.pipeline import Check, PipelinedConnection
+
 # Statements that are prepared for a dialect; there are fewer in all of a process.
 _PREPARED = 256
+# Bytes of one statement with many rows, far below what servers take.
+_MAX_STATEMENT = 1_000_000
+# The list of an `IN (…)`, for which SQLAlchemy makes placeholders at each execution.
+_LIST = re.compile(r"\(__\[POSTCOMPILE_\w+?\]\)")
+_VALUES = re.compile(r"(INSERT\b.+?\bVALUES )(\(%s(?:, %s)*\))(.*)", re.DOTALL)
 
 Row = Mapping[str, Any]
 
@@ -23,26 +32,76 @@ Row = Mapping[str, Any]
 async def write_rows(connection: AsyncConnection, statement: sa.Executable, rows: Sequence[Row]) -> None:
     """Execute a statement that writes once for each row: a value for every name in it, the same names in each.
 
-    statement: one that is kept, since what is prepared for it is found by it. Without rows nothing is done.
+    statement: one that is kept, since what is prepared for it is found by it. Without rows nothing is done. On a server
+    it is executed with what comes next, or before the commit.
     """
-    if rows:
-        text, values = _prepare(statement, connection.dialect, tuple(rows[0]))
-        await connection.exec_driver_sql(text, [values(row) for row in rows])
+    if not rows:
+        return
+    prepared = _prepare(statement, connection.dialect, tuple(rows[0]))
+    if isinstance(connection, PipelinedConnection):
+        queries = prepared.queries(rows, connection.driver.escape)
+        await connection.defer(prepared.text, list(queries))
+    else:
+        await connection.exec_driver_sql(prepared.text, [prepared.values(row) for row in rows])
+
+
+async def write(
+    connection: AsyncConnection, statement: sa.Executable, parameters: Row, check: Check | None = None
+) -> None:
+    """Execute a statement once, whose result is looked at by `check` alone; kept, and when, as by `write_rows`."""
+    if isinstance(connection, PipelinedConnection):
+        prepared = _prepare(statement, connection.dialect, tuple(parameters))
+        await connection.defer(prepared.text, list(prepared.queries([parameters], connection.driver.escape)), check)
+        return
+    result = await connection.execute(statement, parameters)
+    if check is not None:
+        await check(connection, result.rowcount)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Prepared:
+    """text: for the driver. values: makes its parameters of a row. insert: it in three parts, the second being the
+    values of a row, where it inserts rows."""
+
+    text: str
+    values: Callable[[Row], tuple[Any, ...]]
+    insert: tuple[str, str, str] | None
+
+    def queries(self, rows: Sequence[Row], escape: Callable[[Any], str]) -> Iterator[bytes]:
+        """What is sent for these rows: one for all where they are inserted, if they are not too large together."""
+        if self.insert is None:
+            for row in rows:
+                yield _encode(self.text % tuple(map(escape, self.values(row))))
+            return
+        head, values, tail = self.insert
+        found: list[str] = []
+        size = 0
+        for row in rows:
+            one = values % tuple(map(escape, self.values(row)))
+            if found and size + len(one) > _MAX_STATEMENT:
+                yield _encode(f"{head}{','.join(found)}{tail}")
+                found, size = [], 0
+            found.append(one)
+            size += len(one)
+        yield _encode(f"{head}{','.join(found)}{tail}")
+
+
+def _encode(query: str) -> bytes:
+    return query.encode("utf-8", "surrogateescape")
 
 
 @functools.lru_cache(_PREPARED)
-def _prepare(
-    statement: sa.ClauseElement, dialect: sa.Dialect, names: tuple[str, ...]
-) -> tuple[str, Callable[[Row], tuple[Any, ...]]]:
-    """The text for the driver, and what makes its parameters of a row."""
+def _prepare(statement: sa.ClauseElement, dialect: sa.Dialect, names: tuple[str, ...]) -> _Prepared:
     compiled: Any = statement.compile(dialect=dialect, column_keys=names)
     order: Sequence[str] = compiled.positiontup
+    constants = {name: compiled.params[name] for name in order if name not in names}
     processors = [(position, compiled._bind_processors.get(name)) for position, name in enumerate(order)]
     processed = [(position, process) for position, process in processors if process is not None]
     pick: Callable[[Row], Any] = operator.itemgetter(*order)
 
     def values(row: Row) -> tuple[Any, ...]:
-        return pick(row) if len(order) > 1 else (pick(row),)
+        found = pick({**constants, **row} if constants else row)
+        return found if len(order) > 1 else (found,)
 
     def processed_values(row: Row) -> tuple[Any, ...]:
         made = list(values(row))
@@ -50,4 +109,7 @@ def _prepare(
             made[position] = process(made[position])
         return tuple(made)
 
-    return compiled.string, processed_values if processed else values
+    text = _LIST.sub("%s", compiled.string)
+    parts = _VALUES.fullmatch(text)
+    insert = (parts[1] % (), parts[2], parts[3] % ()) if parts is not None else None
+    return _Prepared(text, processed_values if processed else values, insert)

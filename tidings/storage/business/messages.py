@@ -13,7 +13,7 @@ from tidings.storage import types
 from tidings.storage.business import group_messages
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, insert_or_ignore, pages
-from tidings.storage.rows import write_rows
+from tidings.storage.rows import write, write_rows
 
 
 class Status(enum.IntEnum):
@@ -105,7 +105,7 @@ async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -
     for status in sorted(by_status):
         for page in pages(by_status[status]):
             statement = _ADVANCE if status < Status.DELIVERED else _SETTLE
-            await connection.execute(statement, {"ids": page, "reached": int(status)})
+            await write(connection, statement, {"ids": page, "reached": int(status)})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from tidings.storage.business import layouts, leases
 from tidings.storage.business.layouts import Layout
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
+from tidings.storage.rows import write
 
 log = logging.getLogger(__name__)
 
@@ -171,14 +172,21 @@ async def fence(connection: AsyncConnection, lease: Lease) -> None:
     also when it was begun by a node that has yet to apply the earlier one.
     """
     parameters = {"of_shard": lease.shard, "under_epoch": lease.epoch}
+
+    async def check(_: AsyncConnection, owned: int) -> None:
+        if owned != 1:
+            raise _lost(lease)
+
     if connection.dialect.name == "sqlite":
-        owned = (await connection.execute(_FENCE_OF_SQLITE, parameters)).first() is not None
+        await check(connection, len((await connection.execute(_FENCE_OF_SQLITE, parameters)).all()))
     else:
-        owned = (await connection.execute(_FENCE, parameters)).rowcount == 1
-    if not owned:
-        LATE.labels(lease.shard).inc()
-        log.warning("lease.late_commit", extra={"shard": lease.shard, "epoch": lease.epoch, "owner": lease.owner})
-        raise LeaseLost(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
+        await write(connection, _FENCE, parameters, check)
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    LATE.labels(lease.shard).inc()
+    log.warning("lease.late_commit", extra={"shard": lease.shard, "epoch": lease.epoch, "owner": lease.owner})
+    return LeaseLost(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
 
 
 def fenced(
