@@ -23,9 +23,9 @@ async def test_the_queues_of_a_shard_are_shown_until_it_closes(world: World) -> 
     await world.connected(running)
     await running.client.check(NUMBER)
     world.network.policy = lambda send: "hold"
-    for text in ("one", "two"):
+    for number, text in enumerate(("one", "two"), 1):
         assert isinstance(await running.client.send(NUMBER, text), core.Accepted)
-    await soon(lambda: len(world.network.sends) == 2)
+        await soon(lambda number=number: len(world.network.sends) == number)
     for queue in ("jobs", "transmission"):
         assert of_queue("depth", queue) == 2
         assert of_queue("entered_total", queue) == 2
