@@ -35,8 +35,8 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SLASHES = re.compile(r"//+")
 MAX_TRACEPARENT = 64
-# Asked for by machines, every few seconds: not traced.
-_MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health", "/health/live", "/health/ready"))
+# Asked for by machines, every few seconds: not traced, and served before others that came with them.
+MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health", "/health/live", "/health/ready"))
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
@@ -109,7 +109,7 @@ def _begin_span(scope: Scope, request_id: str) -> Span | None:
     A caller that is not recognised has none: it must not say what is sampled.
     """
     tracer = TRACES.tracer
-    if scope["path"] in _MONITORED:
+    if scope["path"] in MONITORED:
         return None
     visitor = scope.get(VISITOR)
     is_known = visitor is None or visitor.is_recognised

@@ -28,7 +28,7 @@ from tidings.runtime.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts, changes
 from tidings.storage.database import Database
-from webapp import server
+from webapp import envelope, server
 from webapp.account.service import Registration
 from webapp.application_settings.service import AccountSettings
 from webapp.authenticator import Authenticator, Limit, RateLimits
@@ -224,6 +224,7 @@ def _door(settings: Settings, authenticator: Authenticator, logins: Logins, *, c
         trusted=settings.trusted_proxies,
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         tls=settings.tls,
+        urgent=envelope.MONITORED,
     )
 
 

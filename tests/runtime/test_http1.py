@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.authority import Authority
 from tests.coreapp.signals import soon
-from tidings.runtime import door, http1, http_server
+from tidings.runtime import door, http1, http_server, turns
 from tidings.runtime.clock import Clock, ManualClock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.settings import StrangerSettings
@@ -51,6 +51,7 @@ class Server(http_server.Server):
             connections=connections,
             trusted=trusted,
             recognise=lambda given: given == b"known",
+            urgent=("/urgent",),
         )
         super().__init__(
             uvicorn.Config(
@@ -70,6 +71,7 @@ class Server(http_server.Server):
         self.served = 0
         self.received: asyncio.Queue[bytes] = asyncio.Queue()
         self.on_request: Callable[[], Any] = lambda: None
+        self.on_path: Callable[[str], Any] = lambda path: None
         self.started_serving = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -85,6 +87,7 @@ class Server(http_server.Server):
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.served += 1
         self.on_request()
+        self.on_path(scope["path"])
         if (b"authorization", b"good") in scope["headers"]:
             scope[http1.VISITOR].proved()
         body = b""
@@ -396,3 +399,17 @@ async def test_whose_handshake_does_not_come_makes_room_for_others(tmp_path: Pat
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
             await soon(lambda: len(server.door) == 1)
+
+
+async def test_what_is_urgent_is_served_before_most_of_what_came_with_it(server: Server) -> None:
+    order: list[str] = []
+    async with contextlib.AsyncExitStack() as stack:
+        found = [await stack.enter_async_context(connected(server)) for _ in range(4 * turns.EACH)]
+        server.on_path = order.append
+        for number, (_, writer) in enumerate(found):
+            path = b"/urgent" if number == len(found) - 1 else b"/other"
+            writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\n\r\n")
+        for reader, _ in found:
+            assert (await answer(reader))[0] == 200
+    assert len(order) == len(found)
+    assert order.index("/urgent") < 2 * turns.EACH

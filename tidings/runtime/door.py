@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from prometheus_client import Counter, Gauge
 
@@ -12,6 +12,7 @@ from tidings.runtime.clock import Clock
 from tidings.runtime.settings import StrangerSettings
 from tidings.runtime.strangers import Bounds, Network, Refusal, Stranger, Strangers
 from tidings.runtime.token_buckets import TokenBuckets
+from tidings.runtime.turns import Turns
 
 STRANGERS = Gauge("tidings_strangers", "Open connections over HTTP that have not logged in")
 DELAYED = Counter("tidings_strangers_delayed_total", "Requests of strangers that waited for their turn")
@@ -76,8 +77,14 @@ class Door:
         trusted: Sequence[Network] = (),
         recognise: Callable[[bytes], bool] = lambda authorization: False,
         tls: bool = False,
+        urgent: Collection[str] = (),
     ) -> None:
-        """connections: open at a time, of all; recognise(): is this value of `Authorization` known to be good?"""
+        """connections: open at a time, of all; recognise(): is this value of `Authorization` known to be good?
+
+        urgent: paths of requests that are begun before others that came with them.
+        """
+        self.urgent = urgent
+        self.turns = Turns()
         self._strangers = _table(limits, clock, 1.0, trusted)
         # Buckets of their own, so that requests that wait for their turn keep no connection out.
         self._arrivals = _table(limits, clock, _CONNECTIONS, trusted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import http
 import json
 import math
@@ -242,6 +243,18 @@ class BoundedProtocol(StayingProtocol, Visitor):
         elif self._is_stranger:
             self._await_turn(cycle, app)
         else:
+            self._begin(cycle, app)
+
+    def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """However many others came with it, what asks how the process does has not to wait for them."""
+        if cycle.scope["path"] in self.door.urgent:
+            super()._start_asgi_task(cycle, app)
+        else:
+            self.door.turns.take(functools.partial(self._begin_now, cycle, app))
+
+    def _begin_now(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        # Nothing is done for whoever has left meanwhile.
+        if not self.transport.is_closing():
             super()._start_asgi_task(cycle, app)
 
     def _await_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -267,7 +280,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self.door.given_up(self._visit)
             return
         self.door.serve(self._visit, is_whole=not cycle.more_body)
-        super()._start_asgi_task(cycle, app)
+        self._begin(cycle, app)
 
     def _await_the_rest(self, is_line: bool) -> None:
         """Nothing is in progress but what the client has still to send; is_line: what came last was the end of one."""

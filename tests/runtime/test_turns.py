@@ -1,0 +1,46 @@
+"""A loop looks at what else there is between the things that it is given at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidings.runtime.turns import Turns
+
+
+async def test_so_many_calls_are_made_in_a_turn_in_their_order_and_others_come_in_between() -> None:
+    turns, loop = Turns(each=3), asyncio.get_running_loop()
+    done: list[object] = []
+    for number in range(8):
+        turns.take(lambda number=number: done.append(number))
+    assert done == [0, 1, 2]
+    assert len(turns) == 5
+    loop.call_soon(done.append, "other")
+    while len(turns):
+        await asyncio.sleep(0)
+        loop.call_soon(done.append, "other")
+    assert [one for one in done if one != "other"] == list(range(8))
+    assert done.index("other") < done.index(6)
+
+
+async def test_a_call_that_fails_holds_up_none_behind_it() -> None:
+    turns, loop = Turns(each=1), asyncio.get_running_loop()
+    failed: list[object] = []
+    loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
+    done: list[int] = []
+    turns.take(lambda: done.append(0))
+    turns.take(lambda: done.append(1 // 0))
+    turns.take(lambda: done.append(2))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert done == [0, 2]
+    assert len(failed) == 1
+
+
+async def test_a_later_turn_makes_as_many_at_once_again() -> None:
+    turns = Turns(each=2)
+    done: list[int] = []
+    for start in (0, 2):
+        for number in (start, start + 1):
+            turns.take(lambda number=number: done.append(number))
+        assert done == list(range(start + 2))
+        await asyncio.sleep(0)
