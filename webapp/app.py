@@ -32,6 +32,7 @@ import webapp.users.routes
 from tidings import __version__
 from tidings.storage.database import DatabaseError
 from webapp import dependencies, envelope, instrumentation, openapi
+from webapp.direct import DirectRoutes
 from webapp.errors import APIError
 
 _ROUTERS = (
@@ -86,6 +87,7 @@ def create(
     app.add_exception_handler(APIError, envelope.answer_error)
     app.add_exception_handler(DatabaseError, envelope.answer_error)
     app.add_exception_handler(HTTPException, envelope.answer_http_exception)
+    app.add_middleware(DirectRoutes, routes=app.router.routes)
     instrumentation.instrument(app)
     if only_login is not None:
         app.add_middleware(only_login)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, FastAPI, Request, Response
-from fastapi.routing import APIRoute
+from fastapi import Depends, FastAPI, Request
 
 Part = TypeVar("Part")
 
@@ -37,11 +36,3 @@ async def _request_id(request: Request) -> str:
 
 
 RequestId = Annotated[str, Depends(_request_id)]
-
-
-class DirectRoute(APIRoute):
-    """A route whose endpoint gets the request alone; its dependencies are for the OpenAPI document, and do not run."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return endpoint

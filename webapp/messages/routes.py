@@ -10,7 +10,8 @@ from tidings.wire.codes import NOT_FOUND
 from webapp import answers, bodies, idempotency, openapi
 from webapp.authenticator import BEARER, AnyCaller, Authenticator, RateLimits
 from webapp.bodies import BodyLimit, json_body
-from webapp.dependencies import DirectRoute, RequestId, find, part
+from webapp.dependencies import RequestId, find, part
+from webapp.direct import DirectRoute
 from webapp.errors import InvalidRequest
 from webapp.messages import schemas
 from webapp.messages.service import Messages, Origin
