@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -39,6 +39,35 @@ class Project:
             for dependency, asked in waiting.pop(name).get("depends_on", {}).items():
                 self._wait_for(dependency, asked["condition"])
             self.add(name)
+        met = [name for name, service in services.items() if "default" in service.get("networks", ("default",))]
+        self._wait_known(set(met) & set(self._running()))
+
+    def _running(self) -> list[str]:
+        found = json.loads(self._podman("ps", "--format", "json"))
+        return [container["Labels"]["com.docker.compose.service"] for container in found]
+
+    def _wait_known(self, services: Collection[str]) -> None:
+        """Until each knows the others by their names. Raises `TimeoutError`.
+
+        The server of names of Debian 12's podman (aardvark-dns 1.4) loses what it is told while it reads its list
+        again, as it does whenever a container starts: who is missing is told to it once more.
+        """
+        missing: list[str] = []
+
+        def all_known() -> bool:
+            missing[:] = [name for name in services if not self._is_known(name)]
+            for name in missing:
+                self._podman("network", "reload", self.container(name))
+            return not missing
+
+        polling.wait_until(all_known, seconds=60, pause=1.0, failure=lambda: f"nobody knows the names {missing}")
+
+    def _is_known(self, name: str) -> bool:
+        try:
+            self.inside("robots", "getent", "hosts", name)
+        except CommandFailed:
+            return False
+        return True
 
     def add(self, service: str) -> None:
         """One more service, whatever it depends on."""
