@@ -45,6 +45,8 @@ async def write_late(
     try:
         async with first.transaction() as connection:
             await fence(connection, old)
+            # What waits for company is sent before what has an answer.
+            await connection.execute(sa.text("SELECT 1"))
             await asyncio.to_thread(keep_busy, cluster.nodes[0], writing=cluster.nodes[1])
             await claim(second, "second")
             assert await job_ids(second) == set()
