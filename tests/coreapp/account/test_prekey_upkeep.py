@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from pathlib import Path
@@ -26,6 +27,16 @@ from tidings.storage.network import directory, prekeys
 from tidings.wire import core
 
 WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000
+
+
+@pytest.fixture(autouse=True)
+def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pass is made by the test, none of them at the moment at which it sets the clock."""
+
+    async def run(upkeep: PreKeyUpkeep, stop: asyncio.Event) -> None:
+        await stop.wait()
+
+    monkeypatch.setattr(PreKeyUpkeep, "run", run)
 
 
 async def start(world: World, network: RealNetwork, clock: ManualClock) -> Running:
