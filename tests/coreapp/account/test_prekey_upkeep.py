@@ -29,8 +29,8 @@ from tidings.wire import core
 WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000
 
 
-@pytest.fixture(autouse=True)
-def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pass is made by the test, none of them at the moment at which it sets the clock."""
 
     async def run(upkeep: PreKeyUpkeep, stop: asyncio.Event) -> None:
@@ -59,6 +59,7 @@ async def at_the_network(network: RealNetwork) -> tuple[int, int | None]:
     return found.signed_prekey_id, found.kyber_prekey_id
 
 
+@pytest.mark.usefixtures("by_hand")
 async def test_lasting_keys_are_replaced_weekly_and_old_ones_go_after_a_month(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ async def test_lasting_keys_are_replaced_weekly_and_old_ones_go_after_a_month(
         await running.stopped()
 
 
+@pytest.mark.usefixtures("by_hand")
 async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_month(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_mont
         await running.stopped()
 
 
+@pytest.mark.usefixtures("by_hand")
 async def test_a_rotation_that_dies_before_its_upload_is_finished_by_the_next_owner(
     world: World, database_factory: DatabaseFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +140,7 @@ async def test_a_rotation_that_dies_before_its_upload_is_finished_by_the_next_ow
         await again.stopped()
 
 
+@pytest.mark.usefixtures("by_hand")
 async def test_keys_are_uploaded_again_until_the_network_has_them(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
