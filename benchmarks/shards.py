@@ -2,10 +2,10 @@
 
 Each count has as many Coreapps as shards, one network node, one Webapp and MariaDB, its log flushed at every commit;
 1,000 recipients whose sessions are there. First each shard gets the same rate, of which the machine has room for all:
-what a message costs is then the price of sharding. Then 64 clients for each shard send as fast as they get answers,
-which fills the cores with any number of shards. Counts take turns, round by round, so that what else the machine does
-meets all of them. Every message is reconciled. The last table says what more shards would carry on enough cores: what
-one process can do in a second of CPU, by what a message costs it.
+what a message costs is then the price of sharding. Then one shard has 64 clients that send as fast as they get answers
+while the others rest, as if each had cores of its own; and last all have 64, which fills the cores. Counts take turns,
+round by round, so that what else the machine does meets all of them. Every message is reconciled. The last table says
+what more shards would carry on enough cores: what one process can do in a second of CPU, by what a message costs it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from benchmarks.rig.session import Benchmark, Session, Variant
 from benchmarks.workloads import WARM
 from harness import client
 from harness.cluster import Shape
+from tidings.wire.addresses import shard_of
 
 COUNTS = (1, 2, 4)
+KINDS = ("steady", "alone", "full")
 PREDICTED = (1, 2, 4, 8, 16, 32)
 ROLES = (*PRODUCT, "mariadbd", "robots", "sink", "load")
 # Of those that carry a message for a business; the others play its recipients, its webhook and its clients.
@@ -38,9 +40,11 @@ RATE, SECONDS, QUICK_SECONDS = 150.0, 15.0, 3.0
 HOW = """\
 Taken by `make bench-shards` (`python -m benchmarks.shards`): as many Coreapps as shards, one network node, one Webapp,
 1,000 recipients whose sessions are settled. *Steady* runs send each shard the same rate, so that each Coreapp has the
-same work in all of them; in *full* runs 64 clients for each shard send as fast as they get answers. Counts take turns,
-round by round. The cores are shared, so the rate of the full runs does not grow with the shards, and the more
-processes take turns on a core, the more a message costs: what sharding itself costs is in the steady ones."""
+same work in all of them. In *alone* runs 64 clients send to the same 250 recipients, all of one shard, as fast as they
+get answers, while the other shards rest: that one has the cores that each would have of its own. In *full* runs there
+are 64 clients for each shard. Counts take turns, round by round. The cores are shared, so the rate of the full runs
+does not grow with the shards, and the more processes take turns on a core, the more a message costs: what sharding
+itself costs is in the others."""
 
 
 def by_role(cpu: Mapping[str, float]) -> dict[str, float]:
@@ -92,6 +96,19 @@ async def measure_full(current: Session, count: int, amount: int) -> Run:
         return await system.measure_one(prepared, workload, amount)
 
 
+async def measure_alone(current: Session, count: int, amount: int) -> Run:
+    """The same with work for one of the shards: those of its recipients that it has with the most shards, too."""
+    numbers = [n for n in stage.recipients(WARM.robots, WARM.robots) if shard_of(n, COUNTS[-1]) == 0]
+    async with (
+        stage.prepared(current, robots=WARM.robots, shape=shape_of(count)) as prepared,
+        prepared.performance(f"alone{count}") as scene,
+    ):
+        await messages.warm_up(scene, numbers, WARM.clients)
+        work = [contents.text(numbers[i % len(numbers)], f"alone {i}: ") for i in range(amount)]
+        title = f"one of {count} shards, {WARM.clients} clients"
+        return await messages.closed(scene, f"alone{count}", title, work, WARM.clients, planned=amount)
+
+
 async def measure_steady(current: Session, count: int, rate: float, seconds: float) -> Run:
     """The same at a rate for each shard. Raises `Failed` and others."""
     numbers = stage.recipients(WARM.robots, WARM.robots)
@@ -125,13 +142,15 @@ async def measure(current: Session) -> None:
         Variant(f"full{count}", f"{count} shards, full", functools.partial(measure_full, current, count, amount))
         for count in COUNTS
     ]
-    for variants in (steady, full):
+    alone = [
+        Variant(f"alone{count}", f"one of {count} shards", functools.partial(measure_alone, current, count, amount))
+        for count in COUNTS
+    ]
+    for variants in (steady, alone, full):
         wanted = [variant for variant in variants if current.is_wanted(variant.name)]
         if wanted:
             await current.alternate(*wanted, rounds=rounds)
-    current.report.notes += [
-        "\n".join(costs(title, found)) for title in ("steady", "full") if (found := runs_of(current, title))
-    ]
+    current.report.notes += ["\n".join(costs(title, found)) for title in KINDS if (found := runs_of(current, title))]
     if found := runs_of(current, "full"):
         current.report.notes += [
             "## What more shards would carry",
@@ -159,7 +178,7 @@ BENCHMARK = Benchmark(
     title="CPU of a message by the number of shards",
     how=HOW,
     measure=measure,
-    names=[f"{name}{count}" for name in ("steady", "full") for count in COUNTS],
+    names=[f"{name}{count}" for name in KINDS for count in COUNTS],
     calibrations=calibrations.COMMON,
     add_options=add_options,
 )
