@@ -79,9 +79,12 @@ class HeldBack(Generic[Sent]):
             yield from self._take(pair, backlog, now)
 
     def next_due(self, now: float) -> float | None:
-        """When `due` has something again, at the earliest."""
-        times = [backlog.due for backlog in self._backlogs.values() if backlog.waiting and backlog.due > now]
-        return min(times, default=None)
+        """When `due` has something again, at the earliest; a moment that is over where it has something now.
+
+        What waits behind a try that is on its way, and whose own time has come, is sent when that is answered.
+        """
+        backlogs = [one for one in self._backlogs.values() if one.waiting and (one.due > now or not one.trying)]
+        return min((one.due for one in backlogs), default=None)
 
     def drop(self, keep: Callable[[str], bool] | None = None) -> None:
         """Forget everything, but for the senders that `keep` is true of."""

@@ -1,0 +1,38 @@
+"""What the network takes no more of for now is tried again, however exact the clock is that it is looked at with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidings.client.held_back import HeldBack
+from tidings.wire import device
+
+DUE = 1.0  # LEAST_SECONDS after 0
+
+
+def sends(held: HeldBack[str], *ids: str) -> list[device.Send]:
+    """All to one recipient, the first of them refused at 0."""
+    made = [device.Send(n, "15550100001", "15550100002", id, kind=device.MESSAGE) for n, id in enumerate(ids)]
+    held.refused(made[0], ids[0], now=0.0, seconds=0.0)
+    for send in made[1:]:
+        held.add(send, send.id)
+    return made
+
+
+@pytest.mark.parametrize("again", [DUE - 0.0004, DUE, DUE + 0.0004])
+def test_a_timer_that_was_early_is_followed_by_another(again: float) -> None:
+    """Timers of milliseconds are: the look was before the moment, and the next one is asked for after it."""
+    held: HeldBack[str] = HeldBack()
+    sends(held, "a", "b")
+    assert not list(held.due(DUE - 0.0005))
+    assert held.next_due(again) == DUE
+    assert [sent for _, sent in held.due(max(again, DUE))] == ["a"]
+
+
+def test_what_waits_behind_a_try_needs_no_timer_once_its_time_has_come() -> None:
+    held: HeldBack[str] = HeldBack()
+    first, *_ = sends(held, "a", "b", "c")
+    assert [sent for _, sent in held.due(DUE)] == ["a"]
+    assert held.next_due(DUE) is None
+    assert [sent for _, sent in held.answered(first, DUE)] == ["b", "c"]
+    assert held.next_due(DUE) is None
