@@ -141,6 +141,9 @@ class Node:
         try:
             survey = await self._membership.survey()
             layout_change.show(survey.layout)
+            if self._is_leaving:
+                # What was given up, or ended, while this look was under way is for others.
+                return LOOK_SECONDS
             if survey.layout.is_changing:
                 await self._change_layout(survey)
                 return LOOK_SECONDS

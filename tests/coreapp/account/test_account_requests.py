@@ -257,7 +257,6 @@ async def test_a_coreapp_that_does_not_own_the_shard_says_so(world: World) -> No
 
 
 async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(world: World) -> None:
-    """Unless it was quicker, and is done: whoever asked learns one or the other."""
     running = await world.start()
     data = await export(running)
     desk = running.node.requests
@@ -265,8 +264,8 @@ async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(wo
     await desk.reopen.wait()
     running.stop.set()
     await running.task
-    (answer,) = await asyncio.gather(asking, return_exceptions=True)
-    assert answer is None or isinstance(answer, Refused)
+    with pytest.raises(Refused):
+        await asking
 
 
 def test_a_backup_says_nothing_without_its_password() -> None:
