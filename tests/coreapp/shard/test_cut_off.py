@@ -96,7 +96,8 @@ async def behind(world: World, gate: Proxy) -> AsyncIterator[World]:
     """The same world, for a Coreapp whose way to the database is the gate."""
     url = sa.make_url(world.database.settings.url).set(host=gate.address[0], port=gate.address[1])
     settings = dataclasses.replace(world.database.settings, url=url.render_as_string(hide_password=False))
-    database = Database(settings, "business")
+    # As a Coreapp's own: what is cut off amid a transaction keeps no locks.
+    database = Database(settings, "business", idle_timeout=LEASE)
     yield World(database, world.network, world.sink, world.settings.model_copy(update={"database": settings}))
     await database.close()
 
