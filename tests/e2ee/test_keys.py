@@ -26,9 +26,20 @@ def public_of(u: int) -> bytes:
     return b"\x05" + u.to_bytes(32, "little")
 
 
-def test_both_sides_agree() -> None:
+def stored(pair: curve.KeyPair) -> curve.KeyPair:
+    return curve.KeyPair.from_stored(pair.public, pair.private)
+
+
+def test_both_sides_agree_whether_a_key_was_made_now_or_stored() -> None:
     one, two = curve.KeyPair.generate(), curve.KeyPair.generate()
-    assert one.agree(two.public) == two.agree(one.public)
+    secrets = {one.agree(two.public), stored(one).agree(two.public)}
+    assert secrets == {two.agree(one.public), stored(two).agree(one.public)} and len(secrets) == 1
+
+
+@pytest.mark.parametrize("length", [0, 31, 33])
+def test_a_stored_key_of_another_length_is_refused(length: int) -> None:
+    with pytest.raises(e2ee.InvalidKey):
+        curve.KeyPair.from_stored(curve.KeyPair.generate().public, bytes(length))
 
 
 def test_x25519_gives_the_vector_of_rfc_7748() -> None:
@@ -43,8 +54,10 @@ def test_x25519_gives_the_vector_of_rfc_7748() -> None:
 
 @pytest.mark.parametrize("u", SMALL_ORDER)
 def test_a_shared_secret_of_zeros_is_refused(u: int) -> None:
-    with pytest.raises(e2ee.InvalidKey):
-        curve.KeyPair.generate().agree(public_of(u))
+    pair = curve.KeyPair.generate()
+    for one in (pair, stored(pair)):
+        with pytest.raises(e2ee.InvalidKey):
+            one.agree(public_of(u))
 
 
 @pytest.mark.parametrize("u", [P, P + 1, 2**255 - 1])

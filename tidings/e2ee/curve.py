@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from cryptography.hazmat.primitives.asymmetric import x25519
+from nacl import bindings, exceptions
 
 from tidings.e2ee import errors
 
@@ -30,9 +31,10 @@ def check_public(public: bytes) -> None:
 
 
 class KeyPair:
-    """An X25519 key pair; the private key object is made when first used (20 µs) and kept.
+    """An X25519 key pair. `public` is 33 typed bytes, `private` 32 raw bytes.
 
-    `public` is 33 typed bytes, `private` 32 raw bytes.
+    One that was generated keeps OpenSSL's object, which agrees in 36 µs. To make that of a stored one, which is used
+    once or twice, takes as long again: libsodium agrees by the bytes, in 46 µs.
     """
 
     __slots__ = ("_private", "_private_key", "public")
@@ -57,7 +59,9 @@ class KeyPair:
 
     @classmethod
     def from_stored(cls, public: bytes, private: bytes) -> Self:
-        """From both halves as they were stored together: nothing is calculated and nothing checked."""
+        """From both halves as they were stored together: nothing is calculated. Raises InvalidKey on another length."""
+        if len(private) != PRIVATE_LENGTH:
+            raise errors.InvalidKey(f"a private key has {PRIVATE_LENGTH} bytes, not {len(private)}")
         return cls(public, private, None)
 
     @property
@@ -73,12 +77,12 @@ class KeyPair:
         Raises InvalidKey on a malformed public key and on an all-zero shared secret (a point of small order).
         """
         check_public(public)
-        if self._private_key is None:
-            assert self._private is not None
-            self._private_key = x25519.X25519PrivateKey.from_private_bytes(self._private)
         try:
+            if self._private_key is None:
+                secret: bytes = bindings.crypto_scalarmult(self.private, public[1:])
+                return secret
             return self._private_key.exchange(x25519.X25519PublicKey.from_public_bytes(public[1:]))
-        except ValueError as error:
+        except (ValueError, exceptions.RuntimeError) as error:
             raise errors.InvalidKey("the shared secret is zero") from error
 
     def __repr__(self) -> str:
