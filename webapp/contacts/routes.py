@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from webapp import answers
-from webapp.authenticator import AnyCaller, RateLimits
-from webapp.bodies import json_body
+from webapp import answers, bodies
+from webapp.authenticator import BEARER, AnyCaller, Authenticator, RateLimits
+from webapp.bodies import BodyLimit, json_body
 from webapp.contacts import schemas
 from webapp.contacts.service import ContactChecks
-from webapp.dependencies import RequestId, find, part
+from webapp.dependencies import find, part
+from webapp.direct import DirectRoute
 from webapp.openapi import RESPONSES, MetaAnswer
-from webapp.tokens import Caller
 
 IDENTITY = "/v1/contacts/{wa_id}/identity"
 
@@ -22,23 +22,25 @@ router = APIRouter(tags=["contacts"], responses=RESPONSES)
 Service = Annotated[ContactChecks, part(ContactChecks)]
 
 
-async def limited(request: Request, caller: AnyCaller) -> Caller:
-    """Any caller, within the rate limit."""
+async def check_contacts(request: Request) -> Response:
+    # The hot route does by itself what dependencies do elsewhere (docs/decisions/0011).
+    caller = await find(request, Authenticator).caller(request)
     await find(request, RateLimits).contacts.admit()
-    return caller
+    body = await bodies.read_json(request, limit=find(request, BodyLimit).bytes)
+    asked = bodies.check(schemas.Contacts, body)
+    found = await find(request, ContactChecks).check(caller, asked, request.scope["state"]["request_id"])
+    return answers.answer({"contacts": found})
 
 
-LimitedCaller = Annotated[Caller, Depends(limited)]
-
-
-@router.post("/v1/contacts", summary="Check which numbers can be written to", response_model=schemas.ContactsAnswer)
-async def check_contacts(
-    caller: LimitedCaller,
-    body: Annotated[schemas.Contacts, json_body(schemas.Contacts)],
-    contacts: Service,
-    request_id: RequestId,
-) -> Response:
-    return answers.answer({"contacts": await contacts.check(caller, body, request_id)})
+router.add_api_route(
+    "/v1/contacts",
+    check_contacts,
+    methods=["POST"],
+    summary="Check which numbers can be written to",
+    response_model=schemas.ContactsAnswer,
+    dependencies=[BEARER, json_body(schemas.Contacts)],
+    route_class_override=DirectRoute,
+)
 
 
 @router.get(IDENTITY, summary="By which keys a contact is known", response_model=schemas.IdentityAnswer)
