@@ -4,6 +4,9 @@ While a call to the servers is in flight, every number that is asked about is co
 calls, and the recipients of messages who are not known. That a number is on the network holds for 7 days, that it is
 not for minutes only, since it may register at any time. Whoever writes is on the network, as is whoever has new keys.
 
+One shard alone reads what the database has when it is opened. While all of that fits into memory, whoever is not there
+is not in the database either, which is not asked then.
+
 With several shards the first one answers contacts calls, and each one checks the recipients of its own messages. What
 one has found the others find in the database: a check is answered once it is there, and that a number is not on the
 network is looked up there each time.
@@ -14,7 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 from prometheus_client import Counter
 
@@ -42,6 +47,7 @@ CHECK_SECONDS = 4.0  # that a message waits until its recipient is checked
 SILENCE_SECONDS, LOOK_SECONDS = 4.0, 0.5
 MAX_SYNC = 10_000  # numbers in one call to the servers
 MAX_WAITING = 200_000  # numbers that wait for a call; beyond that, callers get 1016
+PAGE = 1000  # contacts that are read at once when the shard is opened
 
 
 class ContactCache:
@@ -64,11 +70,24 @@ class ContactCache:
         self._check_unknown = context.settings.check_unknown
         self._unregistered_seconds = context.settings.unregistered_seconds
         self._cache: LRU[str, tuple[bool, float]] = LRU(cache_limit)
+        self._cache_limit = cache_limit
+        # Has everything been read that the database had?
+        self._is_filled = False
         self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)
         self._syncs: Batcher[str, bool] = Batcher(
             "contacts-sync", self._sync, max_size=MAX_SYNC, max_in_flight=1, max_pending=MAX_WAITING
         )
         self._background: set[asyncio.Task[None]] = set()
+
+    def fill(self) -> None:
+        """Begin to read what the database has; nobody waits for it."""
+        if not self._is_shared:
+            self._start(self._fill())
+
+    @property
+    def is_complete(self) -> bool:
+        """Does memory have all that the database has? One that is full may have forgotten some."""
+        return self._is_filled and len(self._cache) < self._cache_limit
 
     @property
     def pending(self) -> int:
@@ -90,9 +109,7 @@ class ContactCache:
         elif missing:
             asked = set(missing)
             waiting = [(text, wa_id) for text, wa_id in zip(inputs, wa_ids, strict=True) if wa_id in asked]
-            task = asyncio.create_task(self._ask_and_tell(missing, waiting, request_id))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            self._start(self._ask_and_tell(missing, waiting, request_id))
         pending = "failed" if wait else "processing"
         return [_answer(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
 
@@ -130,7 +147,7 @@ class ContactCache:
         return rows
 
     async def close(self) -> None:
-        """Give up what is in flight for callers that do not wait."""
+        """Give up what nobody waits for."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -168,28 +185,54 @@ class ContactCache:
 
     async def _look_up(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
         """What the database has of each. Raises its errors."""
+        if self.is_complete:
+            return [self._fresh(wa_id) for wa_id in wa_ids]
         return await outages.within(PATIENCE, asyncio.gather(*map(self._reads.put, wa_ids)))
 
     async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
-        now = self._clock.now()
-        valid_since, invalid_since = (int((now - self._lifetime(registered)) * 1000) for registered in (True, False))
         numbers = list(dict.fromkeys(wa_ids))
+        since = self._since()
         rows = await self._database.query(
-            lambda connection: contacts.list_checked(
-                connection, self._account, numbers, valid_since=valid_since, invalid_since=invalid_since
-            ),
+            lambda connection: contacts.list_checked(connection, self._account, numbers, since=since),
             patience=PATIENCE,
         )
-        found: dict[str, bool] = {}
-        for row in rows:
-            known = self._cache.get(row.wa_id)
-            # A check may have ended while we read.
-            if known is None or known[1] < row.checked_at / 1000:
-                known = (row.registered, row.checked_at / 1000)
-                self._cache.put(row.wa_id, known)
-            found[row.wa_id] = known[0]
+        found = {row.wa_id: self._learn(row) for row in rows}
         # What is not on disk yet is in memory.
         return [found[wa_id] if wa_id in found else self._fresh(wa_id) for wa_id in wa_ids]
+
+    async def _fill(self) -> None:
+        after, since = "", self._since()
+        while len(self._cache) < self._cache_limit:
+            rows = await self._database.query(
+                lambda connection, after=after: contacts.list_page(
+                    connection, self._account, after=after, since=since, limit=PAGE
+                ),
+                patience=math.inf,
+            )
+            for row in rows:
+                self._learn(row)
+            if len(rows) < PAGE:
+                self._is_filled = True
+                return
+            after = rows[-1].wa_id
+
+    def _since(self) -> contacts.Since:
+        now = self._clock.now()
+        return contacts.Since(*(int((now - self._lifetime(registered)) * 1000) for registered in (True, False)))
+
+    def _learn(self, row: contacts.Contact) -> bool:
+        """Whether the number of a row is registered, by which memory has it, too."""
+        known = self._cache.get(row.wa_id)
+        # A check may have ended while we read.
+        if known is None or known[1] < row.checked_at / 1000:
+            known = (row.registered, row.checked_at / 1000)
+            self._cache.put(row.wa_id, known)
+        return known[0]
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _ask(self, wa_ids: Sequence[str]) -> dict[str, bool]:
         """What the servers say; numbers that could not be checked are left out."""

@@ -25,6 +25,7 @@ class Peers:
 async def wire_peers(context: ShardContext, webhook: Webhook) -> Peers:
     """With the changed identities that wait to be acknowledged. Raises `LeaseLost`."""
     contacts = ContactCache(context)
+    contacts.fill()
     sessions = SessionStore(context.database, context.device)
     identities = Identities(context, webhook.rows)
     await identities.open()

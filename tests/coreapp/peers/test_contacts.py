@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import re
 import types
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp.peers import contact_cache, phone_numbers
-from tests.coreapp.conftest import BUSINESS, World
+from coreapp.peers.contact_cache import ContactCache
+from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
 from tidings.runtime.clock import ManualClock
 from tidings.wire import codes, core
@@ -92,8 +94,11 @@ async def test_whoever_asks_behind_another_waits_no_longer_for_a_database_that_i
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact_cache, "PATIENCE", 0.4)
+    monkeypatch.setitem(ContactCache.__init__.__kwdefaults__, "cache_limit", 1)
+    world.add_phones(NUMBERS[2])
     running = await world.start()
     await world.connected(running)
+    assert [contact.status for contact in await running.client.check(NUMBERS[2])] == ["valid"]
     away = asyncio.Event()
     reads = 0
 
@@ -136,6 +141,50 @@ async def test_that_a_number_is_valid_holds_for_seven_days_also_over_a_restart(w
     assert (refused.code, refused.details) == (1006, "unknown contact")
     assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["valid"]
     assert len(world.network.checks) == 2
+
+
+async def count_reads(running: Running, number: str) -> int:
+    """How often the database is asked while this number is checked."""
+    contacts, reads = running.shard.peers.contacts, 0
+    query = running.database.query
+
+    async def counted(*args: Any, **options: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await query(*args, **options)
+
+    contacts._database = types.SimpleNamespace(query=counted)  # type: ignore[assignment]
+    await running.client.check(number)
+    return reads
+
+
+async def test_whom_memory_does_not_have_is_not_looked_for_in_the_database_while_memory_has_all_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contact_cache, "PAGE", 2)
+    world.add_phones(*NUMBERS[:7])
+    running = await world.start()
+    await world.connected(running)
+    await soon(lambda: running.shard.peers.contacts.is_complete)
+    assert await count_reads(running, NUMBERS[0]) == 0
+    await running.client.check(*NUMBERS[1:5])
+    await running.stopped()
+    running = await world.start(node="second")
+    await world.connected(running)
+    await soon(lambda: running.shard.peers.contacts.is_complete)
+    asked = len(world.network.checks)
+    assert [await count_reads(running, number) for number in NUMBERS[:5]] == [0] * 5
+    assert len(world.network.checks) == asked, "they were all read"
+    assert await count_reads(running, NUMBERS[5]) == 0
+    assert len(world.network.checks) == asked + 1
+    await running.stopped()
+    # In a memory that is full somebody may be missing.
+    monkeypatch.setitem(ContactCache.__init__.__kwdefaults__, "cache_limit", 6)
+    running = await world.start(node="third")
+    await world.connected(running)
+    await soon(lambda: len(running.shard.peers.contacts._cache) == 6)
+    assert not running.shard.peers.contacts.is_complete
+    assert await count_reads(running, NUMBERS[6]) == 1
 
 
 async def test_that_a_number_is_not_valid_holds_for_minutes_also_over_a_restart(world: World) -> None:

@@ -138,7 +138,7 @@ async def test_what_one_shard_has_learnt_of_contacts_the_others_know_at_once(
     await a_phone(servers, number)
     assert (await running.client.check(number, force=True))[0].status == "valid"
     async with world.database.reading() as connection:
-        (kept,) = await contacts.list_checked(connection, BUSINESS, [number], valid_since=0, invalid_since=0)
+        (kept,) = await contacts.list_checked(connection, BUSINESS, [number], since=contacts.Since(0, 0))
     assert kept.registered, "on disk before the answer"
     assert isinstance(await running.client.send(number), core.Accepted)
 

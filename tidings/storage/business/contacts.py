@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -34,6 +35,13 @@ class Contact:
     checked_at: int
 
 
+class Since(NamedTuple):
+    """The times at or after which a number must have been found registered, or not registered: Unix milliseconds."""
+
+    valid: int
+    invalid: int
+
+
 async def save(connection: AsyncConnection, contacts: Sequence[Contact]) -> None:
     """Keep what a check found; a number that is there already is overwritten."""
     if contacts:
@@ -47,22 +55,29 @@ async def save(connection: AsyncConnection, contacts: Sequence[Contact]) -> None
 
 _CHECKED = sa.select(table).where(
     table.c.account == sa.bindparam("account"),
-    table.c.wa_id.in_(any_of("wa_ids")),
     table.c.checked_at >= sa.case((table.c.registered, sa.bindparam("valid")), else_=sa.bindparam("invalid")),
 )
+_THESE = _CHECKED.where(table.c.wa_id.in_(any_of("wa_ids")))
+_PAGE = _CHECKED.where(table.c.wa_id > sa.bindparam("after")).order_by(table.c.wa_id).limit(sa.bindparam("limit"))
 
 
 async def list_checked(
-    connection: AsyncConnection, account: str, wa_ids: Sequence[str], *, valid_since: int, invalid_since: int
+    connection: AsyncConnection, account: str, wa_ids: Sequence[str], *, since: Since
 ) -> Sequence[Contact]:
-    """Those of the numbers that were found registered, or not registered, at or after these times (Unix
-    milliseconds)."""
+    """Those of the numbers that were checked lately enough."""
     found: list[Contact] = []
-    bounds = {"account": account, "valid": valid_since, "invalid": invalid_since}
     for page in pages(wa_ids):
-        rows = await connection.execute(_CHECKED, {**bounds, "wa_ids": page})
+        rows = await connection.execute(_THESE, {"account": account, **since._asdict(), "wa_ids": page})
         found += [Contact(*row) for row in rows]
     return found
+
+
+async def list_page(
+    connection: AsyncConnection, account: str, *, after: str, since: Since, limit: int
+) -> Sequence[Contact]:
+    """The next numbers that were checked lately enough, in their order."""
+    values = {"account": account, **since._asdict(), "after": after, "limit": limit}
+    return [Contact(*row) for row in await connection.execute(_PAGE, values)]
 
 
 async def clear(connection: AsyncConnection, account: str) -> None:
