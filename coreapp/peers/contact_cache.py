@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import math
 from collections.abc import Coroutine, Iterable, Sequence
@@ -203,12 +204,8 @@ class ContactCache:
     async def _fill(self) -> None:
         after, since = "", self._since()
         while len(self._cache) < self._cache_limit:
-            rows = await self._database.query(
-                lambda connection, after=after: contacts.list_page(
-                    connection, self._account, after=after, since=since, limit=PAGE
-                ),
-                patience=math.inf,
-            )
+            page = functools.partial(contacts.list_page, account=self._account, after=after, since=since, limit=PAGE)
+            rows = await self._database.query(page, patience=math.inf)
             for row in rows:
                 self._learn(row)
             if len(rows) < PAGE:
