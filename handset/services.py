@@ -38,7 +38,8 @@ async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: async
     another key, and `ServiceFailed`.
     """
     database, clock = Database(settings.database, FAMILY), SystemClock()
-    context = FleetContext(robots.FLEET, database, Vault(settings.secrets.handset_key.keys[0]), clock)
+    vault, spacing = Vault(settings.secrets.handset_key.keys[0]), settings.commit_ms / 1000
+    context = FleetContext(robots.FLEET, database, vault, clock, spacing=spacing)
     with lock.only_one(settings.data_dir, robots.FLEET):
         application = Robots(ShownLog(settings.log_path, clock, limit=settings.log_limit), prefixes=settings.prefixes)
         try:

@@ -85,6 +85,7 @@ class RobotsSettings(settings.ProcessSettings):
     block:       the number that robots of the blocking kind block.
     prekeys:     one-time pre-keys that each robot keeps on the network.
     connections: over which they are logged in. tcp_tls: they speak TLS; network_files: for that and for the HTTP side.
+    commit_ms:   between two commits of a steady stream, which show what came together.
     prefixes:    of the robots' numbers; there are `per_kind` of each kind with each of them.
     """
 
@@ -101,6 +102,7 @@ class RobotsSettings(settings.ProcessSettings):
     block: Annotated[str, env.made(_blocked)] = env.MADE
     prekeys: Annotated[int, env.integer(0, 100)] = env.variable("TIDINGS_ROBOTS_PREKEYS", 5)
     connections: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_ROBOTS_CONNECTIONS", 2)
+    commit_ms: Annotated[int, env.integer(0, 1000)] = env.variable("TIDINGS_ROBOTS_COMMIT_MS", 50)
     prefixes: Annotated[tuple[str, ...], _list(_prefix)] = env.variable("TIDINGS_ROBOTS_PREFIXES", PREFIXES)
 
     def ways(self) -> Sequence[exposure.Way]:

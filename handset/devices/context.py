@@ -27,7 +27,8 @@ class FleetLimits:
 class FleetContext:
     """The store of the devices that one process runs, and the process's clock.
 
-    name: under which the fleet keeps its rows. vault: seals what is secret in them.
+    name: under which the fleet keeps its rows. vault: seals what is secret in them. spacing: seconds between two
+    commits of a steady stream.
     """
 
     name: str
@@ -35,6 +36,7 @@ class FleetContext:
     vault: Vault
     clock: Clock
     limits: FleetLimits = FleetLimits()
+    spacing: float = 0.05
 
     def now(self) -> int:
         """Unix milliseconds."""

@@ -38,7 +38,6 @@ from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, Deliver
 log = logging.getLogger(__name__)
 
 PENDING_LIMIT = 30_000  # deliveries; beyond it the connection is dropped, and the network keeps them
-SPACING = 0.05  # seconds between two commits of a steady stream
 CHORE_SECONDS = 0.5  # how long an accepted envelope may stay in the table
 INBOX_DAYS = 45  # longer than the network keeps an envelope, so that none that comes again is forgotten
 PAGE = 1000
@@ -89,7 +88,7 @@ class Mailroom:
         self._shown = self._shown_saved = 0
         self._closing = False
         self._batcher: Batcher[Item, Any] = Batcher(
-            "handset", self._flush, max_size=200, max_pending=PENDING_LIMIT, spacing=SPACING
+            "handset", self._flush, max_size=200, max_pending=PENDING_LIMIT, spacing=context.spacing
         )
 
     @classmethod
