@@ -12,13 +12,13 @@ from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import Config
 from coreapp.journal import Journal
-from coreapp.places import Places
 from coreapp.settings import Settings
 from coreapp.upstream import Upstream
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.runtime.clock import Clock
+from tidings.runtime.places import Places
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
 from tidings.wire.addresses import shard_of

@@ -200,6 +200,11 @@ class CoreappLinks:
         return self._coreapps
 
     @property
+    def is_crowded(self) -> bool:
+        """Can no Coreapp take another message soon?"""
+        return bool(self._peers) and all(peer.is_crowded for peer in self._peers.values())
+
+    @property
     def has_shards(self) -> bool:
         """Are there several shards?"""
         return len(self._owners) > 1
@@ -252,7 +257,7 @@ class CoreappLinks:
             elif again is not None and now - started > LONG_WAIT:
                 timeout = min(timeout, max(deadline - now, LEAST_TIMEOUT))
             try:
-                answer = await peer.ask(question, timeout, soon=expect is core.Accepted)
+                answer = await (peer.send if expect is core.Accepted else peer.ask)(question, timeout)
             except CoreappUnreachable:
                 # It went away in this very moment.
                 await self._wait(recipient, deadline, doubt)

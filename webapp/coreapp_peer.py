@@ -10,10 +10,11 @@ import random
 import ssl
 from collections.abc import Callable
 
-from prometheus_client import Gauge
+from prometheus_client import Counter, Gauge
 
 from tidings.runtime import service
 from tidings.runtime.exposure import ON_THIS_MACHINE, LinkCalls
+from tidings.runtime.places import Crowded, Places
 from tidings.runtime.tls import describe
 from tidings.wire import core
 from tidings.wire.connection import MAX_FRAME, Connection, Disconnected, FrameTooLong, NotSent, connect
@@ -24,7 +25,7 @@ from webapp.errors import CoreappAway, CoreappUnreachable, Overloaded, QuestionT
 log = logging.getLogger(__name__)
 
 CONNECTED = Gauge("tidings_webapp_coreapps_connected", "Coreapps that this Webapp is connected to")
-
+SHED = Counter("tidings_webapp_messages_shed_total", "Messages refused because others waited too long for their turn")
 
 # Seconds in which no message was accepted, after which the Coreapp is stuck for those that wait to be.
 STALL = 4.5
@@ -37,6 +38,9 @@ PULSE, QUIET = 0.25, 0.5
 SILENT, DEAD = 4, 20
 # Of a question that nobody waits for.
 PING = 0
+# Messages that a Coreapp is handed at a time, some batches of its journal, so that what else it is asked does not wait
+# for thousands of them; and the seconds that others wait for their turn, until nobody joins them.
+MESSAGES, PATIENCE = 128, 1.0
 
 
 class Peer:
@@ -59,6 +63,7 @@ class Peer:
         self._changed = changed
         self._stall = stall
         self._requests: Requests[core.Answer] = Requests()
+        self._messages = Places(MESSAGES, patience=PATIENCE)
         self._connection: Connection | None = None
         self._lost = asyncio.Event()
         self._greeted = False
@@ -72,6 +77,11 @@ class Peer:
     def is_ready(self) -> bool:
         """Connected, and nothing speaks against an answer. What is asked of one that stands still may be done later."""
         return self._greeted and not self._silent
+
+    @property
+    def is_crowded(self) -> bool:
+        """Do messages wait too long for their turn?"""
+        return self._messages.is_crowded
 
     @property
     def knows_repeats(self) -> bool:
@@ -106,11 +116,25 @@ class Peer:
         """What was asked may still be answered, but once the connection is lost there will be no other."""
         self._wanted = False
 
+    async def send(self, make: Make, timeout: float) -> core.Answer:
+        """Ask it to accept a message, in its turn. As `ask`, but given up after `stall` seconds when no message was
+        accepted in that time either: a Coreapp that is slow because it has much to do is waited for."""
+        if not self._messages.try_take():
+            try:
+                await self._messages.take()
+            except Crowded:
+                SHED.inc()
+                raise Overloaded("more messages come than can be accepted") from None
+        try:
+            if not self.is_ready:
+                # Since it was this one's turn to wait.
+                raise CoreappUnreachable(f"the Coreapp at {self.address} does not answer")
+            return await self.ask(make, timeout, soon=True)
+        finally:
+            self._messages.give_back()
+
     async def ask(self, make: Make, timeout: float, *, soon: bool = False) -> core.Answer:
         """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown.
-
-        soon: give up after `stall` seconds when no message was accepted in that time either. A Coreapp that is slow
-        because it has much to do is waited for.
 
         A question that was not sent raises `CoreappUnreachable`, `Overloaded` when too many are in flight, and
         `QuestionTooLarge` when the Coreapp would close the connection over it.

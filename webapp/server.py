@@ -20,7 +20,7 @@ from tidings.runtime.env import SettingsError
 from tidings.runtime.tls_server import Handshakes
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.answers import error_answer
-from webapp.errors import InvalidRequest, RateLimitExceeded
+from webapp.errors import APIError, InvalidRequest, Overloaded, RateLimitExceeded
 
 # Seconds that an idle connection is kept.
 KEEP_ALIVE = 75
@@ -68,10 +68,14 @@ class Protocol(http1.BoundedProtocol):
     """With refusals in the API's format, and an id as every answer has one."""
 
     def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        error: APIError
         if status == 429:
-            answer = error_answer(RateLimitExceeded(text, retry_after=1))
+            error = RateLimitExceeded(text, retry_after=1)
+        elif status == 503:
+            error = Overloaded(text)
         else:
-            answer = error_answer(InvalidRequest.because(INVALID_REQUEST, text))
+            error = InvalidRequest.because(INVALID_REQUEST, text)
+        answer = error_answer(error)
         added = ((b"cache-control", b"no-cache, private"), (b"x-request-id", os.urandom(16).hex().encode()))
         return [*answer.raw_headers, *added], bytes(answer.body)
 

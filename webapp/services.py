@@ -51,6 +51,7 @@ from webapp.media.service import MediaStore
 from webapp.media_providers.service import ProviderList
 from webapp.membership import Membership
 from webapp.messages.received import ReceivedMessages
+from webapp.messages.routes import MESSAGES_PATH
 from webapp.messages.service import Messages
 from webapp.metrics.service import ProcessMetrics
 from webapp.profile.service import Profile
@@ -165,7 +166,7 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         tls=tls,
         certificates=CertificateWatch([calls.context, database.tls], clock),
         metrics=metrics,
-        door=_door(settings, authenticator, logins, clock=clock),
+        door=_door(settings, authenticator, logins, links=links, clock=clock),
         common=common,
     )
 
@@ -216,7 +217,9 @@ def _upkeep(
     return Upkeep(chores)
 
 
-def _door(settings: Settings, authenticator: Authenticator, logins: Logins, *, clock: Clock) -> Door:
+def _door(
+    settings: Settings, authenticator: Authenticator, logins: Logins, *, links: CoreappLinks, clock: Clock
+) -> Door:
     return Door(
         settings.strangers,
         clock,
@@ -225,6 +228,7 @@ def _door(settings: Settings, authenticator: Authenticator, logins: Logins, *, c
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         tls=settings.tls,
         urgent=envelope.MONITORED,
+        is_crowded=lambda path: path == MESSAGES_PATH and links.is_crowded,
     )
 
 

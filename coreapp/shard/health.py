@@ -9,25 +9,30 @@ from collections.abc import Mapping
 from coreapp.shard.open_shards import OpenShards
 from tidings.client.errors import NetworkAway, NetworkSilent
 from tidings.client.http import NetworkApi
+from tidings.runtime.probe import Probe
 from tidings.runtime.readiness import AWAY, OK
 from tidings.storage.database import Database
 from tidings.wire import core
 
 # Seconds that the network has to answer; it gives its database two.
 TIMEOUT = 2.5
+# Seconds that its answer stands: as that of the database. Whoever looks more often than that, or from many Webapps,
+# would use up what the network does for those who have not logged in.
+STANDS = 1.0
 
 
 class Databases:
-    """Asked when somebody wants to know, and never remembered as `connected`."""
+    """Asked when somebody wants to know, once a second at most; never believed to be connected without an answer."""
 
     def __init__(self, database: Database, network: NetworkApi) -> None:
         self._database = database
         self._network = network
+        self._of_network = Probe(self._ask_network, STANDS, "probe the network")
 
     async def away(self) -> list[str]:
         """What does not answer, or take what is written: `core.DATABASE` for either of them, and `core.NETWORK` when
         it does not even say how its own is."""
-        alive, of_network = await asyncio.gather(self._database.is_alive(), self._ask_network())
+        alive, of_network = await asyncio.gather(self._database.is_alive(), self._of_network.answer())
         found = {of_network} if alive else {of_network, core.DATABASE}
         return sorted(found - {""})
 

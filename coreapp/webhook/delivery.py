@@ -12,7 +12,6 @@ from prometheus_client import Counter
 
 from coreapp import signature
 from coreapp.journal import Change, Journal
-from coreapp.places import Places
 from coreapp.webhook import retry
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
@@ -20,6 +19,7 @@ from coreapp.webhook.target import Target
 from tidings.runtime import crashpoints, tracing
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
+from tidings.runtime.places import Places
 from tidings.runtime.tracing import Kind
 from tidings.storage.business.callbacks import Callback
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests import spans
 from tests.coreapp.conftest import BUSINESS, Client, World
 from tests.coreapp.signals import soon
 from tidings.runtime import tracing
-from tidings.runtime.opentelemetry_tracer import OpenTelemetryTracer
-from tidings.runtime.tracing import TRACES
 from tidings.storage.business import jobs
 from tidings.wire import core, device
 
@@ -25,12 +23,8 @@ CONTEXT = f"00-{TRACE}-b7ad6b7169203331-01"
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
     """Spans of a tracer that the process has meanwhile."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    TRACES.tracer = OpenTelemetryTracer(provider)
-    yield exporter
-    TRACES.tracer = None
+    with spans.exported() as exporter:
+        yield exporter
 
 
 async def send(client: Client, traceparent: str) -> str:

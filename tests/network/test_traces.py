@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from network.settings import Allowances
+from tests import spans
 from tests.network.support import Network
-from tidings.runtime.opentelemetry_tracer import OpenTelemetryTracer
-from tidings.runtime.tracing import TRACES
 from tidings.wire import device
 
 ALICE, BOB = "15550000001", "15550000002"
@@ -23,12 +20,8 @@ CONTEXT = f"00-{TRACE}-b7ad6b7169203331-01"
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
     """Spans of whatever the network was asked to trace."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    TRACES.tracer = OpenTelemetryTracer(provider)
-    yield exporter
-    TRACES.tracer = None
+    with spans.exported() as exporter:
+        yield exporter
 
 
 def traced(exported: InMemorySpanExporter) -> list[tuple[str, object]]:

@@ -45,6 +45,8 @@ class Server(http_server.Server):
         tls: ssl.SSLContext | None = None,
         **options: float,
     ) -> None:
+        # Paths that too many ask for.
+        self.crowded: set[str] = set()
         self.door = Door(
             limits,
             clock or SystemClock(),
@@ -52,6 +54,7 @@ class Server(http_server.Server):
             trusted=trusted,
             recognise=lambda given: given == b"known",
             urgent=("/urgent",),
+            is_crowded=lambda path: path in self.crowded,
         )
         super().__init__(
             uvicorn.Config(
@@ -413,3 +416,51 @@ async def test_what_is_urgent_is_served_before_most_of_what_came_with_it(server:
             assert (await answer(reader))[0] == 200
     assert len(order) == len(found)
     assert order.index("/urgent") < 2 * turns.EACH
+
+
+KNOWN = b" HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\n\r\n"
+
+
+async def test_what_too_many_ask_for_is_refused_on_a_connection_that_stays_and_nothing_else_is(server: Server) -> None:
+    done: list[str] = []
+    server.on_path = done.append
+    server.crowded = {"/full"}
+    async with connected(server) as (reader, writer):
+        for path, status in (("/full", 503), ("/other", 200), ("/full", 503)):
+            writer.write(b"GET " + path.encode() + KNOWN)
+            assert (await answer(reader))[0] == status
+        server.crowded = set()
+        writer.write(b"GET /full" + KNOWN)
+        assert (await answer(reader))[0] == 200
+    assert done == ["/other", "/full"]
+
+
+async def test_with_the_body_of_what_was_refused_nothing_is_done_and_the_next_request_is_served(server: Server) -> None:
+    server.crowded = {"/full"}
+    head = b"POST /full HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\nContent-Length: 4000\r\n\r\n"
+    async with connected(server) as (reader, writer):
+        writer.write(head + b"x" * 100)
+        assert (await answer(reader))[0] == 503
+        writer.write(b"x" * 3900 + b"GET /other" + KNOWN)
+        assert (await answer(reader))[0] == 200
+
+
+async def test_whose_refusal_had_to_wait_is_served_when_there_is_room_by_then(server: Server) -> None:
+    server.door.refusals = turns.Refusals(rate=100)
+    server.crowded = {"/full"}
+    async with connected(server) as (first, writer), connected(server) as (second, other):
+        writer.write(b"GET /full" + KNOWN)
+        assert (await answer(first))[0] == 503
+        other.write(b"GET /full" + KNOWN)
+        server.crowded = set()
+        assert (await answer(second))[0] == 200
+
+
+async def test_more_than_may_wait_to_be_begun_are_refused(server: Server) -> None:
+    server.door.turns = turns.Turns(each=1, waiting=2)
+    async with contextlib.AsyncExitStack() as stack:
+        found = [await stack.enter_async_context(connected(server)) for _ in range(40)]
+        for _, writer in found:
+            writer.write(b"GET /other" + KNOWN)
+        statuses = [(await answer(reader))[0] for reader, _ in found]
+    assert set(statuses) == {200, 503}

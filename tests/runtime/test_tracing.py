@@ -6,13 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
+from tests.spans import tracer
 from tidings.runtime import env, tracing
-from tidings.runtime.opentelemetry_tracer import OpenTelemetryTracer, open_tracer
+from tidings.runtime.opentelemetry_tracer import open_tracer
 from tidings.runtime.settings import ProcessSettings
 from tidings.runtime.tracing import TRACES, Kind
 
@@ -62,12 +61,6 @@ def test_without_traces_nothing_of_opentelemetry_is_imported() -> None:
 @pytest.fixture
 def exported() -> InMemorySpanExporter:
     return InMemorySpanExporter()
-
-
-def tracer(exported: InMemorySpanExporter, **options: object) -> OpenTelemetryTracer:
-    provider = TracerProvider(shutdown_on_exit=False, **options)
-    provider.add_span_processor(SimpleSpanProcessor(exported))
-    return OpenTelemetryTracer(provider)
 
 
 def test_a_span_goes_on_with_the_context_that_it_is_given(exported: InMemorySpanExporter) -> None:

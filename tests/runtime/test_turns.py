@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tidings.runtime.turns import Turns
+from tidings.runtime.turns import PACE, Refusals, Turns
 
 
 async def test_so_many_calls_are_made_in_a_turn_in_their_order_and_others_come_in_between() -> None:
@@ -44,3 +44,27 @@ async def test_a_later_turn_makes_as_many_at_once_again() -> None:
             turns.take(lambda number=number: done.append(number))
         assert done == list(range(start + 2))
         await asyncio.sleep(0)
+
+
+async def test_a_call_behind_too_many_is_never_made() -> None:
+    turns = Turns(each=1, waiting=2)
+    done: list[int] = []
+    assert [turns.take(lambda number=number: done.append(number)) for number in range(5)] == [True] * 3 + [False] * 2
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert done == [0, 1, 2]
+
+
+async def test_refusals_are_made_in_their_order_and_so_many_a_second() -> None:
+    refusals, loop = Refusals(rate=3 / PACE), asyncio.get_running_loop()
+    made: list[int] = []
+    last = loop.create_future()
+    began = loop.time()
+    for number in range(10):
+        refusals.take(lambda number=number: made.append(number))
+    assert made == [0, 1, 2]
+    refusals.take(lambda: last.set_result(None))
+    await last
+    assert made == list(range(10))
+    # 3 at once, then 3, 3 and 2 of them.
+    assert loop.time() - began > 2.5 * PACE

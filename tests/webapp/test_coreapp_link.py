@@ -231,3 +231,60 @@ async def test_a_request_that_comes_in_a_short_gap_does_not_notice_it(api: Serve
     sending = asyncio.create_task(api.send())
     await coreapp.start()
     assert (await sending).status_code == 201
+
+
+async def test_a_coreapp_is_handed_so_many_messages_at_a_time_and_what_else_it_is_asked_passes_those_that_wait(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreapp_peer, "MESSAGES", 2)
+    monkeypatch.setattr(coreapp_peer, "PATIENCE", 0.0)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    await accept(links)
+    coreapp.answer(core.AcceptMessage, lambda question: None)
+    asking = [asyncio.create_task(accept(links, f"1555011000{n}")) for n in range(3)]
+    await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 3)
+    assert links.is_crowded
+    with pytest.raises(Overloaded, match="more messages come than can be accepted"):
+        await accept(links)
+    assert await links.ask_first(lambda n: core.GetHealth(n=n), core.Health)
+    held = coreapp.asked(core.AcceptMessage)[1:]
+    assert [question.to for question in held] == ["15550110000", "15550110001"]
+    coreapp.answer(core.AcceptMessage, lambda question: core.Accepted(question.n, "later", question.to))
+    for connection in coreapp.connections:
+        for question in held:
+            connection.send(core.Accepted(question.n, "held", question.to))
+    assert [answer.id for answer in await asyncio.gather(*asking)] == ["held", "held", "later"]
+    assert not links.is_crowded
+
+
+async def test_those_who_wait_for_their_turn_are_asked_of_the_coreapp_that_comes_after_one_that_went(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreapp_peer, "MESSAGES", 1)
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    await accept(links)
+    coreapp.answer(core.AcceptMessage, lambda question: None)
+    first = asyncio.create_task(accept(links))
+    await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 2)
+    waiting = [asyncio.create_task(accept(links)) for _ in range(3)]
+    await coreapp.stop()
+    with pytest.raises(CoreappAway):
+        await first
+    coreapp.answer(core.AcceptMessage, lambda question: core.Accepted(question.n, "after", question.to))
+    await coreapp.start()
+    assert [answer.id for answer in await asyncio.gather(*waiting)] == ["after"] * 3
+
+
+async def test_over_the_api_what_cannot_be_taken_soon_is_refused_with_503_and_nothing_is_asked(
+    served_api: Served, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [peer] = served_api.parts.links._peers.values()
+    monkeypatch.setattr(type(peer), "is_crowded", True)
+    asked = len(coreapp.asked(core.AcceptMessage))
+    refused = await served_api.send()
+    assert (refused.status_code, code(refused), refused.headers["Retry-After"]) == (503, 1016, "1")
+    assert refused.headers["X-Request-ID"]
+    assert (await served_api.http.get("/v1/health")).status_code == 200
+    assert len(coreapp.asked(core.AcceptMessage)) == asked
+    monkeypatch.setattr(type(peer), "is_crowded", False)
+    assert (await served_api.send()).status_code == 201

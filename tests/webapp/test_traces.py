@@ -6,14 +6,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
+from tests import spans
 from tests.webapp.conftest import Served
-from tidings.runtime.opentelemetry_tracer import OpenTelemetryTracer
-from tidings.runtime.tracing import TRACES
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CONTEXT = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
@@ -22,12 +19,8 @@ CONTEXT = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
     """Spans of a tracer that samples what the caller has sampled, and nothing else."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False, sampler=ParentBased(ALWAYS_OFF))
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    TRACES.tracer = OpenTelemetryTracer(provider)
-    yield exporter
-    TRACES.tracer = None
+    with spans.exported(sampler=ParentBased(ALWAYS_OFF)) as exporter:
+        yield exporter
 
 
 def traces(exported: InMemorySpanExporter) -> list[str]:

@@ -12,13 +12,15 @@ from tidings.runtime.clock import Clock
 from tidings.runtime.settings import StrangerSettings
 from tidings.runtime.strangers import Bounds, Network, Refusal, Stranger, Strangers
 from tidings.runtime.token_buckets import TokenBuckets
-from tidings.runtime.turns import Turns
+from tidings.runtime.turns import Refusals, Turns
 
 STRANGERS = Gauge("tidings_strangers", "Open connections over HTTP that have not logged in")
 DELAYED = Counter("tidings_strangers_delayed_total", "Requests of strangers that waited for their turn")
 REFUSED = Counter(
     "tidings_strangers_refused_total", "Connections and requests of strangers that were refused", ["what"]
 )
+
+SHED = Counter("tidings_requests_shed_total", "Requests over HTTP that were refused because too many waited")
 
 # What is done for a stranger, in tokens; one of them is about 0.7 ms of CPU.
 REQUEST = 1.0
@@ -78,13 +80,17 @@ class Door:
         recognise: Callable[[bytes], bool] = lambda authorization: False,
         tls: bool = False,
         urgent: Collection[str] = (),
+        is_crowded: Callable[[str], bool] = lambda path: False,
     ) -> None:
         """connections: open at a time, of all; recognise(): is this value of `Authorization` known to be good?
 
-        urgent: paths of requests that are begun before others that came with them.
+        urgent: paths of requests that are begun before others that came with them. is_crowded(path): would such a
+        request be refused, since too many wait already?
         """
         self.urgent = urgent
+        self.is_crowded = is_crowded
         self.turns = Turns()
+        self.refusals = Refusals()
         self._strangers = _table(limits, clock, 1.0, trusted)
         # Buckets of their own, so that requests that wait for their turn keep no connection out.
         self._arrivals = _table(limits, clock, _CONNECTIONS, trusted)
@@ -128,6 +134,10 @@ class Door:
         REFUSED.labels("connection").inc()
         for tell in self.on_refusal:
             tell()
+
+    def shed(self) -> None:
+        """A request was refused because too many waited to be begun, whoever's they are."""
+        SHED.inc()
 
     def left(self, visit: Visit) -> None:
         """The connection is closed, or is none over HTTP any more. Without effect on one that has left before."""

@@ -247,10 +247,29 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """However many others came with it, what asks how the process does has not to wait for them."""
-        if cycle.scope["path"] in self.door.urgent:
+        path = cycle.scope["path"]
+        if path in self.door.urgent:
             super()._start_asgi_task(cycle, app)
-        else:
-            self.door.turns.take(functools.partial(self._begin_now, cycle, app))
+        elif not self._take_turn(cycle, app):
+            # Said before anything else is done for it, or there would be no time left for the others.
+            self.door.refusals.take(functools.partial(self._refuse, cycle, app))
+
+    def _take_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> bool:
+        if self.door.is_crowded(cycle.scope["path"]):
+            return False
+        return self.door.turns.take(functools.partial(self._begin_now, cycle, app))
+
+    def _refuse(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """It is this one's turn to be refused, if there is no room for it by now."""
+        if not self._take_turn(cycle, app):
+            self._begin_now(cycle, self._answer_busy)
+
+    async def _answer_busy(self, scope: Any, receive: Any, send: Any) -> None:
+        """An application that says that too much waits, on a connection that stays."""
+        self.door.shed()
+        headers, body = self.refusal(503, "more requests come than can be begun")
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def _begin_now(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         # Nothing is done for whoever has left meanwhile.

@@ -1,4 +1,4 @@
-"""What a loop begins in one of its turns: so much, however much is there to begin."""
+"""What a loop begins in one of its turns: so much, however much is there to begin; and how fast it says no."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Callable
 
 # Requests that are begun in one turn of the loop: a few milliseconds of work.
 EACH = 16
+# Those that may wait: half a second of work.
+WAITING = 1_000
+# Refusals a second, which take a sixth of a core, and seconds between two groups of them.
+REFUSALS, PACE = 2_000, 0.01
 
 
 class Turns:
@@ -17,8 +21,9 @@ class Turns:
     looks in between, and what does not come this way waits for a few of them only.
     """
 
-    def __init__(self, each: int = EACH) -> None:
+    def __init__(self, each: int = EACH, waiting: int = WAITING) -> None:
         self._each = each
+        self._most = waiting
         self._made = 0
         self._waiting: collections.deque[Callable[[], None]] = collections.deque()
 
@@ -26,20 +31,54 @@ class Turns:
         """Calls that wait."""
         return len(self._waiting)
 
+    def take(self, call: Callable[[], None]) -> bool:
+        """Make the call now, or in one of the next turns; false, and never, when too many wait already."""
+        if self._waiting or self._made >= self._each:
+            if len(self._waiting) >= self._most:
+                return False
+            self._waiting.append(call)
+            return True
+        if not self._made:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._made += 1
+        call()
+        return True
+
+    def _next(self) -> None:
+        self._made = 0
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+            while self._waiting and self._made < self._each:
+                self._made += 1
+                self._waiting.popleft()()
+
+
+class Refusals:
+    """Calls in their order, at most so many a second.
+
+    A client that is refused comes again, and as soon as it is refused. Ten thousand of them who are told at once take
+    all the time that there is for others; who is kept waiting for his refusal costs nothing.
+    """
+
+    def __init__(self, rate: float = REFUSALS) -> None:
+        self._each = max(1, round(rate * PACE))
+        self._made = 0
+        self._waiting: collections.deque[Callable[[], None]] = collections.deque()
+
     def take(self, call: Callable[[], None]) -> None:
-        """Make the call now, or in one of the next turns."""
+        """Make the call now, or when it is its turn. Bounded by the connections that there may be."""
         if self._waiting or self._made >= self._each:
             self._waiting.append(call)
             return
         if not self._made:
-            asyncio.get_running_loop().call_soon(self._next)
+            asyncio.get_running_loop().call_later(PACE, self._next)
         self._made += 1
         call()
 
     def _next(self) -> None:
         self._made = 0
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._next)
+            asyncio.get_running_loop().call_later(PACE, self._next)
             while self._waiting and self._made < self._each:
                 self._made += 1
                 self._waiting.popleft()()

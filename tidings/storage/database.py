@@ -18,6 +18,7 @@ from prometheus_client import Counter, Histogram, Summary
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from tidings.runtime.probe import Probe
 from tidings.runtime.settings import DatabaseSettings, describe_url
 from tidings.storage import engine, outages, pipeline
 from tidings.storage.rows import write, write_rows
@@ -100,7 +101,7 @@ class Database:
         self._doubt = engine.Doubt(self.engine)
         self._deadline = deadline if settings.engine != "sqlite" else math.inf
         self._patience = patience
-        self._probe_seconds = probe_seconds
+        self._probe = Probe(self._answers, probe_seconds, f"probe {family}")
         self._commits = COMMITS.labels(family)
         self._seconds = {about: COMMIT_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
         self._flush_seconds = FLUSH_SECONDS.labels(family)
@@ -109,8 +110,6 @@ class Database:
         self._conflicts = CONFLICTS.labels(family)
         # Loop time of the latest write that met an outage, if none was committed since.
         self._failed_at = -math.inf
-        self._probe: asyncio.Task[bool] | None = None
-        self._probed_at = -math.inf
 
     @contextlib.asynccontextmanager
     async def transaction(
@@ -185,11 +184,8 @@ class Database:
         Asked at most once a second. A full disk or a server that is read-only still answers, so a write that met an
         outage counts for `FAILURE_SECONDS` or until the next commit, and is followed by writes that only ask.
         """
-        loop = asyncio.get_running_loop()
-        if self._probe is None or (self._probe.done() and loop.time() >= self._probed_at + self._probe_seconds):
-            self._probe = loop.create_task(self._answers(timeout), name=f"probe {self.family}")
-        answers = await asyncio.shield(self._probe)
-        return answers and loop.time() >= self._failed_at + FAILURE_SECONDS
+        answers = await self._probe.answer(timeout)
+        return answers and asyncio.get_running_loop().time() >= self._failed_at + FAILURE_SECONDS
 
     async def _answers(self, timeout: float) -> bool:
         # One of our own tables: those of a family may be locked while the server answers everything else.
@@ -205,8 +201,6 @@ class Database:
             if not outages.is_outage(error):
                 log.exception("database.probe_failed", extra={"family": self.family})
             return False
-        finally:
-            self._probed_at = loop.time()
         return True
 
     @contextlib.asynccontextmanager

@@ -37,12 +37,11 @@ async def write_rows(connection: AsyncConnection, statement: sa.Executable, rows
     """
     if not rows:
         return
-    prepared = _prepare(statement, connection.dialect, tuple(rows[0]))
     if isinstance(connection, PipelinedConnection):
-        queries = prepared.queries(rows, connection.driver.escape)
-        await connection.defer(prepared.text, list(queries))
-    else:
-        await connection.exec_driver_sql(prepared.text, [prepared.values(row) for row in rows])
+        await _defer(connection, statement, rows)
+        return
+    prepared = _prepare(statement, connection.dialect, tuple(rows[0]))
+    await connection.exec_driver_sql(prepared.text, [prepared.values(row) for row in rows])
 
 
 async def write(
@@ -50,12 +49,18 @@ async def write(
 ) -> None:
     """Execute a statement once, whose result is looked at by `check` alone; kept, and when, as by `write_rows`."""
     if isinstance(connection, PipelinedConnection):
-        prepared = _prepare(statement, connection.dialect, tuple(parameters))
-        await connection.defer(prepared.text, list(prepared.queries([parameters], connection.driver.escape)), check)
+        await _defer(connection, statement, [parameters], check)
         return
     result = await connection.execute(statement, parameters)
     if check is not None:
         await check(connection, result.rowcount)
+
+
+async def _defer(
+    connection: PipelinedConnection, statement: sa.Executable, rows: Sequence[Row], check: Check | None = None
+) -> None:
+    prepared = _prepare(statement, connection.dialect, tuple(rows[0]))
+    await connection.defer(prepared.text, list(prepared.queries(rows, connection.driver.escape)), check)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

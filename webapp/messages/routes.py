@@ -18,6 +18,7 @@ from webapp.messages.service import Messages, Origin
 from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.tokens import Caller
 
+MESSAGES_PATH = "/v1/messages"
 MAX_ID = 64
 
 router = APIRouter(tags=["messages"], responses=RESPONSES)
@@ -51,7 +52,7 @@ async def send_message(request: Request) -> Response:
 
 
 router.add_api_route(
-    "/v1/messages",
+    MESSAGES_PATH,
     send_message,
     methods=["POST"],
     summary="Send a message",

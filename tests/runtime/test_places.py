@@ -1,0 +1,88 @@
+"""So many at a time, the others in the order of coming, and nobody behind one who has waited too long."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tidings.runtime.places import Crowded, Places
+
+
+async def take(places: Places, order: list[int], number: int) -> None:
+    await places.take()
+    order.append(number)
+
+
+async def waiting(places: Places, order: list[int], count: int) -> list[asyncio.Task[None]]:
+    tasks = [asyncio.create_task(take(places, order, number)) for number in range(count)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_whoever_waits_gets_a_place_in_the_order_of_coming() -> None:
+    places, order = Places(2), list[int]()
+    tasks = await waiting(places, order, 5)
+    assert order == [0, 1]
+    assert not places.try_take()
+    for _ in range(3):
+        places.give_back()
+    await asyncio.gather(*tasks)
+    assert order == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("gone", [[1], [2], [1, 2], [1, 2, 3]])
+async def test_who_gives_up_keeps_no_place(gone: list[int]) -> None:
+    places, order = Places(1), list[int]()
+    tasks = await waiting(places, order, 4)
+    # The one whose turn it is may go in that very moment.
+    places.give_back()
+    for number in gone:
+        tasks[number].cancel()
+    await asyncio.wait([tasks[number] for number in gone])
+    staying = [number for number in range(4) if number not in gone]
+    for _ in staying[1:]:
+        places.give_back()
+    await asyncio.gather(*(tasks[number] for number in staying))
+    assert order == staying
+    places.give_back()
+    assert places.try_take()
+
+
+async def test_nobody_joins_those_of_whom_one_has_waited_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    ahead = 0.0
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + ahead)
+    places, order = Places(1, patience=1.0), list[int]()
+    tasks = await waiting(places, order, 2)
+    assert not places.is_crowded
+    ahead = 1.1
+    assert places.is_crowded
+    with pytest.raises(Crowded):
+        await places.take()
+    places.give_back()
+    await asyncio.gather(*tasks)
+    assert not places.is_crowded
+    assert order == [0, 1]
+
+
+async def test_one_who_waited_too_long_and_went_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    ahead = 0.0
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + ahead)
+    places, order = Places(1, patience=1.0), list[int]()
+    tasks = await waiting(places, order, 2)
+    ahead = 1.1
+    tasks[1].cancel()
+    await asyncio.wait([tasks[1]])
+    assert not places.is_crowded
+
+
+async def test_more_places_are_for_those_who_wait() -> None:
+    places, order = Places(1), list[int]()
+    tasks = await waiting(places, order, 3)
+    places.resize(3)
+    await asyncio.gather(*tasks)
+    assert order == [0, 1, 2]

@@ -1,0 +1,52 @@
+"""What many ask is asked once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tidings.runtime.probe import Probe
+
+
+class Question:
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.answer = asyncio.Event()
+
+    async def ask(self, given: object) -> object:
+        self.asked.append(given)
+        await self.answer.wait()
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+
+async def test_those_who_ask_meanwhile_share_the_answer_which_stands_for_a_while() -> None:
+    question = Question()
+    probe = Probe(question.ask, 60.0, "probe")
+    asking = [asyncio.create_task(probe.answer(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    question.answer.set()
+    assert await asyncio.gather(*asking) == [0] * 5
+    assert await probe.answer(6) == 0
+    assert question.asked == [0]
+
+
+async def test_an_answer_that_stands_no_longer_is_asked_for_again() -> None:
+    question = Question()
+    question.answer.set()
+    probe = Probe(question.ask, 0.0, "probe")
+    assert [await probe.answer(number) for number in range(2)] == [0, 1]
+
+
+async def test_one_who_goes_takes_the_answer_from_nobody_and_an_error_goes_to_all() -> None:
+    question = Question()
+    probe = Probe(question.ask, 60.0, "probe")
+    first, second = asyncio.create_task(probe.answer(ValueError("x"))), asyncio.create_task(probe.answer(1))
+    await asyncio.sleep(0)
+    first.cancel()
+    question.answer.set()
+    with pytest.raises(ValueError, match="x"):
+        await second
+    assert first.cancelled()
