@@ -42,6 +42,11 @@ ENVIRONMENT = {
     "TIDINGS_NETWORK_BLOB_RATE": "0",
     "TIDINGS_NETWORK_BLOB_QUOTA_MB": "40960",
     "TIDINGS_NETWORK_BLOB_DEVICE_QUOTA_MB": "40960",
+    # All users come at once, and from one address.
+    "TIDINGS_HTTP_STRANGERS": "5000",
+    "TIDINGS_HTTP_STRANGERS_EACH": "5000",
+    "TIDINGS_HTTP_STRANGERS_RATE": "0",
+    "TIDINGS_HTTP_STRANGERS_RATE_EACH": "0",
 }
 HOW = """\
 Taken by `make bench-seed001` (`python -m benchmarks.seed001`). Each user sends, waits for the 201 and sends again at
