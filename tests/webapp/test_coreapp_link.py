@@ -282,7 +282,7 @@ async def test_over_the_api_what_cannot_be_taken_soon_is_refused_with_503_and_no
     monkeypatch.setattr(type(peer), "is_crowded", True)
     asked = len(coreapp.asked(core.AcceptMessage))
     refused = await served_api.send()
-    assert (refused.status_code, code(refused), refused.headers["Retry-After"]) == (503, 1016, "1")
+    assert (code(refused), refused.headers["Retry-After"]) == ((503, 1016), "1")
     assert refused.headers["X-Request-ID"]
     assert (await served_api.http.get("/v1/health")).status_code == 200
     assert len(coreapp.asked(core.AcceptMessage)) == asked
