@@ -24,10 +24,11 @@ STANDS = 1.0
 class Databases:
     """Asked when somebody wants to know, once a second at most; never believed to be connected without an answer."""
 
-    def __init__(self, database: Database, network: NetworkApi) -> None:
+    def __init__(self, database: Database, network: NetworkApi, *, stands: float = STANDS) -> None:
+        """stands: seconds for which what the network says is believed."""
         self._database = database
         self._network = network
-        self._of_network = Probe(self._ask_network, STANDS, "probe the network")
+        self._of_network = Probe(self._ask_network, stands, "probe the network")
 
     async def away(self) -> list[str]:
         """What does not answer, or take what is written: `core.DATABASE` for either of them, and `core.NETWORK` when

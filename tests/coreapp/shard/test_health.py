@@ -39,11 +39,22 @@ async def test_the_network_says_that_its_database_is_away(
 ) -> None:
     url, says = told
     async with NetworkApi(url) as network:
-        databases = Databases(await database_factory("business"), network)
+        databases = Databases(await database_factory("business"), network, stands=0.0)
         assert await databases.away() == []
         says["database"] = "away"
         assert await databases.away() == ["database"]
         says["database"] = "ok"
+        assert await databases.away() == []
+
+
+async def test_however_often_health_is_looked_at_the_network_is_asked_once_in_a_while(
+    database_factory: DatabaseFactory, told: tuple[str, dict[str, str]]
+) -> None:
+    url, says = told
+    async with NetworkApi(url) as network:
+        databases = Databases(await database_factory("business"), network, stands=60.0)
+        assert await asyncio.gather(*(databases.away() for _ in range(20))) == [[]] * 20
+        says["database"] = "away"
         assert await databases.away() == []
 
 
