@@ -40,7 +40,7 @@ SILENT, DEAD = 4, 20
 PING = 0
 # Messages that a Coreapp is handed at a time, some batches of its journal, so that what else it is asked does not wait
 # for thousands of them; and the seconds that others wait for their turn, until nobody joins them.
-MESSAGES, PATIENCE = 128, 1.0
+MESSAGES, PATIENCE = 256, 1.0
 
 
 class Peer:
