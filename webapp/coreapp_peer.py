@@ -119,12 +119,11 @@ class Peer:
     async def send(self, make: Make, timeout: float) -> core.Answer:
         """Ask it to accept a message, in its turn. As `ask`, but given up after `stall` seconds when no message was
         accepted in that time either: a Coreapp that is slow because it has much to do is waited for."""
-        if not self._messages.try_take():
-            try:
-                await self._messages.take()
-            except Crowded:
-                SHED.inc()
-                raise Overloaded("more messages come than can be accepted") from None
+        try:
+            await self._messages.take()
+        except Crowded:
+            SHED.inc()
+            raise Overloaded("more messages come than can be accepted") from None
         try:
             if not self.is_ready:
                 # Since it was this one's turn to wait.

@@ -71,7 +71,6 @@ class ContactCache:
         self._check_unknown = context.settings.check_unknown
         self._unregistered_seconds = context.settings.unregistered_seconds
         self._cache: LRU[str, tuple[bool, float]] = LRU(cache_limit)
-        self._cache_limit = cache_limit
         # Has everything been read that the database had?
         self._is_filled = False
         self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)
@@ -88,7 +87,7 @@ class ContactCache:
     @property
     def is_complete(self) -> bool:
         """Does memory have all that the database has? One that is full may have forgotten some."""
-        return self._is_filled and len(self._cache) < self._cache_limit
+        return self._is_filled and not self._cache.is_full
 
     @property
     def pending(self) -> int:
@@ -203,7 +202,7 @@ class ContactCache:
 
     async def _fill(self) -> None:
         after, since = "", self._since()
-        while len(self._cache) < self._cache_limit:
+        while not self._cache.is_full:
             page = functools.partial(contacts.list_page, account=self._account, after=after, since=since, limit=PAGE)
             rows = await self._database.query(page, patience=math.inf)
             for row in rows:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from tidings.runtime.places import Crowded, Places
+
+
+@pytest.fixture
+async def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Moves the loop's clock by so many seconds."""
+    loop = asyncio.get_running_loop()
+    now, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: now() + sum(ahead))
+    return ahead.append
 
 
 async def take(places: Places, order: list[int], number: int) -> None:
@@ -49,15 +59,11 @@ async def test_who_gives_up_keeps_no_place(gone: list[int]) -> None:
     assert places.try_take()
 
 
-async def test_nobody_joins_those_of_whom_one_has_waited_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    ahead = 0.0
-    now = loop.time
-    monkeypatch.setattr(loop, "time", lambda: now() + ahead)
+async def test_nobody_joins_those_of_whom_one_has_waited_too_long(advance: Callable[[float], None]) -> None:
     places, order = Places(1, patience=1.0), list[int]()
     tasks = await waiting(places, order, 2)
     assert not places.is_crowded
-    ahead = 1.1
+    advance(1.1)
     assert places.is_crowded
     with pytest.raises(Crowded):
         await places.take()
@@ -67,14 +73,10 @@ async def test_nobody_joins_those_of_whom_one_has_waited_too_long(monkeypatch: p
     assert order == [0, 1]
 
 
-async def test_one_who_waited_too_long_and_went_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    ahead = 0.0
-    now = loop.time
-    monkeypatch.setattr(loop, "time", lambda: now() + ahead)
+async def test_one_who_waited_too_long_and_went_keeps_nobody_out(advance: Callable[[float], None]) -> None:
     places, order = Places(1, patience=1.0), list[int]()
     tasks = await waiting(places, order, 2)
-    ahead = 1.1
+    advance(1.1)
     tasks[1].cancel()
     await asyncio.wait([tasks[1]])
     assert not places.is_crowded

@@ -247,8 +247,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """However many others came with it, what asks how the process does has not to wait for them."""
-        path = cycle.scope["path"]
-        if path in self.door.urgent:
+        if cycle.scope["path"] in self.door.urgent:
             super()._start_asgi_task(cycle, app)
         elif not self._take_turn(cycle, app):
             # Said before anything else is done for it, or there would be no time left for the others.

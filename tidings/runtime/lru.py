@@ -26,6 +26,11 @@ class LRU(Generic[Key, Value]):
     def __iter__(self) -> Iterator[Key]:
         return iter(self._entries)
 
+    @property
+    def is_full(self) -> bool:
+        """May something have been forgotten?"""
+        return len(self._entries) >= self._limit
+
     def get(self, key: Key) -> Value | None:
         """The value, or `None` when it is not (or no longer) held."""
         value = self._entries.get(key)

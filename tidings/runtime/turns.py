@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import math
 from collections.abc import Callable
 
 # Requests that are begun in one turn of the loop: a few milliseconds of work.
@@ -21,9 +22,11 @@ class Turns:
     looks in between, and what does not come this way waits for a few of them only.
     """
 
-    def __init__(self, each: int = EACH, waiting: int = WAITING) -> None:
+    def __init__(self, each: int = EACH, waiting: float = WAITING, pace: float = 0.0) -> None:
+        """waiting: calls that may wait; pace: seconds between two turns, where they are not the loop's own."""
         self._each = each
         self._most = waiting
+        self._pace = pace
         self._made = 0
         self._waiting: collections.deque[Callable[[], None]] = collections.deque()
 
@@ -39,46 +42,34 @@ class Turns:
             self._waiting.append(call)
             return True
         if not self._made:
-            asyncio.get_running_loop().call_soon(self._next)
+            self._await_turn()
         self._made += 1
         call()
         return True
 
+    def _await_turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._pace:
+            loop.call_later(self._pace, self._next)
+        else:
+            loop.call_soon(self._next)
+
     def _next(self) -> None:
         self._made = 0
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._next)
+            self._await_turn()
             while self._waiting and self._made < self._each:
                 self._made += 1
                 self._waiting.popleft()()
 
 
-class Refusals:
+class Refusals(Turns):
     """Calls in their order, at most so many a second.
 
     A client that is refused comes again, and as soon as it is refused. Ten thousand of them who are told at once take
-    all the time that there is for others; who is kept waiting for his refusal costs nothing.
+    all the time that there is for others; who is kept waiting for his refusal costs nothing. Those that wait are
+    bounded by the connections that there may be.
     """
 
     def __init__(self, rate: float = REFUSALS) -> None:
-        self._each = max(1, round(rate * PACE))
-        self._made = 0
-        self._waiting: collections.deque[Callable[[], None]] = collections.deque()
-
-    def take(self, call: Callable[[], None]) -> None:
-        """Make the call now, or when it is its turn. Bounded by the connections that there may be."""
-        if self._waiting or self._made >= self._each:
-            self._waiting.append(call)
-            return
-        if not self._made:
-            asyncio.get_running_loop().call_later(PACE, self._next)
-        self._made += 1
-        call()
-
-    def _next(self) -> None:
-        self._made = 0
-        if self._waiting:
-            asyncio.get_running_loop().call_later(PACE, self._next)
-            while self._waiting and self._made < self._each:
-                self._made += 1
-                self._waiting.popleft()()
+        super().__init__(max(1, round(rate * PACE)), math.inf, PACE)
