@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import gc
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from tidings import __version__
-from tidings.runtime import crashpoints, log, private_files, sampling, service, tracing
+from tidings.runtime import crashpoints, garbage, log, private_files, sampling, service, tracing
 from tidings.runtime.settings import LogSettings, ProcessSettings
 
 try:
@@ -29,9 +28,6 @@ Ready = Callable[[Any], None]
 Serve = Callable[[Settings, asyncio.Event, Ready], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
-
-# A request makes some hundred short-lived objects, almost none of them in cycles: look less often than by default.
-GC_THRESHOLDS = (10_000, 20, 50)
 
 # Seconds from the loss of the supervisor to the end of a process that does not stop by itself.
 ORPHAN_GRACE = 10.0
@@ -100,11 +96,7 @@ async def _serve(name: str, settings: Settings, serve: Serve[Settings], ready_fd
     service.stop_on_signals(stop)
 
     def ready(offered: Any) -> None:
-        # What was made so far stays for good: looking through it again would cost a busy process a fifth of its time,
-        # in pauses of 50 ms.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        garbage.settle()
         where = describe(offered)
         logger.info("process.ready", extra=dict(where))
         if ready_fd is not None:

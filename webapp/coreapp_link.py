@@ -113,6 +113,8 @@ class CoreappLinks:
         self._owners: dict[int, Owner] = {}
         self._coreapps: Sequence[Coreapp] = ()
         self._peers: dict[str, Peer] = {}
+        # Those that own shards; nobody while a shard has no owner.
+        self._owning: Sequence[Peer] = ()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._retired: set[asyncio.Task[None]] = set()
         self._look = Wakeup()
@@ -156,6 +158,8 @@ class CoreappLinks:
             self._tasks[address] = asyncio.create_task(peer.run(), name=f"coreapp {address}")
         for address in self._peers.keys() - wanted:
             self._retire(self._peers.pop(address), self._tasks.pop(address))
+        owning = {owner.address for owner in owners}
+        self._owning = [self._peers[address] for address in owning] if owning <= self._peers.keys() else ()
         self._changed()
 
     async def ask(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
@@ -201,8 +205,8 @@ class CoreappLinks:
 
     @property
     def is_crowded(self) -> bool:
-        """Can no Coreapp take another message soon?"""
-        return bool(self._peers) and all(peer.is_crowded for peer in self._peers.values())
+        """Can no owner of a shard take another message soon? Those that stand by are handed none."""
+        return bool(self._owning) and all(peer.is_crowded for peer in self._owning)
 
     @property
     def has_shards(self) -> bool:

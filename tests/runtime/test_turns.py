@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 
 from tidings.runtime.turns import PACE, Refusals, Turns
 
@@ -55,16 +57,51 @@ async def test_a_call_behind_too_many_is_never_made() -> None:
     assert done == [0, 1, 2]
 
 
-async def test_refusals_are_made_in_their_order_and_so_many_a_second() -> None:
+def _groups(times: list[float]) -> list[int]:
+    """How many of them were at about the same time."""
+    starts = [i for i, time in enumerate(times) if not i or time - times[i - 1] > PACE / 2]
+    return [end - start for start, end in itertools.pairwise([*starts, len(times)])]
+
+
+async def test_refusals_are_made_in_their_order_so_many_a_second_while_others_come() -> None:
     refusals, loop = Refusals(rate=3 / PACE), asyncio.get_running_loop()
     made: list[int] = []
-    last = loop.create_future()
-    began = loop.time()
+    times: list[float] = []
+    over = loop.create_future()
+
+    def refuse(number: int) -> None:
+        made.append(number)
+        times.append(loop.time())
+        if number < 20:
+            # Whoever is refused comes again.
+            loop.call_soon(refusals.take, functools.partial(refuse, number + 10))
+        if len(made) == 30:
+            over.set_result(None)
+
     for number in range(10):
-        refusals.take(lambda number=number: made.append(number))
+        refusals.take(functools.partial(refuse, number))
     assert made == [0, 1, 2]
-    refusals.take(lambda: last.set_result(None))
-    await last
-    assert made == list(range(10))
-    # 3 at once, then 3, 3 and 2 of them.
-    assert loop.time() - began > 2.5 * PACE
+    await over
+    assert made == list(range(30))
+    assert times[20] - times[0] > 5 * PACE
+
+
+async def test_when_nobody_comes_any_more_each_group_of_refusals_is_twice_the_one_before() -> None:
+    refusals, loop = Refusals(rate=3 / PACE), asyncio.get_running_loop()
+    times: list[float] = []
+    over = loop.create_future()
+
+    def refuse() -> None:
+        times.append(loop.time())
+        if len(times) == 48:
+            over.set_result(None)
+
+    for _ in range(48):
+        refusals.take(refuse)
+    await over
+    assert _groups(times) == [3, 3, 6, 12, 24]
+    await asyncio.sleep(2 * PACE)
+    begun = len(times)
+    for _ in range(9):
+        refusals.take(lambda: times.append(loop.time()))
+    assert len(times) == begun + 3

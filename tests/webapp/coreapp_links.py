@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from harness import metrics
 from tests.coreapp.signals import soon
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.business.nodes import Member
+from tidings.storage.business.nodes import Member, Node
 from tidings.storage.business.shards import Owner
 from tidings.wire import addresses, core
 from webapp.coreapp_link import CoreappLinks
@@ -19,6 +19,7 @@ class ScriptedMap:
 
     def __init__(self, *owners: Owner) -> None:
         self.now: Sequence[Owner] | Exception = owners
+        self.others: Sequence[Member] = []
 
     async def owners(self) -> Sequence[Owner]:
         if isinstance(self.now, Exception):
@@ -26,11 +27,16 @@ class ScriptedMap:
         return self.now
 
     async def members(self) -> Sequence[Member]:
-        return []
+        return self.others
 
 
 def owner(coreapp: FakeCoreapp | None, shard: int = 0, epoch: int = 1) -> Owner:
     return Owner(shard, "node", coreapp.address if coreapp else "", epoch)
+
+
+def standby(address: str) -> Member:
+    """A process that is there and owns nothing."""
+    return Member(Node("other", "1", address, 5.0), 0, 0, 0.0)
 
 
 Link = Callable[..., Awaitable[CoreappLinks]]

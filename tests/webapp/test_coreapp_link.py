@@ -9,7 +9,7 @@ import pytest
 
 from tests.coreapp.signals import soon
 from tests.webapp.conftest import Serve, Served, body, code, errors
-from tests.webapp.coreapp_links import Link, ScriptedMap, accept, noticed
+from tests.webapp.coreapp_links import Link, ScriptedMap, accept, noticed, owner, standby
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.runtime.exposure import LinkCalls
 from tidings.wire import connection as wire
@@ -255,6 +255,27 @@ async def test_a_coreapp_is_handed_so_many_messages_at_a_time_and_what_else_it_i
             connection.send(core.Accepted(question.n, "held", question.to))
     assert [answer.id for answer in await asyncio.gather(*asking)] == ["held", "held", "later"]
     assert not links.is_crowded
+
+
+async def test_whether_messages_are_turned_away_is_a_matter_of_those_who_own_shards_and_not_of_who_stands_by(
+    coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreapp_peer, "MESSAGES", 1)
+    monkeypatch.setattr(coreapp_peer, "PATIENCE", 0.0)
+    shard_map = ScriptedMap(owner(coreapp))
+    shard_map.others = [standby("127.0.0.1:9")]
+    links = await link(shard_map)
+    await accept(links)
+    coreapp.answer(core.AcceptMessage, lambda question: None)
+    asking = [asyncio.create_task(accept(links)) for _ in range(2)]
+    await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 2)
+    assert links.is_crowded
+    shard_map.now = [owner(coreapp), owner(None, shard=1)]
+    await links.run_once()
+    assert not links.is_crowded
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
 
 
 async def test_those_who_wait_for_their_turn_are_asked_of_the_coreapp_that_comes_after_one_that_went(

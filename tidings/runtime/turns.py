@@ -13,6 +13,8 @@ EACH = 16
 WAITING = 1_000
 # Refusals a second, which take a sixth of a core, and seconds between two groups of them.
 REFUSALS, PACE = 2_000, 0.01
+# Times as many refusals, at most, when nobody new comes.
+MOST = 32
 
 
 class Turns:
@@ -64,12 +66,25 @@ class Turns:
 
 
 class Refusals(Turns):
-    """Calls in their order, at most so many a second.
+    """Calls in their order, at most so many a second while there are new ones.
 
     A client that is refused comes again, and as soon as it is refused. Ten thousand of them who are told at once take
     all the time that there is for others; who is kept waiting for his refusal costs nothing. Those that wait are
-    bounded by the connections that there may be.
+    bounded by the connections that there may be. When nobody comes any more, there is no reason to keep them waiting:
+    each group is twice the one before it.
     """
 
     def __init__(self, rate: float = REFUSALS) -> None:
-        super().__init__(max(1, round(rate * PACE)), math.inf, PACE)
+        self._least = max(1, round(rate * PACE))
+        self._came = False
+        super().__init__(self._least, math.inf, PACE)
+
+    def take(self, call: Callable[[], None]) -> bool:
+        self._came = True
+        return super().take(call)
+
+    def _next(self) -> None:
+        is_over = self._waiting and not self._came
+        self._each = min(2 * self._each, MOST * self._least) if is_over else self._least
+        self._came = False
+        super()._next()

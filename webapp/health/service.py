@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+from tidings.runtime.probe import Probe
 from tidings.storage import outages
 from tidings.storage.business import layouts
 from tidings.storage.database import Database
@@ -17,6 +19,8 @@ from webapp.shard_map import Coreapp
 _TIMEOUT = 3.0
 # Seconds that the database has for what only adds to it.
 _PATIENCE = 1.0
+# Seconds after which the last answer stands in for one that much work delays, and for how long it may.
+_PROMPT, _GOOD_FOR = 0.1, 2.0
 
 DISCONNECTED = "disconnected"
 
@@ -28,18 +32,23 @@ class Liveness(Protocol):
 
 
 class HealthCheck:
-    """The state of the connections to the network."""
+    """The state of the connections to the network: as it is now, or as it was within the last two seconds where the
+    Coreapps take longer than a moment to say."""
 
     def __init__(self, coreapps: Coreapps, database: Database) -> None:
         self._coreapps = coreapps
         self._database = database
+        self._looks = Probe(self._look, 0.0, "health", patience=_PROMPT, good_for=_GOOD_FOR)
 
-    async def describe(self) -> dict[str, Any]:
+    async def describe(self) -> Mapping[str, Any]:
         """One state for one Coreapp; with several, also those that stand by or are lost, by their names. While the
         number of shards is being changed, each has how far that is.
 
         A Webapp that cannot use its database serves nobody, whatever the Coreapps say.
         """
+        return await self._looks.answer()
+
+    async def _look(self) -> Mapping[str, Any]:
         alive, answers = await asyncio.gather(
             self._database.is_alive(),
             self._coreapps.ask_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
