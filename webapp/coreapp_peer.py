@@ -79,8 +79,13 @@ class Peer:
         return self._greeted and not self._silent
 
     @property
+    def is_full(self) -> bool:
+        """Do messages wait for their turn?"""
+        return self._messages.is_full
+
+    @property
     def is_crowded(self) -> bool:
-        """Do messages wait too long for their turn?"""
+        """Do they wait for too long?"""
         return self._messages.is_crowded
 
     @property

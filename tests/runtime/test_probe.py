@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
@@ -53,27 +52,25 @@ async def test_one_who_goes_takes_the_answer_from_nobody_and_an_error_goes_to_al
     assert first.cancelled()
 
 
-async def test_a_slow_answer_is_not_waited_for_while_the_one_before_it_is_good() -> None:
+async def test_the_last_answer_is_there_at_once_while_it_is_recent_and_the_next_is_asked_for() -> None:
     question = Question()
     question.answer.set()
-    probe = Probe(question.ask, 0.0, "probe", patience=0.01, good_for=60.0)
-    assert await probe.answer(1) == 1
+    probe = Probe(question.ask, 0.0, "probe")
+    assert probe.recent(60.0, 0) is None
+    assert await probe.answer(1) == 0
     question.answer.clear()
-    assert [await probe.answer(number) for number in (2, 3)] == [1, 1]
-    assert question.asked == [1, 2]
+    assert [probe.recent(60.0, number) for number in (2, 3)] == [0, 0]
+    assert probe.recent(-1.0, 4) is None
     question.answer.set()
-    assert await probe.answer(4) == 2
-    assert await probe.answer(5) == 5
+    assert await probe.answer(5) == 2
+    assert question.asked == [0, 2]
 
 
-async def test_an_answer_that_is_good_no_longer_or_was_none_is_waited_for() -> None:
-    for before, good_for in ((1, 0.0), (ValueError("x"), 60.0)):
-        question = Question()
-        question.answer.set()
-        probe = Probe(question.ask, 0.0, "probe", patience=0.01, good_for=good_for)
-        with contextlib.suppress(ValueError):
-            await probe.answer(before)
-        question.answer.clear()
-        asking = asyncio.create_task(probe.answer(2))
-        asyncio.get_running_loop().call_later(0.05, question.answer.set)
-        assert await asking == 2
+async def test_what_failed_is_no_answer() -> None:
+    question = Question()
+    question.answer.set()
+    probe = Probe(question.ask, 0.0, "probe")
+    with pytest.raises(ValueError, match="x"):
+        await probe.answer(ValueError("x"))
+    assert probe.recent(60.0, 1) is None
+    assert await probe.answer(2) == 1

@@ -19,6 +19,7 @@ from tidings.runtime.first_password import FirstPassword
 from tidings.storage.business import layouts
 from tidings.storage.database import Connection, Database
 from tidings.wire import core
+from webapp.health import service
 
 KEY = "an API key of the tests"
 
@@ -39,6 +40,23 @@ async def test_health_says_how_many_statuses_nobody_will_hear_of(api: Served, co
     coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connected", statuses_dropped=12))
     answer = await api.http.get("/v1/health")
     assert answer.json()["health"] == {"gateway_status": "connected", "statuses_dropped": 12}
+
+
+async def test_while_messages_wait_for_their_turn_health_is_what_it_was_within_two_seconds_and_asked_for_again(
+    api: Served, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
+    monkeypatch.setattr(type(api.parts.links), "is_full", True)
+    coreapp.answer(core.GetHealth, lambda q: None)
+    assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
+    await coreapp.until(lambda: len(coreapp.asked(core.GetHealth)) == 2)
+    [question] = coreapp.asked(core.GetHealth)[1:]
+    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connecting"))
+    monkeypatch.setattr(service, "_RECENT", -1.0)
+    asking = asyncio.create_task(api.http.get("/v1/health"))
+    for connection in coreapp.connections:
+        connection.send(core.Health(n=question.n, gateway_status="connecting"))
+    assert (await asking).json()["health"] == {"gateway_status": "connecting"}
 
 
 async def test_health_says_how_far_a_change_of_the_number_of_shards_is_until_it_is_made(

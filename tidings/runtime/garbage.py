@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping
 
-# A request makes some hundred short-lived objects, almost none of them in cycles: look less often than by default.
-THRESHOLDS = (10_000, 20, 50)
+# Objects that are new, which a busy process looks through in 10 ms; and how often these are looked through again. A
+# request makes some hundred short-lived objects, almost none of them in cycles.
+THRESHOLDS = (10_000, 5, 10)
 # Collections of the oldest generation of which one looks through everything.
 EVERYTHING = 10
 

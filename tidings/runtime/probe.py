@@ -12,44 +12,35 @@ Value = TypeVar("Value")
 
 
 class Probe(Generic[Arguments, Value]):
-    """Whoever asks while `ask` is under way shares its answer, which stands for `seconds` after it came.
+    """Whoever asks while `ask` is under way shares its answer, which stands for `seconds` after it came."""
 
-    One that does not come within `patience` seconds is not waited for while the one before it is less than `good_for`
-    seconds old: that is the answer then.
-    """
-
-    def __init__(
-        self,
-        ask: Callable[Arguments, Coroutine[Any, Any, Value]],
-        seconds: float,
-        name: str,
-        *,
-        patience: float = math.inf,
-        good_for: float = 0.0,
-    ) -> None:
+    def __init__(self, ask: Callable[Arguments, Coroutine[Any, Any, Value]], seconds: float, name: str) -> None:
         """name: of the task."""
         self._ask = ask
         self._seconds = seconds
         self._name = name
-        self._patience = patience
-        self._good_for = good_for
         self._asking: asyncio.Task[Value] | None = None
-        # The latest that did not fail, with the loop's time at which it ended; and that of the latest of all.
+        self._ended_at = self._answered_at = -math.inf
+        # The latest that did not fail.
         self._answered: asyncio.Task[Value] | None = None
-        self._answered_at = self._ended_at = -math.inf
 
     async def answer(self, *arguments: Arguments.args, **named: Arguments.kwargs) -> Value:
         """What `ask` returns or raises; the arguments are those of whoever comes first."""
+        return await asyncio.shield(self._begin(*arguments, **named))
+
+    def recent(self, seconds: float, *arguments: Arguments.args, **named: Arguments.kwargs) -> Value | None:
+        """The last answer, at once, if it is not older than so many seconds. The next is asked for."""
+        self._begin(*arguments, **named)
+        if self._answered is None or asyncio.get_running_loop().time() > self._answered_at + seconds:
+            return None
+        return self._answered.result()
+
+    def _begin(self, *arguments: Arguments.args, **named: Arguments.kwargs) -> asyncio.Task[Value]:
         loop = asyncio.get_running_loop()
-        asking = self._asking
-        if asking is None or (asking.done() and loop.time() >= self._ended_at + self._seconds):
-            asking = self._asking = loop.create_task(self._ask(*arguments, **named), name=self._name)
-            asking.add_done_callback(self._ended)
-        if self._answered is not None and self._patience < math.inf:
-            await asyncio.wait([asking], timeout=self._patience)
-            if not asking.done() and loop.time() < self._answered_at + self._good_for:
-                return self._answered.result()
-        return await asyncio.shield(asking)
+        if self._asking is None or (self._asking.done() and loop.time() >= self._ended_at + self._seconds):
+            self._asking = loop.create_task(self._ask(*arguments, **named), name=self._name)
+            self._asking.add_done_callback(self._ended)
+        return self._asking
 
     def _ended(self, asking: asyncio.Task[Value]) -> None:
         self._ended_at = asking.get_loop().time()

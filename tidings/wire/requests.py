@@ -15,6 +15,40 @@ class TooManyQuestions(NotSent):
     """So many questions are in flight that one more was not sent."""
 
 
+class _Expiry:
+    """The time that the answer to one question may take.
+
+    An object rather than a function that calls itself again, which would be a cycle for the garbage collector to find:
+    one for each message.
+    """
+
+    __slots__ = ("_future", "_longer", "_loop", "_timer", "_waited")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Any],
+        timeout: float,
+        longer: Callable[[], float] | None,
+    ) -> None:
+        self._loop = loop
+        self._future = future
+        self._longer = longer
+        self._waited = timeout
+        self._timer = loop.call_later(timeout, self._over)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _over(self) -> None:
+        more = self._longer() if self._longer is not None else 0
+        if more > 0:
+            self._waited += more
+            self._timer = self._loop.call_later(more, self._over)
+        elif not self._future.done():
+            self._future.set_exception(TimeoutError(f"no answer within {self._waited:g} s"))
+
+
 class Requests(Generic[Answer]):
     """The questions that wait for an answer on one connection.
 
@@ -54,19 +88,7 @@ class Requests(Generic[Answer]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting[number] = future
-        waited = timeout
-        expiry: asyncio.TimerHandle
-
-        def expire() -> None:
-            nonlocal expiry, waited
-            more = longer() if longer is not None else 0
-            if more > 0:
-                waited += more
-                expiry = loop.call_later(more, expire)
-            elif not future.done():
-                future.set_exception(TimeoutError(f"no answer within {waited:g} s"))
-
-        expiry = loop.call_later(timeout, expire)
+        expiry = _Expiry(loop, future, timeout, longer)
         writes = connection.writes
         try:
             connection.send(make(number))

@@ -19,8 +19,8 @@ from webapp.shard_map import Coreapp
 _TIMEOUT = 3.0
 # Seconds that the database has for what only adds to it.
 _PATIENCE = 1.0
-# Seconds after which the last answer stands in for one that much work delays, and for how long it may.
-_PROMPT, _GOOD_FOR = 0.1, 2.0
+# Seconds for which the last answer holds while a Coreapp has as much to do as it takes.
+_RECENT = 2.0
 
 DISCONNECTED = "disconnected"
 
@@ -32,13 +32,13 @@ class Liveness(Protocol):
 
 
 class HealthCheck:
-    """The state of the connections to the network: as it is now, or as it was within the last two seconds where the
-    Coreapps take longer than a moment to say."""
+    """The state of the connections to the network: as it is now, or within the last two seconds while messages wait
+    for their turn at a Coreapp, which would have to be asked between them."""
 
     def __init__(self, coreapps: Coreapps, database: Database) -> None:
         self._coreapps = coreapps
         self._database = database
-        self._looks = Probe(self._look, 0.0, "health", patience=_PROMPT, good_for=_GOOD_FOR)
+        self._looks = Probe(self._look, 0.0, "health")
 
     async def describe(self) -> Mapping[str, Any]:
         """One state for one Coreapp; with several, also those that stand by or are lost, by their names. While the
@@ -46,7 +46,8 @@ class HealthCheck:
 
         A Webapp that cannot use its database serves nobody, whatever the Coreapps say.
         """
-        return await self._looks.answer()
+        known = self._looks.recent(_RECENT) if self._coreapps.is_full else None
+        return known or await self._looks.answer()
 
     async def _look(self) -> Mapping[str, Any]:
         alive, answers = await asyncio.gather(
