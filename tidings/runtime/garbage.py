@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping
 
-# Objects that are new, which a busy process looks through in 10 ms; and how often these are looked through again. A
-# request makes some hundred short-lived objects, almost none of them in cycles.
-THRESHOLDS = (10_000, 5, 10)
+# More new objects than there were, after which these are looked through, and how often what is left of them is. Where
+# many requests come and go their number swings by ten thousands, and almost none are in cycles: each look is in vain.
+THRESHOLDS = (50_000, 5, 20)
 # Collections of the oldest generation of which one looks through everything.
 EVERYTHING = 10
 

@@ -29,6 +29,7 @@ class _Expiry:
         loop: asyncio.AbstractEventLoop,
         future: asyncio.Future[Any],
         timeout: float,
+        *,
         longer: Callable[[], float] | None,
     ) -> None:
         self._loop = loop
@@ -88,7 +89,7 @@ class Requests(Generic[Answer]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting[number] = future
-        expiry = _Expiry(loop, future, timeout, longer)
+        expiry = _Expiry(loop, future, timeout, longer=longer)
         writes = connection.writes
         try:
             connection.send(make(number))
