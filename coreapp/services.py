@@ -12,12 +12,14 @@ from coreapp.exposition import Exposition
 from coreapp.settings import Settings
 from coreapp.shard.health import Needs
 from coreapp.shard.link import LinkHandler
+from coreapp.shard.newcomers import Newcomers
 from coreapp.shard.node import Node
 from tidings.client.http import NetworkApi
 from tidings.keys import checks
 from tidings.runtime import data_directory, network_access, service, tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.env import printable
+from tidings.runtime.paced_server import PacedServer
 from tidings.runtime.readiness import Readiness
 from tidings.runtime.tls import CertificateWatch
 from tidings.runtime.tls_server import Handshakes, TlsServer
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # Handshakes a second, and at once, of addresses from which no Webapp has come: up to 3 ms of CPU each.
 LINK_HANDSHAKES, LINK_BURST = 15.0, 100.0
+# The same without TLS, of all addresses: up to 0.3 ms each, with a wrong key.
+LINK_CONNECTIONS = 100.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     to_network = network_access.make_context(settings.network_files, *settings.network_ways())
     network = NetworkApi(settings.network_http, tls=to_network, transfers=2 * settings.media_transfers)
     own = _link_context(settings)
-    server: asyncio.Server | TlsServer | None = None
+    server: asyncio.Server | TlsServer | PacedServer | None = None
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
@@ -66,6 +70,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             clock=SystemClock(),
             address=lambda: f"{settings.advertised_host}:{port}",
         )
+        newcomers = Newcomers()
         server = await connection.listen(
             *settings.link_address,
             core.Question,
@@ -74,11 +79,14 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
                 settings.node,
                 node.shards,
                 config=node.config,
+                newcomers=newcomers,
                 requests=node.requests,
                 databases=node.databases,
             ),
             tls=own,
             handshakes=Handshakes("link", rate=LINK_HANDSHAKES, burst=LINK_BURST),
+            rate=LINK_CONNECTIONS,
+            burst=LINK_BURST,
         )
         host, port = server.sockets[0].getsockname()[:2]
         readiness = Readiness(Needs(node.databases, node.shards).look, SystemClock())

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
 import time
 from pathlib import Path
 from typing import cast
@@ -14,6 +19,8 @@ from tidings.runtime.service import wait_for
 from tidings.wire import tap
 from tidings.wire.tap import Copied
 
+log = logging.getLogger(__name__)
+
 COPIED = Counter("tidings_tap_requests_total", "Requests whose copies were given to a listener")
 DROPPED = Counter("tidings_tap_dropped_total", "Requests whose copies were not, for want of room")
 
@@ -23,11 +30,15 @@ ROOM = 1024 * 1024
 # Seconds between two tries to reach a listener.
 INTERVAL = 1.0
 
+# unix(7), `SO_PEERCRED`: process, user and group of who listens.
+_PEER = struct.Struct("3i")
+
 
 class Tap(asyncio.Protocol):
     """Service that looks for a listener; its `layer` copies POSTs to `PATHS` while there is one.
 
-    A copy is made after the request was answered. Without a listener a request costs a comparison.
+    A copy is made after the request was answered. Without a listener a request costs a comparison. A listener is a
+    process of the same user, or of root.
     """
 
     name = "tap"
@@ -36,6 +47,7 @@ class Tap(asyncio.Protocol):
         """path: of a Unix socket that the listener makes."""
         self._path = path
         self._transport: asyncio.Transport | None = None
+        self._is_noted = False
 
     def layer(self, app: ASGIApp) -> ASGIApp:
         """The application with its requests copied."""
@@ -52,16 +64,32 @@ class Tap(asyncio.Protocol):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look for a listener again and again."""
-        loop = asyncio.get_running_loop()
         while not await wait_for(stop, INTERVAL):
             if self._transport is None:
-                try:
-                    await loop.create_unix_connection(lambda: self, str(self._path))
-                except OSError:
-                    # Nobody listens.
-                    continue
+                # Or nobody listens.
+                with contextlib.suppress(OSError):
+                    await self._connect()
         if self._transport is not None:
             self._transport.abort()
+
+    async def _connect(self) -> None:
+        """Raises `OSError`."""
+        loop, connected = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX)
+        try:
+            connected.setblocking(False)
+            await loop.sock_connect(connected, str(self._path))
+            user = _user_of(connected)
+            if user in (0, os.geteuid()):
+                await loop.create_unix_connection(lambda: self, sock=connected)
+                return
+        except BaseException:
+            connected.close()
+            raise
+        connected.close()
+        if not self._is_noted:
+            # Whoever could make a socket at this path: none of what people write is for them.
+            log.warning("tap.refused", extra={"path": str(self._path), "user": user})
+        self._is_noted = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -102,3 +130,9 @@ class Tap(asyncio.Protocol):
             return
         transport.write(tap.framed(copied))
         COPIED.inc()
+
+
+def _user_of(connected: socket.socket) -> int:
+    """The user of the process that listens there."""
+    _, user, _ = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return int(user)

@@ -16,7 +16,9 @@ from coreapp.account.requests import AccountRequests
 from coreapp.config import ConfigSource
 from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
 from coreapp.peers.identities import text_of
+from coreapp.shard import newcomers
 from coreapp.shard.health import Databases
+from coreapp.shard.newcomers import Newcomers
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
@@ -45,33 +47,36 @@ class LinkHandler:
         shards: OpenShards,
         *,
         config: ConfigSource,
+        newcomers: Newcomers,
         requests: AccountRequests | None = None,
         databases: Databases | None = None,
     ) -> None:
         """config: of the process; requests: takes questions about the number itself; without one they are refused.
-        databases: what health looks at besides the connection to the network."""
+        databases: what health looks at besides the connection to the network. newcomers: until the `Hello`."""
         self._key = key.encode()
         self._node = node
         self._shards = shards
         self._config = config
         self._requests = requests
         self._databases = databases
+        self._newcomers = newcomers
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def opened(self, connection: Connection) -> None:
         """Nothing is said before the `Hello`."""
+        self._newcomers.came(connection)
 
     def received(self, connection: Connection, frame: Any) -> None:
         if isinstance(frame, core.Hello):
             self._trusted = hmac.compare_digest(frame.key.encode(), self._key)
             if self._trusted:
+                self._newcomers.trusted(connection)
                 connection.send(core.Done(frame.n, core.LINK_VERSION))
             else:
-                log.warning("link.wrong_key", extra={"peer": connection.peer})
-                connection.close("wrong link key")
+                self._newcomers.refuse(connection, newcomers.WRONG_KEY)
         elif not self._trusted:
-            connection.close("no hello")
+            self._newcomers.refuse(connection, newcomers.NO_HELLO)
         elif isinstance(frame, core.Ping):
             connection.send(core.Done(frame.n))
         elif len(self._tasks) >= MAX_IN_FLIGHT:
@@ -84,7 +89,12 @@ class LinkHandler:
 
     def closed(self, connection: Connection, reason: str) -> None:
         """Questions in flight run on: what they commit stays committed, only nobody hears of it."""
-        log.info("link.closed", extra={"peer": connection.peer, "reason": reason})
+        self._newcomers.left(connection)
+        log.log(
+            logging.INFO if self._trusted else logging.DEBUG,
+            "link.closed",
+            extra={"peer": connection.peer, "reason": reason},
+        )
 
     async def _answer(self, connection: Connection, question: Any) -> None:
         started = time.perf_counter()

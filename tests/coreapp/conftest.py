@@ -13,6 +13,7 @@ import pytest
 
 from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
+from coreapp.shard.newcomers import Newcomers
 from coreapp.shard.node import Node
 from coreapp.shard.shard import Shard
 from tests.conftest import DatabaseFactory
@@ -141,6 +142,7 @@ class World:
         chosen = self.settings.model_copy(update=settings)
         network = NetworkApi(chosen.network_http)
         node = Node(chosen, self.database, network, clock=clock or SystemClock(), address=lambda: f"{chosen.node}:1")
+        newcomers = Newcomers()
         server = await wire.listen(
             "127.0.0.1",
             0,
@@ -150,6 +152,7 @@ class World:
                 chosen.node,
                 node.shards,
                 config=node.config,
+                newcomers=newcomers,
                 requests=node.requests,
                 databases=node.databases,
             ),

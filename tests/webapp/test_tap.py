@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+import webapp.tap
 from cli.traffic import listener
 from tidings.wire import tap
 from tidings.wire.tap import Copied
@@ -96,3 +99,27 @@ async def test_a_listener_that_does_not_read_costs_its_copies_and_no_request(tmp
         assert DROPPED._value.get() > before
         deaf.abort()
     server.close()
+
+
+async def test_a_listener_of_another_user_gets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, copies, path = asyncio.Event(), asyncio.Queue[Copied](), tmp_path / "tap"
+    own = webapp.tap._user_of
+
+    def user_of(connected: socket.socket) -> int:
+        assert own(connected) == os.geteuid()
+        asked.set()
+        return 12345
+
+    monkeypatch.setattr("webapp.tap._user_of", user_of)
+    with caplog.at_level("WARNING", logger="webapp.tap"):
+        async with tapping(path) as (served, client), listener.listening(path, copies.put_nowait):
+            for _ in range(2):
+                asked.clear()
+                async with asyncio.timeout(PATIENCE):
+                    await asked.wait()
+            assert (await client.post("/v1/messages", content=b"1")).status_code == 201
+            assert served._transport is None
+    assert copies.empty()
+    assert [record.getMessage() for record in caplog.records] == ["tap.refused"]

@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from tidings.runtime import tls_server
+from tidings.runtime.paced_server import PacedServer
 from tidings.runtime.tls import HANDSHAKE_SECONDS
 from tidings.runtime.tls_server import Handshakes, TlsServer
 from tidings.wire.decoding import UNREADABLE
@@ -404,15 +405,18 @@ async def listen(
     *,
     tls: ssl.SSLContext | None = None,
     handshakes: Handshakes | None = None,
+    rate: float = 0.0,
+    burst: float = 1.0,
     max_frame: int = MAX_FRAME,
     max_write_buffer: int = MAX_WRITE_BUFFER,
     last_words: Callable[[str], msgspec.Struct] | None = None,
     linger: float = LINGER,
     unfinished: Unfinished | None = None,
-) -> asyncio.Server | TlsServer:
+) -> asyncio.Server | TlsServer | PacedServer:
     """Serve connections, each with a handler of its own. Raises `OSError` when the port is taken.
 
     handshakes: of `tls`; without it they are counted as those of a listener `frames`.
+    rate: connections a second without `tls`, 0 is unlimited, and burst: at once.
     """
     loop = asyncio.get_running_loop()
 
@@ -427,6 +431,8 @@ async def listen(
             unfinished=unfinished,
         )
 
+    if tls is None and rate:
+        return PacedServer(tls_server.listen(host, port), make, rate=rate, burst=burst)
     if tls is None:
         return await loop.create_server(make, host, port)
     counted = handshakes or Handshakes("frames")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import time
@@ -14,6 +15,7 @@ from harness.webhook_body import Verifier
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.sink import SECRET, Post
 from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.storage.database import Connection
 from tidings.wire import core
 
 NUMBER = "15550100001"
@@ -40,6 +42,24 @@ def test_a_rotation_to_the_same_secret_leaves_one_and_to_none_is_refused() -> No
 
 def secrets_of(world: World, key: bytes | None = None) -> WebhookSecrets:
     return WebhookSecrets(BUSINESS, SECRET, SecretSealer(key or world.settings.secrets.settings_key.keys[0]))
+
+
+async def test_of_two_first_rotations_at_once_one_is_kept_and_the_other_waits(world: World) -> None:
+    async def rotate(fresh: str) -> str:
+        async def work(connection: Connection) -> None:
+            found = await secrets_of(world).find(connection, for_update=True)
+            await secrets_of(world).keep(connection, webhook_secrets.rotated(found, fresh, now=1_000, retires_at=2_000))
+
+        try:
+            await world.database.persist(work, patience=10.0)
+        except RotationPending:
+            return ""
+        return fresh
+
+    made = await asyncio.gather(*[rotate(fresh) for fresh in (FRESH, THIRD, FRESH, THIRD)])
+    (kept,) = [fresh for fresh in made if fresh]
+    async with world.database.reading() as connection:
+        assert [entry.secret for entry in await secrets_of(world).find(connection)] == [kept, SECRET]
 
 
 async def keep(world: World, running: Running, *secrets: WebhookSecret, key: bytes | None = None) -> None:
