@@ -32,7 +32,7 @@ class Limits(env.Variables):
     held:            envelopes for one device that wait in memory behind its window or its backlog; one more, and all of
                      them are stored.
     undecided:       envelopes that are neither stored nor acknowledged; one more is refused as `overloaded`.
-    undecided_bytes: the same, by the size of their bodies.
+    undecided_bytes: the same, by their size; of one sender an eighth of it.
     remembered:      decided envelopes by which a repeated one is recognised.
     store_after:     seconds that an envelope may stay undecided in memory before it is stored.
     idle:            seconds without a frame after which a connection is closed.
@@ -84,6 +84,8 @@ class Quotas(env.Variables):
     mailbox_bytes: the same, by their size.
     share:         envelopes of one sender in one mailbox; it is also at most as much as is still free.
     share_bytes:   the same, by their size.
+    stored_bytes:  of one sender in all mailboxes, then no faster than …
+    stored_rate:   … so many bytes a second; 0 is unlimited. What is fetched counts no more.
     pair_rate:     envelopes a second from one sender to one recipient, or one group; 0 is unlimited.
     pair_burst:    those that may come at once.
     """
@@ -92,6 +94,8 @@ class Quotas(env.Variables):
     mailbox_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_MAILBOX_MB", "1024")
     share: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_MAILBOX_SHARE_ENVELOPES", 10_000)
     share_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_MAILBOX_SHARE_MB", "16")
+    stored_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_STORED_MB", "1024")
+    stored_rate: Annotated[int, env.integer(0, unit=1024)] = env.variable("TIDINGS_NETWORK_STORED_KB_PER_S", "256")
     pair_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_PAIR_RATE", 500.0)
     pair_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_PAIR_BURST", 1000)
 

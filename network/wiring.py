@@ -80,7 +80,8 @@ class Routing:
         self._clock = clock
         self._store = SqlMailbox(database)
         self.directory = Directory(database, settings.allowances, clock)
-        self.mailboxes = Mailboxes(self._store, settings.quotas, clock)
+        weight_of = self.directory.allowances.weight_of
+        self.mailboxes = Mailboxes(self._store, settings.quotas, clock, weight_of=weight_of)
         self.load = LoadGauge(self._count_handled)
         self.connections: Crowd | None = None
         self.node: Node | None = None

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from network.routing.byte_shares import ByteShares
 from network.routing.delivery_queue import Origin
 from network.routing.undecided import REPEATED
 from network.settings import Limits
+from tidings.storage.network import mailbox
 from tidings.wire import device
 
 
@@ -46,15 +48,14 @@ class Forwards:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Forward] = {}
         self._by_id: dict[tuple[str, str], Forward] = {}
-        self._bytes = 0
+        self._bytes = ByteShares(limits.undecided_bytes)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def has_room(self, frame: device.Send) -> bool:
         """For one more?"""
-        limits = self._limits
-        return len(self._waiting) < limits.undecided and self._bytes + len(frame.body) <= limits.undecided_bytes
+        return len(self._waiting) < self._limits.undecided and self._bytes.has_room(frame.sender, _size_of(frame))
 
     def is_repeat(self, origin: Origin, frame: device.Send) -> bool:
         """Is it on its way already? Then whoever sent it last hears the answer."""
@@ -72,7 +73,7 @@ class Forwards:
         number = next(self._numbers)
         self._waiting[number] = forward
         self._by_id[forward.frame.sender, forward.frame.id] = forward
-        self._bytes += len(forward.frame.body)
+        self._bytes.add(forward.frame.sender, _size_of(forward.frame))
         return number
 
     def is_waiting(self, number: int, node: str) -> bool:
@@ -87,7 +88,7 @@ class Forwards:
     def _pop(self, number: int) -> Forward:
         forward = self._waiting.pop(number)
         del self._by_id[forward.frame.sender, forward.frame.id]
-        self._bytes -= len(forward.frame.body)
+        self._bytes.remove(forward.frame.sender, _size_of(forward.frame))
         return forward
 
     def take_late(self, now: float) -> Iterator[Forward]:
@@ -118,6 +119,10 @@ class Forwards:
         for number in numbers:
             if number in self._waiting:
                 yield self._pop(number)
+
+
+def _size_of(frame: device.Send) -> int:
+    return mailbox.size_of(frame.body, frame.refs)
 
 
 def _pair_of(forward: Forward) -> tuple[str, str, str]:

@@ -38,6 +38,9 @@ WAITING = 512
 REMEMBERED = 10_000
 # Messages in one transaction, so up to 4,080 copies.
 BATCH = 16
+# Bytes of copies of one sender's messages that may wait for the database, which others wait for; of one message always.
+# A group whose size is not known yet counts as the largest.
+SENDERS_BYTES, LARGEST = 32 * 1024 * 1024, 256
 TOO_MANY_WAIT = Refusal(device.RATE_LIMITED, "too many messages of this sender to groups wait", 1)
 # Seconds for which a batch waits while the database is away; what it puts off meanwhile are the mailboxes of members.
 PATIENCE = 5.0
@@ -73,14 +76,33 @@ def readers(frame: device.Send, group: AddressedGroup) -> list[str]:
     ]
 
 
+class GroupShare(Share):
+    """A sender's pace in a group, and how many copies its last message there was, under which epoch of the group."""
+
+    __slots__ = ("_copies", "_epoch")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._copies, self._epoch = LARGEST, -1
+
+    def size_of(self, frame: device.Send) -> int:
+        """Bytes of all copies of a message."""
+        copies = self._copies if frame.epoch == self._epoch else LARGEST
+        return copies * mailbox.size_of(frame.body, frame.refs)
+
+    def learn(self, frame: device.Send, copies: int) -> None:
+        """A message of this epoch has so many."""
+        self._copies, self._epoch = copies, frame.epoch
+
+
 class Copies:
     """Messages to groups, each wholly copied in one transaction; its sender hears of it after the commit.
 
     Which messages were taken is stored with the copies: a repeated one is known for as long as envelopes live, also
     after a restart. Whoever has no room for one in the mailbox gets no copy, so that nobody holds a group up.
 
-    Of the `WAITING` messages one sender has at most as many as are still free; beyond that, and beyond the pace of a
-    pair, they are refused as `rate_limited`.
+    Of the `WAITING` messages one sender has at most as many as are still free, and copies of `SENDERS_BYTES`; beyond
+    that, and beyond the pace of a pair, they are refused as `rate_limited`.
     """
 
     def __init__(
@@ -93,8 +115,9 @@ class Copies:
         self._judge = judge
         self._clock = clock
         self._ttl = ttl
-        self._shares: LRU[tuple[str, str], Share] = LRU(REMEMBERED)
+        self._shares: LRU[tuple[str, str], GroupShare] = LRU(REMEMBERED)
         self._waiting: collections.Counter[str] = collections.Counter()
+        self._bytes: collections.Counter[str] = collections.Counter()
         # One batch in flight: messages of one sender stay in order.
         self._batcher: Batcher[device.Send, tuple[str, str]] = Batcher(
             "group_messages", self._flush, max_size=BATCH, max_pending=WAITING, isolate=outages.refuses_row
@@ -104,9 +127,12 @@ class Copies:
         """Take one message, which its connection has checked for form."""
         now = self._clock.monotonic()
         share = self._share_of(frame)
+        size = share.size_of(frame)
         refusal = self._judge.pace(share, frame.id, now)
-        if refusal is None and self._waiting[frame.sender] >= max(1, WAITING - self._waiting.total()):
+        if refusal is None and self._waits_for_others(frame.sender, size):
             refusal = refused(share, frame.id, TOO_MANY_WAIT, now)
+        if refusal is None and frame.sender in self._mailboxes.stored.empty:
+            refusal = self._mailboxes.refuse_stored(share, frame, now)
         if refusal is not None:
             admission.refuse(origin, frame, refusal.reason, refusal.detail, refusal.retry_after)
             return
@@ -117,20 +143,29 @@ class Copies:
             return
         self._judge.passed(share, now)
         self._waiting[frame.sender] += 1
-        done.add_done_callback(functools.partial(self._answered, origin, frame))
+        self._bytes[frame.sender] += size
+        done.add_done_callback(functools.partial(self._answered, origin, frame, size))
 
-    def _share_of(self, frame: device.Send) -> Share:
+    def _waits_for_others(self, sender: str, size: int) -> bool:
+        """Has this one so much waiting that it is the turn of others?"""
+        waiting = self._waiting[sender]
+        if waiting and self._bytes[sender] + size > SENDERS_BYTES:
+            return True
+        return waiting >= max(1, WAITING - self._waiting.total())
+
+    def _share_of(self, frame: device.Send) -> GroupShare:
         pair = (frame.sender, frame.to)
         share = self._shares.get(pair)
         if share is None:
-            share = Share()
+            share = GroupShare()
             self._shares.put(pair, share)
         return share
 
-    def _answered(self, origin: Origin, frame: device.Send, done: asyncio.Future[tuple[str, str]]) -> None:
+    def _answered(self, origin: Origin, frame: device.Send, size: int, done: asyncio.Future[tuple[str, str]]) -> None:
         self._waiting[frame.sender] -= 1
+        self._bytes[frame.sender] -= size
         if not self._waiting[frame.sender]:
-            del self._waiting[frame.sender]
+            del self._waiting[frame.sender], self._bytes[frame.sender]
         _answer(origin, frame, done)
 
     async def close(self) -> None:
@@ -176,7 +211,9 @@ class Copies:
             new.append((frame.sender, frame.id))
             expires_at = now + (min(frame.ttl, self._ttl) if frame.ttl else self._ttl) * 1000
             size = mailbox.size_of(frame.body, frame.refs)
-            for number in readers(frame, group):
+            numbers = readers(frame, group)
+            self._share_of(frame).learn(frame, len(numbers))
+            for number in numbers:
                 if self._mailboxes.has_room(usages[number], frame.sender, size):
                     rows.append(_row(frame, number, reservations.reserve(number, device.GROUP_SLOT), now, expires_at))
                 else:

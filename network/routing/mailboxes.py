@@ -8,7 +8,8 @@ from typing import Protocol
 
 from prometheus_client import Gauge
 
-from network.routing.quotas import Judge, Refusal, Total, Usage
+from network.routing.quotas import Judge, Refusal, Share, Total, Usage, refused
+from network.routing.stored_bytes import StoredBytes
 from network.settings import Quotas
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
@@ -40,9 +41,14 @@ class Mailboxes:
     """Usage of mailboxes by recipient. Those counted first are forgotten first, and counted again.
 
     get: the usage of a recipient's mailbox from memory; `None` is no answer here.
+    stored: what of it is in the database, by its sender.
     """
 
-    def __init__(self, store: MailboxCounts, quotas: Quotas, clock: Clock) -> None:
+    def __init__(
+        self, store: MailboxCounts, quotas: Quotas, clock: Clock, *, weight_of: Callable[[str], int] = lambda number: 1
+    ) -> None:
+        """weight_of(): how many times as much of all mailboxes together a sender may have."""
+        self.stored = StoredBytes(quotas, clock, weight_of)
         # Do other nodes store, deliver and remove too? Then a count is soon too old.
         self.is_shared = False
         self._store = store
@@ -63,6 +69,10 @@ class Mailboxes:
         size: bytes; now: monotonic seconds. `COUNT_AGAIN` when that is too long ago for a refusal: look it up again.
         """
         share = usage.shares.get(frame.sender) or usage.share_of(frame.sender, now)
+        if self.stored.empty and frame.sender in self.stored.empty:
+            refusal = self.refuse_stored(share, frame, now)
+            if refusal is not None:
+                return refusal
         if self._judge.passes(usage, share, size, now):
             return None
         refusal = self._judge.pace(share, frame.id, now)
@@ -77,6 +87,13 @@ class Mailboxes:
         self._judge.passed(share, now)
         usage.add(share, size)
         return None
+
+    def refuse_stored(self, share: Share, frame: device.Send, now: float) -> Refusal | None:
+        """The refusal of an envelope whose sender has had too much stored, and keeps its place."""
+        refusal = self.stored.refusal_of(frame.sender)
+        if refusal is None:
+            return None
+        return self._judge.pace(share, frame.id, now) or refused(share, frame.id, refusal, now)
 
     def has_room(self, usage: Usage, sender: str, size: int) -> bool:
         """Has a mailbox room for so many bytes of this sender's?"""
@@ -94,6 +111,9 @@ class Mailboxes:
 
     def add(self, recipient: str, sender: str, size: int) -> None:
         """So many bytes more wait, as a transaction elsewhere has stored them."""
+        if not self.is_shared:
+            # On another node it would not be noticed when they are fetched.
+            self.stored.add(sender, size)
         usage = self._known.get(recipient)
         if usage is not None:
             usage.add(usage.share_of(sender, self._clock.monotonic()), size)

@@ -96,10 +96,10 @@ class Router:
     def _route(self, origin: Origin, frame: device.Send, usage: Usage) -> None:
         if self._closed or self._undecided.is_repeat(origin, frame):
             return
-        if not self._undecided.has_room(len(frame.body)):
+        moment, size = self._clock.monotonic(), mailbox.size_of(frame.body, frame.refs)
+        if not self._undecided.has_room(frame.sender, size):
             admission.refuse(origin, frame, device.OVERLOADED)
             return
-        moment, size = self._clock.monotonic(), mailbox.size_of(frame.body, frame.refs)
         refusal = self._mailboxes.take(usage, frame, size, moment)
         if refusal is COUNT_AGAIN:
             self._admission.take(origin, frame)
@@ -228,6 +228,8 @@ class Router:
             if usage is not None and transit.frame.kind not in device.NOTICES:
                 usage.remove(transit.frame.sender, transit.size)
             if transit.state == STORED:
+                if transit.frame.kind not in device.NOTICES:
+                    self._mailboxes.stored.remove(transit.frame.sender, transit.size)
                 self._writer.remove(transit.seq)
             else:
                 if transit.state == STORING:
@@ -313,6 +315,8 @@ class Router:
             if transit.acked:
                 self._writer.remove(transit.seq)
             else:
+                if transit.frame.kind not in device.NOTICES:
+                    self._mailboxes.stored.add(transit.frame.sender, transit.size)
                 self._undecided.accept(transit)
         for queue in queues:
             self._queues.pump(queue)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from prometheus_client import Counter
 
+from network.routing.byte_shares import ByteShares
 from network.routing.delivery_queue import Origin, Transit
 from network.settings import Limits
 from tidings.runtime import tracing
@@ -24,7 +25,8 @@ REFUSED.labels(device.OVERLOADED)
 
 
 class Undecided:
-    """Envelopes in memory by (sender, id), bounded in number and in bytes; the caller refuses what has no room.
+    """Envelopes in memory by (sender, id), bounded in number and in bytes, of one sender too; the caller refuses what
+    has no room.
 
     Of the decided ones the latest `Limits.remembered` are known; the mailbox and the recipient's device tell the rest.
     """
@@ -34,7 +36,7 @@ class Undecided:
         self._limits = limits
         self._traced = traced
         self._waiting: dict[tuple[str, str], Transit] = {}
-        self._bytes = 0
+        self._bytes = ByteShares(limits.undecided_bytes)
         self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
         self._through = QUEUES.join("undecided", self)
         # Of those that are traced: until they are decided.
@@ -53,9 +55,9 @@ class Undecided:
         """Monotonic seconds at which the first of them came."""
         return next((transit.due - self._limits.store_after for transit in self._waiting.values()), None)
 
-    def has_room(self, size: int) -> bool:
-        """For one more envelope with a body of so many bytes?"""
-        return len(self._waiting) < self._limits.undecided and self._bytes + size <= self._limits.undecided_bytes
+    def has_room(self, sender: str, size: int) -> bool:
+        """For one more envelope of so many bytes?"""
+        return len(self._waiting) < self._limits.undecided and self._bytes.has_room(sender, size)
 
     def is_repeat(self, origin: Origin, frame: device.Send) -> bool:
         """Was it sent before? Then whoever sent it last hears the decision, at once if there is one."""
@@ -78,7 +80,7 @@ class Undecided:
         frame = transit.frame
         if TRACES.tracer is not None and tracing.is_context(frame.trace) and self._may_be_traced(frame.sender):
             self._begin_span(frame)
-        self._bytes += len(frame.body)
+        self._bytes.add(frame.sender, transit.size)
 
     def accept(self, transit: Transit) -> None:
         """It is stored or acknowledged. Nothing happens when it is decided already."""
@@ -113,12 +115,13 @@ class Undecided:
             span.end(error=refusal)
 
     def _forget(self, transit: Transit, refusal: str = "") -> bool:
-        if self._waiting.pop((transit.frame.sender, transit.frame.id), None) is None:
+        waiting = self._waiting.pop((transit.frame.sender, transit.frame.id), None)
+        if waiting is None:
             return False
         self._through.left += 1
         if self._spans:
             self._end_span(transit.frame, refusal)
-        self._bytes -= len(transit.frame.body)
+        self._bytes.remove(waiting.frame.sender, waiting.size)
         transit.frame.body = b""
         return True
 

@@ -82,6 +82,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "unacknowledged deliveries to a device, or partition": [limits.window, limits.window_bytes // mib],
         "unacknowledged deliveries on a connection": [limits.session_bytes // mib],
         "unaccepted envelopes in the network": [limits.undecided, limits.undecided_bytes // mib],
+        "what is stored of one sender in all mailboxes": [quotas.stored_bytes // mib, quotas.stored_rate // 1024],
         "open connections": [limits.connections],
         "bytes waiting for one reader": [limits.write_buffer // mib],
         "silence": [int(limits.idle)],

@@ -388,11 +388,12 @@ async def test_more_undecided_bytes_than_fit_are_refused_as_overloaded(network: 
     await network.start(limits=Limits(undecided_bytes=1000), clock=ManualClock())
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    alice.send(ALICE, BOB, "m0", body=bytes(600))
-    alice.send(ALICE, BOB, "m1", body=bytes(600))
+    alice.send(ALICE, BOB, "m0", body=bytes(400))
+    alice.send(ALICE, BOB, "m1", body=bytes(400))
     assert (await alice.next(device.Refused)).reason == device.OVERLOADED
     bob.ack(*await bob.deliveries(1))
     await alice.accepted(1)
-    alice.send(ALICE, BOB, "m1", body=bytes(1000))
+    # With what the rest of its frame counts for.
+    alice.send(ALICE, BOB, "m1", body=bytes(1000 - 256))
     bob.ack(*await bob.deliveries(1))
     await alice.accepted(1)

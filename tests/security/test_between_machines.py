@@ -22,7 +22,7 @@ from harness.processes import usage
 from harness.proxy import Proxy
 from tests.authority import Authority
 from tests.network.support import registration
-from tests.security.attack import CPU_PERCENT, MEMORY_MIB, MIB, ONCE_S
+from tests.security.attack import BESIDE_OTHERS, CPU_PERCENT, MEMORY_MIB, MIB, ONCE_S
 from tests.security.figures import Figures, Form
 from tests.system.webhook import Webhook, listening
 from tidings.runtime import tls
@@ -179,6 +179,7 @@ async def test_with_tls_everywhere_a_message_arrives_and_nobody_on_the_way_or_wi
 
     await refuse_strangers(secured, tmp_path, figures)
     await begin_handshakes(secured, figures, form)
+    await finish_handshakes(secured, figures, form)
 
 
 async def refuse_strangers(secured: Secured, tmp_path: Path, figures: Figures) -> None:
@@ -247,6 +248,38 @@ async def begin_handshakes(secured: Secured, figures: Figures, form: Form) -> No
         figures.record("handshakes that never come", f"memory of {name}", grown, MEMORY_MIB, "MiB")
         cpu = (after.cpu - before.cpu - ONCE_S) / seconds * 100
         figures.record("handshakes that never come", f"CPU of {name}", cpu, CPU_PERCENT, "%")
+
+
+async def finish_handshakes(secured: Secured, figures: Figures, form: Form) -> None:
+    """Again and again, from twenty addresses: what costs the other side is counted before it is done."""
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+
+    async def call(address: Address, host: str) -> None:
+        while True:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(2.0):
+                    _, writer = await asyncio.open_connection(*address, ssl=trust, local_addr=(host, 0))
+                    writer.transport.abort()
+
+    for listener, name, variable in (
+        ("the API", "webapp", "TIDINGS_API_ADDRESS"),
+        ("HTTP", "network", "TIDINGS_NETWORK_HTTP_ADDRESS"),
+        ("TCP", "network", "TIDINGS_NETWORK_TCP_ADDRESS"),
+    ):
+        pid = secured.installation.processes[name].pid
+        assert pid is not None
+        before, loop = usage(pid), asyncio.get_running_loop()
+        started = loop.time()
+        hosts = [f"127.{1 + os.getpid() % 250}.99.{1 + number}" for number in range(20)]
+        callers = [asyncio.create_task(call(secured.address(variable), host)) for host in hosts]
+        await asyncio.sleep(form.pick(short=1.0, long=20.0))
+        for caller in callers:
+            caller.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+        cpu = (usage(pid).cpu - before.cpu - ONCE_S) / (loop.time() - started) * 100
+        limit = form.pick(short=BESIDE_OTHERS * CPU_PERCENT, long=CPU_PERCENT)
+        figures.record("handshakes again and again", f"CPU of {name} at {listener}", cpu, limit, "%")
 
 
 def test_a_process_that_would_speak_to_another_machine_in_the_clear_says_so_in_one_line(

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from network.routing import byte_shares
 from network.services import Addresses
-from network.settings import Allowances, Quotas
+from network.settings import Allowances, Limits, Quotas
 from tests.network.support import Client, registration
 from tests.security.attack import Attack
 from tests.security.figures import Form
@@ -142,3 +143,45 @@ async def test_one_device_checks_so_many_numbers(target: Target, attack: Attack,
     allowed = Allowances().check_burst + Allowances().check_rate * strike.seconds + numbers
     strike.figure("numbers checked by one device", checked, allowed, "numbers")
     await attacker.close()
+
+
+async def test_one_device_that_floods_many_mailboxes_fills_no_disk_and_delays_nobody(
+    target: Target, attack: Attack, form: Form
+) -> None:
+    tokens = await asyncio.to_thread(register, target, ATTACKER, OTHER, VICTIM)
+    away = [f"1555998{number:04d}" for number in range(form.count(short=20, long=100))]
+    await asyncio.to_thread(register, target, *away, prekeys=1)
+    attacker, other = await connect(target, ATTACKER, tokens[ATTACKER]), await connect(target, OTHER, tokens[OTHER])
+    body, sends, taken, took = bytes(128 * 1024), form.count(short=400, long=12_000), 0, [0.0]
+
+    async def flood() -> int:
+        sent = answered = taken = 0
+        while answered < sends:
+            while sent < sends and sent - answered < 2500:
+                attacker.send(ATTACKER, away[sent % len(away)], f"wide{sent}", body=body)
+                sent += 1
+                if sent % 8 == 0:
+                    # What is measured is not how long this takes.
+                    await asyncio.sleep(0)
+            accepted, refused = await answers(attacker, 1)
+            answered += accepted + len(refused)
+            taken += accepted
+        return taken
+
+    async with attack("a flood of many mailboxes", on="network", others=("device",), memory=None, cpu=None) as strike:
+        flooding = asyncio.create_task(flood())
+        while not flooding.done():
+            began = time.perf_counter()
+            other.send(OTHER, VICTIM, f"beside{len(took)}", body=b"x")
+            assert await answers(other, 1) == (1, [])
+            took.append(time.perf_counter() - began)
+            await asyncio.sleep(0.02)
+        taken = await flooding
+    if form.long:
+        print(sorted(took)[-6:], len(took), taken, strike.seconds)
+    strike.figure("longest wait of an envelope to be stored", max(took), form.pick(short=3.0, long=1.0), "s")
+    quotas, undecided = Quotas(), Limits().undecided_bytes // byte_shares.PART
+    allowed = quotas.stored_bytes + quotas.stored_rate * strike.seconds + undecided
+    strike.figure("stored of one sender", taken * len(body) / MIB, allowed / MIB, "MiB")
+    await attacker.close()
+    await other.close()
