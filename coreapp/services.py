@@ -70,24 +70,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             clock=SystemClock(),
             address=lambda: f"{settings.advertised_host}:{port}",
         )
-        newcomers = Newcomers()
-        server = await connection.listen(
-            *settings.link_address,
-            core.Question,
-            lambda: LinkHandler(
-                settings.secrets.link_key,
-                settings.node,
-                node.shards,
-                config=node.config,
-                newcomers=newcomers,
-                requests=node.requests,
-                databases=node.databases,
-            ),
-            tls=own,
-            handshakes=Handshakes("link", rate=LINK_HANDSHAKES, burst=LINK_BURST),
-            rate=LINK_CONNECTIONS,
-            burst=LINK_BURST,
-        )
+        server = await _listen(settings, node, own)
         host, port = server.sockets[0].getsockname()[:2]
         readiness = Readiness(Needs(node.databases, node.shards).look, SystemClock())
         metrics = await Exposition.start(*settings.metrics_address, key=settings.api_key, ready=readiness.check)
@@ -106,6 +89,30 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         await network.close()
         await database.close()
         log.info("coreapp.stopped")
+
+
+async def _listen(
+    settings: Settings, node: Node, context: tls.FileContext | None
+) -> asyncio.Server | TlsServer | PacedServer:
+    """The link. Raises `OSError`."""
+    newcomers = Newcomers()
+    return await connection.listen(
+        *settings.link_address,
+        core.Question,
+        lambda: LinkHandler(
+            settings.secrets.link_key,
+            settings.node,
+            node.shards,
+            config=node.config,
+            newcomers=newcomers,
+            requests=node.requests,
+            databases=node.databases,
+        ),
+        tls=context,
+        handshakes=Handshakes("link", rate=LINK_HANDSHAKES, burst=LINK_BURST),
+        rate=LINK_CONNECTIONS,
+        burst=LINK_BURST,
+    )
 
 
 def _link_context(settings: Settings) -> tls.FileContext | None:
