@@ -456,6 +456,20 @@ async def test_whose_refusal_had_to_wait_is_served_when_there_is_room_by_then(se
         assert (await answer(second))[0] == 200
 
 
+async def test_whoever_leaves_before_his_refusal_is_forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PACE", 60.0)
+    server.door.refusals = turns.Refusals(rate=1 / 60)
+    server.crowded = {"/full"}
+    async with connected(server) as (first, writer):
+        writer.write(b"GET /full" + KNOWN)
+        assert (await answer(first))[0] == 503
+        async with connected(server) as (_, other):
+            other.write(b"GET /full" + KNOWN)
+            await soon(lambda: len(server.door.refusals) == 1)
+        await soon(lambda: len(server.door) == 1)
+        assert server.door.refusals._waiting[0]() is turns.CANCELLED
+
+
 async def test_more_than_may_wait_to_be_begun_are_refused(server: Server) -> None:
     server.door.turns = turns.Turns(each=1, waiting=2)
     async with contextlib.AsyncExitStack() as stack:

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import itertools
 
-from tidings.runtime.turns import PACE, Refusals, Turns
+from tidings.runtime.turns import PACE, Cancellable, Refusals, Turns
 
 
 async def test_so_many_calls_are_made_in_a_turn_in_their_order_and_others_come_in_between() -> None:
@@ -55,6 +55,20 @@ async def test_a_call_behind_too_many_is_never_made() -> None:
     for _ in range(2):
         await asyncio.sleep(0)
     assert done == [0, 1, 2]
+
+
+async def test_a_call_that_is_not_wanted_any_more_costs_no_turn() -> None:
+    turns = Turns(each=1)
+    done: list[int] = []
+    calls = [Cancellable(functools.partial(done.append, number)) for number in range(5)]
+    for call in calls:
+        turns.take(call)
+    for call in calls[:3]:
+        call.cancel()
+    await asyncio.sleep(0)
+    assert done == [0, 3]
+    await asyncio.sleep(0)
+    assert done == [0, 3, 4]
 
 
 def _groups(times: list[float]) -> list[int]:

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from tidings.runtime.acceptor import Visitor
 from tidings.runtime.door import Door, Visit
 from tidings.runtime.http1_upgrades import StayingProtocol
+from tidings.runtime.turns import Cancellable
 
 # Seconds that the head of a request may take to arrive.
 HEAD_TIMEOUT = 10.0
@@ -78,6 +79,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
         # Until it is a stranger's turn: to be read, and to have a request served.
         self._read_timer: asyncio.TimerHandle | None = None
         self._turn_timer: asyncio.TimerHandle | None = None
+        self._refusal: Cancellable | None = None
 
     def arrive(self, visit: Visit) -> None:
         self._visit = visit
@@ -105,6 +107,9 @@ class BoundedProtocol(StayingProtocol, Visitor):
         if self._turn_timer is not None:
             self.door.given_up(self._visit)
         self._stop_timers()
+        if self._refusal is not None:
+            # Else the request would be kept until its turn came.
+            self._refusal.cancel()
         self._rest = b""
         self.door.left(self._visit)
 
@@ -251,7 +256,8 @@ class BoundedProtocol(StayingProtocol, Visitor):
             super()._start_asgi_task(cycle, app)
         elif not self._take_turn(cycle, app):
             # Said before anything else is done for it, or there would be no time left for the others.
-            self.door.refusals.take(functools.partial(self._refuse, cycle, app))
+            self._refusal = Cancellable(functools.partial(self._refuse, cycle, app))
+            self.door.refusals.take(self._refusal)
 
     def _take_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> bool:
         if self.door.is_crowded(cycle.scope["path"]):

@@ -15,6 +15,25 @@ WAITING = 1_000
 REFUSALS, PACE = 2_000, 0.01
 # Times as many refusals, at most, when nobody new comes.
 MOST = 32
+# What a call returns that was not wanted any more; it does not count as made.
+CANCELLED = object()
+
+
+class Cancellable:
+    """A call that may not be wanted any more when its turn comes; nothing of it is kept then."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call: Callable[[], object] | None = call
+
+    def __call__(self) -> object:
+        call, self._call = self._call, None
+        return CANCELLED if call is None else call()
+
+    def cancel(self) -> None:
+        """It is not wanted any more. Without effect on one that was made."""
+        self._call = None
 
 
 class Turns:
@@ -30,13 +49,13 @@ class Turns:
         self._most = waiting
         self._pace = pace
         self._made = 0
-        self._waiting: collections.deque[Callable[[], None]] = collections.deque()
+        self._waiting: collections.deque[Callable[[], object]] = collections.deque()
 
     def __len__(self) -> int:
         """Calls that wait."""
         return len(self._waiting)
 
-    def take(self, call: Callable[[], None]) -> bool:
+    def take(self, call: Callable[[], object]) -> bool:
         """Make the call now, or in one of the next turns; false, and never, when too many wait already."""
         if self._waiting or self._made >= self._each:
             if len(self._waiting) >= self._most:
@@ -61,8 +80,10 @@ class Turns:
         if self._waiting:
             self._await_turn()
             while self._waiting and self._made < self._each:
+                # Whatever becomes of it.
                 self._made += 1
-                self._waiting.popleft()()
+                if self._waiting.popleft()() is CANCELLED:
+                    self._made -= 1
 
 
 class Refusals(Turns):
@@ -70,7 +91,8 @@ class Refusals(Turns):
 
     A client that is refused comes again, and as soon as it is refused. Ten thousand of them who are told at once take
     all the time that there is for others; who is kept waiting for his refusal costs nothing. Those that wait are
-    bounded by the connections that there may be. When nobody comes any more, there is no reason to keep them waiting:
+    bounded by the connections that there may be; of whoever goes away, a `Cancellable` leaves nothing but its place,
+    which costs no turn. When nobody comes any more, there is no reason to keep them waiting:
     each group is twice the one before it.
     """
 
@@ -79,7 +101,7 @@ class Refusals(Turns):
         self._came = False
         super().__init__(self._least, math.inf, PACE)
 
-    def take(self, call: Callable[[], None]) -> bool:
+    def take(self, call: Callable[[], object]) -> bool:
         self._came = True
         return super().take(call)
 
