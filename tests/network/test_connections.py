@@ -204,7 +204,9 @@ async def test_one_connection_too_many_is_turned_away(network: Network) -> None:
 
 async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(network: Network) -> None:
     await network.start(
-        limits=Limits(write_buffer=1_000_000, window=100_000, window_bytes=2**40, session_bytes=2**40),
+        limits=Limits(
+            write_buffer=1_000_000, window=100_000, window_bytes=2**40, session_bytes=2**40, undecided_bytes=2**40
+        ),
         quotas=Quotas(share_bytes=2**40, pair_rate=0),
         clock=ManualClock(),
     )
