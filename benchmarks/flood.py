@@ -109,8 +109,9 @@ class Flood:
     async def _send(self, connection: Connection) -> None:
         orders = self._orders
         period = orders.clients / orders.rate
-        due = orders.start + random.random() * period
-        while due < orders.start + orders.seconds:
+        due, end = orders.start + random.random() * period, orders.start + orders.seconds
+        # Whoever still waits for an answer when the flood ends sends nothing after it.
+        while due < end and time.time() < end:
             wait = due - time.time()
             if wait > 0:
                 await asyncio.sleep(wait)

@@ -46,8 +46,11 @@ async def test_while_messages_wait_for_their_turn_health_is_what_it_was_within_t
     api: Served, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
-    monkeypatch.setattr(type(api.parts.links), "is_full", True)
     coreapp.answer(core.GetHealth, lambda q: None)
+    asking = asyncio.create_task(api.http.get("/v1/health"))
+    await coreapp.until(lambda: len(coreapp.asked(core.GetHealth)) == 2)
+    monkeypatch.setattr(type(api.parts.links), "is_full", True)
+    assert (await asking).json()["health"] == {"gateway_status": "connected"}
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
     await coreapp.until(lambda: len(coreapp.asked(core.GetHealth)) == 2)
     [question] = coreapp.asked(core.GetHealth)[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ _TIMEOUT = 3.0
 _PATIENCE = 1.0
 # Seconds for which the last answer holds while a Coreapp has as much to do as it takes.
 _RECENT = 2.0
+# Seconds for which an answer is waited for until it is looked again whether that is so.
+_LOOK_AGAIN = 0.1
 
 DISCONNECTED = "disconnected"
 
@@ -46,8 +49,12 @@ class HealthCheck:
 
         A Webapp that cannot use its database serves nobody, whatever the Coreapps say.
         """
-        known = self._looks.recent(_RECENT) if self._coreapps.is_full else None
-        return known or await self._looks.answer()
+        while True:
+            known = self._looks.recent(_RECENT) if self._coreapps.is_full else None
+            if known is not None:
+                return known
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(self._looks.answer(), _LOOK_AGAIN)
 
     async def _look(self) -> Mapping[str, Any]:
         alive, answers = await asyncio.gather(
