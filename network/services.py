@@ -29,6 +29,7 @@ from network.devices.routes import DeviceEndpoints
 from network.errors import CannotStore
 from network.groups.chats import Chats
 from network.groups.copies import Copies
+from network.groups.kept_messages import KeptMessages
 from network.groups.routes import GroupEndpoints
 from network.http_server import HttpServer
 from network.operator import OperatorEndpoints
@@ -112,8 +113,20 @@ async def _wire(
     limits, ttl, is_local = settings.limits, settings.message_ttl, env.is_loopback(settings.http_address[0])
     delay, notices = Delay(*settings.delay), Notices(router, clock, ttl)
     chats = Chats(database, notices, clock)
-    copies = Copies(database, mailboxes, notices, judge=Judge(settings.quotas), clock=clock, ttl=ttl)
-    backend = _make_backend(settings, clock, routing, copies, delay)
+    kept = KeptMessages(database, mailboxes, notices, live=router.live, clock=clock)
+    if await kept.settle_all():
+        routing.look_everywhere()
+    copies = Copies(
+        database,
+        mailboxes,
+        notices,
+        kept=kept,
+        recipients=directory.recipients,
+        judge=Judge(settings.quotas),
+        clock=clock,
+        ttl=ttl,
+    )
+    backend = _make_backend(settings, clock, routing, copies, kept, delay)
     connections = Connections(backend, router, node=routing.node, drain=settings.drain)
     blob_store = await _open_blobs(settings, database, clock)
     registrations = Registrations(
@@ -143,11 +156,14 @@ async def _wire(
     return http, tcp, others
 
 
-def _make_backend(settings: Settings, clock: Clock, routing: Routing, copies: Copies, delay: Delay) -> Backend:
+def _make_backend(
+    settings: Settings, clock: Clock, routing: Routing, copies: Copies, kept: KeptMessages, delay: Delay
+) -> Backend:
     directory = routing.directory
     return Backend(
         router=routing.router,
         copies=copies,
+        kept=kept,
         logins=directory.logins,
         lookups=directory.lookups,
         bundles=directory.bundles,

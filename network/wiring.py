@@ -133,6 +133,11 @@ class Routing:
             expiry.elsewhere = self.node.attached_elsewhere
             self.node.tell_askers = registrations.tell_askers
 
+    def look_everywhere(self) -> None:
+        """Something was put into mailboxes whose devices may be attached to other nodes."""
+        if self.node is not None:
+            self.node.exchange.lookout.lost_track = True
+
     def services(self) -> Sequence[Service]:
         """In the order in which they start."""
         return [self.load, *(self.node.services() if self.node is not None else ())]

@@ -123,7 +123,10 @@ class Connections:
             async with asyncio.timeout(STORING):
                 if self._node is not None:
                     await self._node.close()
-                await asyncio.gather(self._backend.copies.close(), self._router.close())
+                # Copies of what groups were sent last are stored by the router, and then their messages forgotten.
+                await self._backend.copies.close()
+                await self._router.close()
+                await self._backend.kept.close()
         except TimeoutError:
             # Their senders have not been told, and send them again.
             log.warning("connections.undecided", extra={"envelopes": self._router.undecided})

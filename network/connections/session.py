@@ -23,6 +23,7 @@ from network.directory.allowances import DeviceAllowances
 from network.directory.logins import Logins, Proven
 from network.directory.refills import Refills
 from network.groups.copies import Copies
+from network.groups.kept_messages import KeptMessages
 from network.routing.delivery_queue import DeliveryQueue
 from network.routing.router import Router
 from network.settings import Limits
@@ -69,6 +70,7 @@ class Backend:
 
     router: Router
     copies: Copies
+    kept: KeptMessages
     logins: Logins
     lookups: lookups.Lookups
     bundles: bundles.PreKeyBundles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.lru import LRU
@@ -17,13 +17,16 @@ _NOBODY: frozenset[str] = frozenset()
 
 
 class Recipients:
-    """Registered numbers and whom they block. That a number is not registered is never remembered."""
+    """Registered numbers and whom they block. That a number is not registered is never remembered.
+
+    changes: counts what was changed; what was read before the latest change is not remembered.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: LRU[str, frozenset[str]] = LRU(REMEMBERED)
         self._lookups: Batcher[str, frozenset[str] | None] = Batcher("recipients", self._flush, max_in_flight=2)
-        self._changes = 0
+        self.changes = 0
 
     def get(self, number: str) -> frozenset[str] | None:
         """Whom a number blocks, if that is known here; `None` is no answer."""
@@ -33,14 +36,20 @@ class Recipients:
         """Whom a number blocks, `None` when it is not registered. Raises `BatcherFull`."""
         return self._lookups.put(number)
 
+    def learn(self, numbers: Iterable[str], blocks: Mapping[str, Collection[str]], changes: int) -> None:
+        """These are registered, and block those, as was read since `changes` had this value."""
+        if changes == self.changes:
+            for number in numbers:
+                self._known.put(number, frozenset(blocks[number]) if number in blocks else _NOBODY)
+
     def changed(self, number: str) -> None:
         """Its registration or its blocks were changed; call this after the commit."""
-        self._changes += 1
+        self.changes += 1
         self._known.drop(number)
 
     def changed_all(self) -> None:
         """Any of them may have been changed, by another process."""
-        self._changes += 1
+        self.changes += 1
         self._known.clear()
 
     async def _flush(self, numbers: Sequence[str]) -> Sequence[frozenset[str] | None]:
@@ -48,11 +57,8 @@ class Recipients:
             registered = await directory.list_registered(connection, set(numbers))
             return registered, await directory.list_blocks(connection, registered)
 
-        changes = self._changes
-        registered, blocks = await self._database.query(work, patience=math.inf)
-        found = {number: frozenset(blocks[number]) if number in blocks else _NOBODY for number in registered}
         # What was read may be older than a change that was made meanwhile: it is an answer, but not one to remember.
-        if changes == self._changes:
-            for number, blocked in found.items():
-                self._known.put(number, blocked)
-        return [found.get(number) for number in numbers]
+        changes = self.changes
+        registered, blocks = await self._database.query(work, patience=math.inf)
+        self.learn(registered, blocks, changes)
+        return [frozenset(blocks.get(number, ())) if number in registered else None for number in numbers]

@@ -1,102 +1,60 @@
-"""Messages to groups: a copy for each other participant, in the mailbox."""
+"""Messages to groups: a copy for each other participant, in the mailbox or on its way to the device."""
 
 from __future__ import annotations
 
 import asyncio
 import collections
-import dataclasses
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from prometheus_client import Counter
 
+from network.directory.recipients import Recipients
+from network.groups.addressed import AddressedGroup, judge, readers
+from network.groups.batch import Batch, Tries, make_row
+from network.groups.group_share import GroupShare
+from network.groups.kept_messages import KeptMessages, count_fitting
+from network.groups.memberships import Memberships
 from network.routing import admission
 from network.routing.delivery_queue import Origin
 from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notices, Reservations
-from network.routing.quotas import Judge, Refusal, Share, Usage, refused
+from network.routing.quotas import Judge, Refusal, Usage, refused
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
-from tidings.storage.network import directory, groups, mailbox
-from tidings.storage.network.groups import Chat, Member
+from tidings.storage.network import directory, group_messages, groups, mailbox
+from tidings.storage.network.group_messages import GroupMessage
 from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
 TAKEN = Counter("tidings_network_group_messages_total", "Messages to groups taken from senders")
-COPIED = Counter("tidings_network_group_copies_total", "Copies of them put into the mailbox")
+COPIED = Counter("tidings_network_group_copies_total", "Copies of them stored or delivered")
 DROPPED = Counter("tidings_network_group_copies_dropped_total", "Copies of them for whose recipients there was no room")
 
 # Messages that may wait for the database; one more is refused as `overloaded`. At 128 KiB each at most 64 MiB.
 WAITING = 512
 # Pairs of sender and group whose pace is remembered.
 REMEMBERED = 10_000
-# Messages in one transaction, so up to 4,080 copies.
-BATCH = 16
+# Messages in one batch; in a transaction of it as many as `count_fitting` says.
+BATCH = 64
 # Bytes of copies of one sender's messages that may wait for the database, which others wait for; of one message always.
-# A group whose size is not known yet counts as the largest.
-SENDERS_BYTES, LARGEST = 32 * 1024 * 1024, 256
+SENDERS_BYTES = 32 * 1024 * 1024
 TOO_MANY_WAIT = Refusal(device.RATE_LIMITED, "too many messages of this sender to groups wait", 1)
 # Seconds for which a batch waits while the database is away; what it puts off meanwhile are the mailboxes of members.
 PATIENCE = 5.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AddressedGroup:
-    """Group that a message is addressed to. blocks: whom each member blocks."""
-
-    chat: Chat
-    members: Sequence[Member]
-    blocks: dict[str, set[str]]
-
-
-def judge(frame: device.Send, group: AddressedGroup | None) -> tuple[str, str]:
-    """The reason to refuse it, and a detail for people; empty when it is accepted."""
-    if group is None:
-        return device.NO_SUCH_GROUP, ""
-    if all(member.number != frame.sender for member in group.members):
-        return device.NOT_PARTICIPANT, ""
-    if frame.epoch != group.chat.epoch:
-        return device.STALE_GROUP, f"the epoch of the group is {group.chat.epoch}"
-    return "", ""
-
-
-def readers(frame: device.Send, group: AddressedGroup) -> list[str]:
-    """Who gets a copy: everybody else, except those who have blocked the author."""
-    nobody: set[str] = set()
-    return [
-        member.number
-        for member in group.members
-        if member.number != frame.sender and frame.sender not in group.blocks.get(member.number, nobody)
-    ]
-
-
-class GroupShare(Share):
-    """A sender's pace in a group, and how many copies its last message there was, under which epoch of the group."""
-
-    __slots__ = ("_copies", "_epoch")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._copies, self._epoch = LARGEST, -1
-
-    def size_of(self, frame: device.Send) -> int:
-        """Bytes of all copies of a message."""
-        copies = self._copies if frame.epoch == self._epoch else LARGEST
-        return copies * mailbox.size_of(frame.body, frame.refs)
-
-    def learn(self, frame: device.Send, copies: int) -> None:
-        """A message of this epoch has so many."""
-        self._copies, self._epoch = copies, frame.epoch
-
-
 class Copies:
     """Messages to groups, each wholly copied in one transaction; its sender hears of it after the commit.
+
+    For devices that are here one row has the message with the numbers of their copies, which go out after the commit
+    (`LiveCopies`); other copies are rows of the mailbox. Where there are other nodes, all are.
 
     Which messages were taken is stored with the copies: a repeated one is known for as long as envelopes live, also
     after a restart. Whoever has no room for one in the mailbox gets no copy, so that nobody holds a group up.
@@ -106,12 +64,24 @@ class Copies:
     """
 
     def __init__(
-        self, database: Database, mailboxes: Mailboxes, notices: Notices, *, judge: Judge, clock: Clock, ttl: int
+        self,
+        database: Database,
+        mailboxes: Mailboxes,
+        notices: Notices,
+        *,
+        kept: KeptMessages,
+        recipients: Recipients,
+        judge: Judge,
+        clock: Clock,
+        ttl: int,
     ) -> None:
         """ttl: seconds that a copy waits at most."""
         self._database = database
         self._mailboxes = mailboxes
         self._notices = notices
+        self._kept = kept
+        self._recipients = recipients
+        self._memberships = Memberships()
         self._judge = judge
         self._clock = clock
         self._ttl = ttl
@@ -173,97 +143,154 @@ class Copies:
         await self._batcher.close()
 
     async def _flush(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
-        with self._notices.reservations() as reservations:
-            answers, rows, dropped = await self._database.persist(
-                functools.partial(self._copy, frames, reservations), patience=PATIENCE
-            )
-            if rows:
-                crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED)
-            for row in rows:
-                self._mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
-            reservations.stored = {row.seq: row for row in rows}
-        TAKEN.inc(sum(not reason for reason, _ in answers))
-        COPIED.inc(len(rows))
-        DROPPED.inc(dropped)
+        answers: list[tuple[str, str]] = []
+        while left := frames[len(answers) :]:
+            sizes = ((self._memberships.size_of(frame.to), len(frame.body)) for frame in left)
+            answers += await self._take(left[: count_fitting(sizes)])
         return answers
 
+    async def _take(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
+        """The answers to these, which one transaction takes."""
+        tries = Tries(self._kept.doubtful)
+        with self._notices.reservations() as reservations:
+            try:
+                batch = await self._database.persist(
+                    functools.partial(self._copy, frames, reservations, tries), patience=PATIENCE
+                )
+            except BaseException:
+                self._uncount(tries)
+                self._kept.doubt(tries.kept)
+                raise
+            if batch.rows or batch.kept:
+                crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED)
+            self._kept.settled(tries.doubtful)
+            for row in batch.settled:
+                self._mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+            for row in batch.rows:
+                self._mailboxes.note_stored(row.sender, mailbox.size_of(row.body, row.refs))
+            reservations.stored = {row.seq: row for row in (*batch.settled, *batch.rows)}
+            reservations.kept = batch.kept
+        TAKEN.inc(sum(not reason for reason, _ in batch.answers))
+        COPIED.inc(len(batch.rows) + sum(len(message.copies) for message in batch.kept))
+        DROPPED.inc(batch.dropped)
+        return batch.answers
+
+    def _uncount(self, tries: Tries) -> None:
+        """The latest try has failed, as far as is known."""
+        batch, tries.batch = tries.batch, None
+        if batch is None:
+            return
+        tries.kept.update(message.seq for message in batch.kept)
+        for row in batch.rows:
+            self._mailboxes.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+        for message in batch.kept:
+            size = mailbox.size_of(message.body, message.refs)
+            for number in message.copies:
+                self._mailboxes.remove(number, message.sender, size)
+
     async def _copy(
-        self, frames: Sequence[device.Send], reservations: Reservations, connection: Connection
-    ) -> tuple[list[tuple[str, str]], list[mailbox.Envelope], int]:
-        """What each is answered, the copies that were made, and how many were not for want of room."""
-        now = int(self._clock.now() * 1000)
-        addressed = await _look_up(connection, {frame.to for frame in frames})
+        self, frames: Sequence[device.Send], reservations: Reservations, tries: Tries, connection: Connection
+    ) -> Batch:
+        """One try to take these messages."""
+        self._uncount(tries)
+        addressed = await self._look_up(connection, {frame.to for frame in frames})
+        # What an earlier try, or an earlier transaction, has kept after all comes before these.
+        settled = await self._kept.settle(connection, reservations, tries.kept.union(tries.doubtful))
         taken = await groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
-        answers: list[tuple[str, str]] = []
-        rows: list[mailbox.Envelope] = []
-        new: list[tuple[str, str]] = []
-        dropped = 0
         usages = await self._count(connection, frames, addressed)
+        now = int(self._clock.now() * 1000)
+        tries.batch = batch = Batch(settled=settled)
         for frame in frames:
-            if (frame.sender, frame.id) in taken:
-                answers.append(("", ""))
-                continue
-            group = addressed.get(frame.to)
-            answers.append(judge(frame, group))
-            if group is None or answers[-1][0]:
-                continue
-            taken.add((frame.sender, frame.id))
-            new.append((frame.sender, frame.id))
-            expires_at = now + (min(frame.ttl, self._ttl) if frame.ttl else self._ttl) * 1000
-            size = mailbox.size_of(frame.body, frame.refs)
-            numbers = readers(frame, group)
-            self._share_of(frame).learn(frame, len(numbers))
-            for number in numbers:
-                if self._mailboxes.has_room(usages[number], frame.sender, size):
-                    rows.append(_row(frame, number, reservations.reserve(number, device.GROUP_SLOT), now, expires_at))
-                else:
-                    dropped += 1
-        await groups.add_sends(connection, new, now)
-        await mailbox.insert(connection, rows)
-        return answers, rows, dropped
+            group, answer = addressed.get(frame.to), ("", "")
+            if (frame.sender, frame.id) not in taken:
+                answer = judge(frame, group)
+                if group is not None and not answer[0]:
+                    taken.add((frame.sender, frame.id))
+                    batch.new.append((frame.sender, frame.id))
+                    numbers = readers(frame, group)
+                    self._share_of(frame).learn(frame, len(numbers))
+                    self._copy_one(frame, numbers, usages, reservations, batch, now)
+            batch.answers.append(answer)
+        await groups.add_sends(connection, batch.new, now)
+        await group_messages.add(connection, batch.kept)
+        await mailbox.insert(connection, batch.rows)
+        return batch
+
+    def _copy_one(
+        self,
+        frame: device.Send,
+        numbers: Sequence[str],
+        usages: Mapping[str, Usage],
+        reservations: Reservations,
+        batch: Batch,
+        now: int,
+    ) -> None:
+        expires_at = now + (min(frame.ttl, self._ttl) if frame.ttl else self._ttl) * 1000
+        size, moment = mailbox.size_of(frame.body, frame.refs), self._clock.monotonic()
+        may_be_live = not self._mailboxes.is_shared and reservations.may_be_live(frame.sender, size)
+        live: dict[str, int] = {}
+        seq = 0
+        for number in numbers:
+            if not self._mailboxes.take_copy(usages[number], frame.sender, size, moment):
+                batch.dropped += 1
+            elif may_be_live and (place := reservations.reserve_live(number)):
+                live[number] = seq = place
+            else:
+                place = reservations.reserve(number, device.GROUP_SLOT)
+                batch.rows.append(make_row(frame, number, place, now, expires_at))
+        if live:
+            batch.kept.append(
+                GroupMessage(
+                    seq=seq,
+                    sender=frame.sender,
+                    id=frame.id,
+                    group=frame.to,
+                    timestamp=now,
+                    expires_at=expires_at,
+                    body=frame.body,
+                    refs=frame.refs,
+                    trace=frame.trace,
+                    copies=live,
+                )
+            )
 
     async def _count(
         self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]
     ) -> dict[str, Usage]:
         """What waits for each member; nearly always known."""
-        numbers = {member.number for group in addressed.values() for member in group.members}
+        numbers = {number for group in addressed.values() for number in group.members}
         usages = {number: usage for number in numbers if (usage := self._mailboxes.get(number)) is not None}
         for frame in frames if self._mailboxes.is_shared else ():
             size = mailbox.size_of(frame.body, frame.refs)
-            for member in addressed[frame.to].members if frame.to in addressed else ():
-                usage = usages.get(member.number)
+            for number in addressed[frame.to].members if frame.to in addressed else ():
+                usage = usages.get(number)
                 if usage is not None and self._mailboxes.is_doubtful(usage, frame.sender, size):
-                    self._mailboxes.forget(member.number)
-                    del usages[member.number]
+                    self._mailboxes.forget(number)
+                    del usages[number]
         if unknown := sorted(numbers - usages.keys()):
             found = await mailbox.list_waiting(connection, unknown, notices=device.NOTICES)
             usages |= {number: self._mailboxes.learn(number, found.get(number, ())) for number in unknown}
         return usages
 
-
-async def _look_up(connection: Connection, ids: set[str]) -> dict[str, AddressedGroup]:
-    """The groups of these ids, which cannot change until the transaction ends."""
-    chats = await groups.list_chats(connection, ids, lock=True)
-    members = await groups.list_members(connection, list(chats))
-    blocks = await directory.list_blocks(connection, {member.number for each in members.values() for member in each})
-    return {id_: AddressedGroup(chat, members[id_], blocks) for id_, chat in chats.items()}
-
-
-def _row(frame: device.Send, recipient: str, seq: int, now: int, expires_at: int) -> mailbox.Envelope:
-    return mailbox.Envelope(
-        seq=seq,
-        recipient=recipient,
-        sender=frame.sender,
-        id=frame.id,
-        kind=device.GROUP,
-        timestamp=now,
-        expires_at=expires_at,
-        body=frame.body,
-        refs=frame.refs,
-        trace=frame.trace,
-        group=frame.to,
-        slot=device.GROUP_SLOT,
-    )
+    async def _look_up(self, connection: Connection, ids: Collection[str]) -> dict[str, AddressedGroup]:
+        """The groups of these ids, which cannot change until the transaction ends."""
+        changes = self._recipients.changes
+        chats = await groups.list_chats(connection, ids, lock=True)
+        members = await self._memberships.list(connection, chats)
+        blocks: dict[str, Collection[str]] = {}
+        unknown: set[str] = set()
+        for number in {number for each in members.values() for number in each}:
+            blocked = self._recipients.get(number)
+            if blocked is None:
+                unknown.add(number)
+            elif blocked:
+                blocks[number] = blocked
+        if unknown:
+            # Whoever is in a group is registered.
+            found = await directory.list_blocks(connection, unknown)
+            self._recipients.learn(unknown, found, changes)
+            blocks |= found
+        return {id_: AddressedGroup(chat, members[id_], blocks) for id_, chat in chats.items()}
 
 
 def _answer(origin: Origin, frame: device.Send, done: asyncio.Future[tuple[str, str]]) -> None:

@@ -42,9 +42,19 @@ class Origin(Protocol):
         ...
 
 
+class Original(Protocol):
+    """Message to a group, of which an envelope in memory is a copy."""
+
+    def decided(self) -> None:
+        """A copy has been acknowledged or stored, or the database will never take it."""
+        ...
+
+
 class Transit(msgspec.Struct, eq=False):
     """An envelope in memory. It is decided when its sender has been told, so when it is stored or acknowledged.
 
+    original: what it is a copy of, whose sender was told before.
+    settled:  that original knows that it is decided.
     size:    bytes that it counts for while it is in flight: over half of those that it takes on any transport.
     frame:   what its recipient gets; the body is dropped as soon as nobody here needs it again.
     due:     monotonic seconds at which it is stored if it is still undecided.
@@ -65,6 +75,8 @@ class Transit(msgspec.Struct, eq=False):
     in_flight: bool = False
     acked: bool = False
     counted: bool = False
+    original: Original | None = None
+    settled: bool = False
 
     def row(self) -> mailbox.Envelope:
         """As it is stored."""
@@ -125,8 +137,9 @@ class DeliveryQueue:
     backlog:         the mailbox may hold envelopes above the cursor.
     reading:         a page of the mailbox is being read.
     page_size:       envelopes in the next page: about as many as the latest ones have shown to fit into the window.
-    storing:         the `seq` of each envelope that is on its way into the mailbox and was not delivered on this
-                     connection, with its slot.
+    storing:         the `seq` of each envelope that is on its way into the mailbox, or whose transaction is, and was
+                     not delivered on this connection, with its slot.
+    youngest:        the highest `seq` that has set out for the mailbox.
     again:           the next page is read from the start of the mailbox, since others have stored something there.
     known:           the `seq` of what was delivered before such a reading began; its pages have it too.
     highest:         the cursor before it, which is the cursor again when all is read.
@@ -152,6 +165,7 @@ class DeliveryQueue:
         "reading",
         "session",
         "storing",
+        "youngest",
     )
 
     def __init__(self, number: str, page_size: int, part: device.Partition = device.WHOLE) -> None:
@@ -168,6 +182,7 @@ class DeliveryQueue:
         self.reading = False
         self.page_size = page_size
         self.storing: dict[int, int] = {}
+        self.youngest = 0
         self.gap: int | None = None
         self.again = False
         self.known: Set[int] = _NONE
@@ -179,6 +194,17 @@ class DeliveryQueue:
             self.held = collections.deque()
         self.held.append(transit)
         return len(self.held)
+
+    def hold_in_order(self, transit: Transit) -> int:
+        """The same for one that may be older than some of those; it is younger than everything that is stored."""
+        count = self.hold(transit)
+        held = self.held
+        place = count - 1
+        while place and held[place - 1].seq > transit.seq:
+            held[place] = held[place - 1]
+            place -= 1
+        held[place] = transit
+        return count
 
     def sent(self, session: Recipient, n: int, transit: Transit) -> None:
         """It has been delivered on its device's connection under this number."""
@@ -211,6 +237,12 @@ class DeliveryQueue:
 
     def expect(self, seq: int, slot: int) -> None:
         """An envelope sets out for the mailbox."""
+        self.expect_copy(seq, slot)
+        if seq > self.youngest:
+            self.youngest = seq
+
+    def expect_copy(self, seq: int, slot: int) -> None:
+        """A transaction is about to keep the original of an envelope that then goes on from here, in memory."""
         self.storing[seq] = slot
         if self.gap is None or seq < self.gap:
             self.gap = seq

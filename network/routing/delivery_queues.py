@@ -59,9 +59,13 @@ class DeliveryQueues:
 
     def find_for(self, frame: device.Send) -> DeliveryQueue | None:
         """The queue that an envelope belongs to, if there is one."""
-        queue = self._whole.get(frame.to)
-        if queue is None and (divided := self._divided.get(frame.to)) is not None:
-            slot = device.slot_of(frame.sender, frame.kind, frame.group)
+        slot = device.slot_of(frame.sender, frame.kind, frame.group) if frame.to in self._divided else 0
+        return self.find(frame.to, slot)
+
+    def find(self, number: str, slot: int) -> DeliveryQueue | None:
+        """The queue of this recipient that has a slot, if there is one."""
+        queue = self._whole.get(number)
+        if queue is None and (divided := self._divided.get(number)) is not None:
             queue = divided.queues.get(slot % divided.partitions)
         return queue
 
@@ -137,6 +141,12 @@ class DeliveryQueues:
             self.put_away_held(queue)
         if queue.again and not queue.reading:
             self.pump(queue)
+
+    def hold_in_order(self, transit: Transit) -> None:
+        """The same for one that may be older than some of those."""
+        queue = transit.queue
+        if queue.hold_in_order(transit) > self._held:
+            self.put_away_held(queue)
 
     def put_away_held(self, queue: DeliveryQueue) -> None:
         """Store all that a queue holds."""

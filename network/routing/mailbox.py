@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
-from tidings.storage.network import mailbox
+from tidings.storage.network import group_messages, mailbox
 from tidings.storage.network.mailbox import Envelope, Waiting
 from tidings.wire import device
 
@@ -40,7 +40,7 @@ class MailboxStore(Protocol):
         ...
 
     async def last_seq(self) -> int:
-        """The highest `seq` that is stored."""
+        """The highest `seq` that is stored, or kept with a message to a group."""
         ...
 
     async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
@@ -76,7 +76,10 @@ class SqlMailbox:
             return await self._database.query(work, patience=math.inf)
 
     async def last_seq(self) -> int:
-        return await self._database.query(mailbox.last_seq)
+        async def work(connection: Connection) -> int:
+            return max(await mailbox.last_seq(connection), await group_messages.last_seq(connection))
+
+        return await self._database.query(work)
 
     async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
         async def work(connection: Connection) -> Mapping[str, Sequence[Waiting]]:

@@ -95,6 +95,14 @@ class Mailboxes:
             return None
         return self._judge.pace(share, frame.id, now) or refused(share, frame.id, refusal, now)
 
+    def take_copy(self, usage: Usage, sender: str, size: int, now: float) -> bool:
+        """Count one envelope as waiting from now on, if there is room for it, whatever its sender's pace."""
+        share = usage.shares.get(sender) or usage.share_of(sender, now)
+        if not self._judge.has_room(usage, share, size):
+            return False
+        usage.add(share, size)
+        return True
+
     def has_room(self, usage: Usage, sender: str, size: int) -> bool:
         """Has a mailbox room for so many bytes of this sender's?"""
         return self._judge.has_room(usage, usage.share_of(sender, self._clock.monotonic()), size)
@@ -111,12 +119,16 @@ class Mailboxes:
 
     def add(self, recipient: str, sender: str, size: int) -> None:
         """So many bytes more wait, as a transaction elsewhere has stored them."""
-        if not self.is_shared:
-            # On another node it would not be noticed when they are fetched.
-            self.stored.add(sender, size)
+        self.note_stored(sender, size)
         usage = self._known.get(recipient)
         if usage is not None:
             usage.add(usage.share_of(sender, self._clock.monotonic()), size)
+
+    def note_stored(self, sender: str, size: int) -> None:
+        """So many bytes, which are counted already, have been stored by a transaction elsewhere."""
+        if not self.is_shared:
+            # On another node it would not be noticed when they are fetched.
+            self.stored.add(sender, size)
 
     def learn(self, recipient: str, waiting: Iterable[Waiting]) -> Usage:
         """What was found in a mailbox. One that is counted here already stays as it is."""

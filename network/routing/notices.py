@@ -10,6 +10,7 @@ from network.routing.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Connection
 from tidings.storage.network import mailbox
+from tidings.storage.network.group_messages import GroupMessage
 from tidings.wire import device
 
 
@@ -35,12 +36,37 @@ class Reservations:
         # What the transaction is known to have stored, by `seq`: devices that are there need not wait for a look into
         # their mailboxes. Only what the attempt that succeeded has stored may be in it.
         self.stored: dict[int, mailbox.Envelope] = {}
+        # Of copies that are only in memory: the recipient of each `seq`, and the messages that the transaction keeps.
+        self.live: dict[int, str] = {}
+        self.kept: Sequence[GroupMessage] = ()
 
     def reserve(self, recipient: str, slot: int) -> int:
         """A `seq` for an envelope that the transaction stores."""
         seq = self._router.reserve(recipient, slot)
         self.reserved.append((recipient, slot, seq))
         return seq
+
+    def may_be_live(self, sender: str, size: int) -> bool:
+        """May copies of another message of so many bytes be only in memory?"""
+        return self._router.live.has_room(sender, size)
+
+    def reserve_live(self, recipient: str) -> int:
+        """A `seq` for a copy that is; 0 where there is no place."""
+        seq = self._router.live.reserve(recipient)
+        if seq:
+            self.live[seq] = recipient
+        return seq
+
+    def release(self) -> None:
+        """The transaction has ended, one way or the other."""
+        for message in self.kept:
+            for seq in message.copies.values():
+                del self.live[seq]
+            self._router.live.hand_over(message)
+        for seq, number in self.live.items():
+            self._router.live.give_back(number, seq)
+        for number, slot, seq in self.reserved:
+            self._router.release(number, slot, seq, self.stored.get(seq))
 
     async def store(self, connection: Connection, notices: Sequence[Notice]) -> Sequence[mailbox.Envelope]:
         """Write notices, which are returned; they are delivered when the transaction has committed."""
@@ -83,5 +109,4 @@ class Notices:
         try:
             yield reservations
         finally:
-            for number, slot, seq in reservations.reserved:
-                self._router.release(number, slot, seq, reservations.stored.get(seq))
+            reservations.release()

@@ -25,6 +25,7 @@ from network.routing.delivery_queue import (
     from_send,
 )
 from network.routing.delivery_queues import DeliveryQueues
+from network.routing.live_copies import PART, LiveCopies
 from network.routing.mailbox import MailboxStore
 from network.routing.mailboxes import COUNT_AGAIN, Mailboxes
 from network.routing.quotas import Usage
@@ -51,6 +52,8 @@ class Router:
     Bounds, and what happens at them: `Limits.undecided` and `undecided_bytes` over everything, the sender is refused as
     `overloaded`; `Quotas` for each sender and recipient, refused as `rate_limited` or `mailbox_full`; `Windows` for
     each device and each connection, the rest is held; `Limits.held` for each queue, all that is held is stored.
+
+    live: copies of messages to groups, which are judged elsewhere.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Router:
         self._mailboxes = mailboxes
         self._windows = Windows(limits)
         self._reader = Reader(store, clock, self._page_read)
-        self._writer = Writer(store, self._stored, self._lost, room=limits.undecided)
+        self._writer = Writer(store, self._stored, self._lost, room=limits.undecided + limits.undecided // PART)
         self._queues = DeliveryQueues(self._reader, self._writer, self._windows, limits=limits)
         self._admission = Admission(directory, mailboxes, self._route, limit=limits.undecided)
         self._numbers = numbers
@@ -79,6 +82,7 @@ class Router:
         self._undecided = Undecided(limits, traced=traced)
         # In the order of arrival; decided ones leave it when they come due.
         self._due: collections.deque[Transit] = collections.deque()
+        self.live = LiveCopies(self._queues, self._windows, self._due, numbers=numbers, clock=clock, limits=limits)
         self._routed = self._online = self._handled = 0
         self._closed = False
 
@@ -388,6 +392,7 @@ class Router:
         self._handled += self._routed + self._queues.delivered
         self._routed = self._queues.delivered = 0
         self._mailboxes.trim()
+        self.live.measure()
         UNDECIDED.set(len(self._undecided))
         ONLINE.set(self._online)
 
@@ -410,6 +415,7 @@ class Router:
         """Take no more, store everything undecided, and wait until that is done and the senders are told."""
         self._closed = True
         self._queues.stop()
+        self.live.close()
         for transit in self._due:
             if transit.state == WAITING and not transit.acked:
                 if transit.in_flight:

@@ -84,6 +84,9 @@ class Undecided:
 
     def accept(self, transit: Transit) -> None:
         """It is stored or acknowledged. Nothing happens when it is decided already."""
+        if transit.original is not None:
+            _settle(transit)
+            return
         if self._forget(transit):
             _log(transit, "accepted")
             self._decided.put((transit.frame.sender, transit.frame.id), True)
@@ -93,6 +96,9 @@ class Undecided:
 
     def refuse(self, transit: Transit, reason: str, detail: str) -> None:
         """It cannot be taken after all. Nothing happens when it is decided already."""
+        if transit.original is not None:
+            _settle(transit)
+            return
         if self._forget(transit, reason):
             _log(transit, reason)
             REFUSED.labels(reason).inc()
@@ -124,6 +130,14 @@ class Undecided:
         self._bytes.remove(waiting.frame.sender, waiting.size)
         transit.frame.body = b""
         return True
+
+
+def _settle(transit: Transit) -> None:
+    """A copy is decided. Its sender, who knows it by the same id as a message to somebody, was told before."""
+    if not transit.settled and transit.original is not None:
+        transit.settled = True
+        transit.frame.body = b""
+        transit.original.decided()
 
 
 def _log(transit: Transit, outcome: str) -> None:

@@ -26,8 +26,8 @@ class Writer:
 
     An envelope that is acknowledged before its turn comes is never written. While the database is away everything
     waits; the router bounds how many inserts that can be. `removing` holds the `seq` of each removal that has not
-    committed. When there is no room for another removal it is left out: the device gets that envelope once more at its
-    next login and acknowledges it again.
+    committed. When there is no room for another removal, or when it comes at the very end, it is left out: the device
+    gets that envelope once more at its next login and acknowledges it again.
 
     stored(transits): called after the commit, with what the batch brought, written or not.
     lost(transit):    the database has refused this very row, and will never take it.
@@ -46,6 +46,7 @@ class Writer:
         self._stored = stored
         self._lost = lost
         self._room = room
+        self._closed = False
         self.removing: set[int] = set()
         self._batcher: Batcher[Transit | int, None] = Batcher(
             "mailbox", self._flush, max_size=BATCH, max_pending=2 * room, isolate=_is_final
@@ -61,7 +62,7 @@ class Writer:
 
     def remove(self, seq: int) -> None:
         """Remove one envelope."""
-        if len(self.removing) < self._room:
+        if len(self.removing) < self._room and not self._closed:
             self._batcher.put(seq)
             self.removing.add(seq)
         else:
@@ -69,6 +70,7 @@ class Writer:
 
     async def close(self) -> None:
         """Write what is pending and take no more."""
+        self._closed = True
         await self._batcher.close()
 
     async def _flush(self, changes: Sequence[Transit | int]) -> Sequence[None]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import sqlalchemy as sa
+
 from tests.network.support import Client, Network
+from tidings.storage.database import Database
+from tidings.storage.network import group_messages
 from tidings.wire import device
 
 ALICE, BOB, CAROL, DAVE = "15550000001", "15550000002", "15550000003", "15550000004"
@@ -64,3 +68,22 @@ async def changes(client: Client, count: int) -> list[dict[str, Any]]:
 def words(notices: list[dict[str, Any]]) -> list[str]:
     """Change and numbers of each, in short."""
     return [" ".join([notice["change"], *notice["numbers"]]) for notice in notices]
+
+
+def group_send(client: Client, sender: str, group: str, id: str, epoch: int, **more: object) -> int:
+    return client.send(sender, group, id, **{"kind": device.GROUP, "epoch": epoch, "body": b"sealed", **more})
+
+
+async def refusal(client: Client) -> str:
+    return (await client.next(device.Refused)).reason
+
+
+async def kept(network: Network) -> list[str]:
+    """The ids of the messages that are kept for copies in memory."""
+    database = Database(network.database, "network")
+    try:
+        async with database.reading() as connection:
+            rows = await connection.execute(sa.select(group_messages.table.c.id).order_by(group_messages.table.c.seq))
+            return list(rows.scalars())
+    finally:
+        await database.close()

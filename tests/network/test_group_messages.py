@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
-from collections.abc import AsyncIterator
 
-import aiohttp
-import pytest
 import sqlalchemy as sa
 
-from harness.mariadb import MariaDB
-from network.groups import copies
-from network.groups.copies import AddressedGroup, judge, readers
-from network.services import Addresses
 from network.settings import Limits
-from tests import statements
-from tests.conftest import DatabaseFactory
-from tests.network.group_support import ALICE, BOB, CAROL, DAVE, changes, done, make
-from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
-from tests.network.test_outages import PROCESS
+from tests.network.group_support import ALICE, BOB, CAROL, DAVE, changes, done, group_send, make, refusal
+from tests.network.support import PATIENCE, Network
 from tests.network.test_routing import ids, stored
-from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
-from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
 from tidings.storage.network import groups
-from tidings.storage.network.groups import Chat, Member
 from tidings.wire import device
-
-
-def group_send(client: Client, sender: str, group: str, id: str, epoch: int, **more: object) -> int:
-    return client.send(sender, group, id, **{"kind": device.GROUP, "epoch": epoch, "body": b"sealed", **more})
-
-
-async def refusal(client: Client) -> str:
-    return (await client.next(device.Refused)).reason
 
 
 async def test_every_other_participant_gets_a_copy_online_or_not(network: Network) -> None:
@@ -225,128 +202,6 @@ async def test_receipts_say_which_group_their_messages_were_sent_to(network: Net
     assert (kept.kind, kept.group, kept.refs) == (device.DELIVERED, "15550000001-5", ["m1"])
 
 
-async def test_a_process_that_dies_after_the_copies_are_stored_has_each_delivered_once(
-    database_factory: DatabaseFactory,
-) -> None:
-    database = (await database_factory("network")).settings
-    network = Network(database, "tcp")
-    await network.start()
-    await network.register(ALICE, BOB, CAROL)
-    group = await make(network, ALICE, BOB, CAROL)
-    bob = await network.connect(BOB)
-    await changes(bob, 2)
-    alice = await network.connect(ALICE)
-    await changes(alice, 3)
-    for client in (alice, bob):
-        await client.nothing_came()
-    await network.stop()
-    environment = {**os.environ, "TIDINGS_CRASH_AT": crashpoints.AFTER_STORE_BEFORE_ACCEPTED}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROCESS, database.url, REGISTRATION_KEY, network.blobs.directory,
-        stdout=asyncio.subprocess.PIPE, env=environment,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
-            http, tcp = json.loads(await process.stdout.readline())
-        alice = await Client().open(Addresses(tuple(http), tuple(tcp)), "tcp")
-        await alice.login(ALICE, network.tokens[ALICE])
-        group_send(alice, ALICE, group, "one", 3)
-        async with asyncio.timeout(PATIENCE):
-            await process.wait()
-            await alice.closed.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    await network.start()
-    alice, bob, carol = [await network.connect(number) for number in (ALICE, BOB, CAROL)]
-    await changes(carol, 1)
-    group_send(alice, ALICE, group, "one", 3)
-    await alice.accepted(1)
-    for client in (bob, carol):
-        deliveries = await client.deliveries(1)
-        assert ids(deliveries) == ["one"]
-        client.ack(*deliveries)
-        await client.nothing_came()
-    await network.remove()
-
-
-@pytest.fixture
-async def mortal() -> AsyncIterator[tuple[Network, MariaDB]]:
-    """A network on a MariaDB of its own, which may be killed."""
-    server = MariaDB(buffer_pool_mb=32)
-    await asyncio.to_thread(server.start)
-    network = Network(DatabaseSettings(server.url("mortal")), "tcp")
-    yield network, server
-    await network.remove()
-    await asyncio.to_thread(server.remove)
-
-
-async def test_while_the_database_is_away_a_message_is_put_off_and_taken_later(
-    mortal: tuple[Network, MariaDB], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copies, "PATIENCE", 0.5)
-    network, server = mortal
-    await network.start(embedded=True)
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
-    await asyncio.to_thread(server.kill9)
-    group_send(alice, ALICE, group, "one", 2)
-    assert await refusal(alice) == device.OVERLOADED
-    await asyncio.to_thread(server.start)
-    group_send(alice, ALICE, group, "one", 2)
-    await alice.accepted(1)
-    assert ids(await bob.deliveries(1)) == ["one"]
-
-
-def test_a_message_is_judged_by_who_is_in_the_group_and_by_its_epoch() -> None:
-    chat = Chat("15550000001-5", ALICE, "Lunch", 5000, 7, "code", "")
-    group = AddressedGroup(
-        chat, [Member(ALICE, True, 1), Member(BOB, False, 2), Member(CAROL, False, 3)], {CAROL: {ALICE}}
-    )
-    frame = device.Send(1, ALICE, chat.id, "m", device.GROUP, epoch=7)
-    assert judge(frame, group) == ("", "")
-    assert readers(frame, group) == [BOB]
-    assert judge(frame, None)[0] == device.NO_SUCH_GROUP
-    stranger = device.Send(1, DAVE, chat.id, "m", device.GROUP, epoch=7)
-    assert judge(stranger, group)[0] == device.NOT_PARTICIPANT
-    assert judge(device.Send(1, BOB, chat.id, "m", device.GROUP, epoch=6), group)[0] == device.STALE_GROUP
-
-
-async def test_copies_for_devices_that_are_there_need_no_look_into_the_mailbox(network: Network) -> None:
-    await network.start()
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
-    group_send(alice, ALICE, group, "settles", 2)
-    await alice.accepted(1)
-    bob.ack(*await bob.deliveries(1))
-    await bob.nothing_came()
-    with statements.noted("FROM envelopes") as noted:
-        for i in range(20):
-            group_send(alice, ALICE, group, f"m{i}", 2)
-        deliveries = await bob.deliveries(20)
-        assert ids(deliveries) == [f"m{i}" for i in range(20)]
-        bob.ack(*deliveries)
-        await alice.accepted(20)
-        await bob.nothing_came()
-        looks = [statement for statement in noted if not statement.startswith("DELETE")]
-        assert looks == []
-        # A device that comes looks.
-        await bob.close()
-        group_send(alice, ALICE, group, "meanwhile", 2)
-        await alice.accepted(1)
-        bob = await network.connect(BOB)
-        assert ids(await bob.deliveries(1)) == ["meanwhile"]
-        assert any(statement.startswith("SELECT") for statement in noted)
-
-
 async def test_copies_beyond_the_window_wait_and_keep_their_place(network: Network) -> None:
     await network.start(limits=Limits(window=3))
     await network.register(ALICE, BOB)
@@ -424,47 +279,3 @@ async def test_while_people_come_and_go_each_message_stands_between_the_changes_
                 read += 1
         assert read <= taken
         await client.nothing_came()
-
-
-@pytest.mark.parametrize("what", ["join", "leave"])
-async def test_a_process_that_dies_before_it_answers_has_made_the_change_once(
-    database_factory: DatabaseFactory, what: str
-) -> None:
-    database = (await database_factory("network")).settings
-    network = Network(database, "tcp")
-    await network.start()
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, *([BOB] if what == "leave" else []))
-    code = (await done(network, "GET", ALICE, f"/{group}/invite"))["code"]
-    alice = await network.connect(ALICE)
-    await changes(alice, 2 if what == "leave" else 1)
-    await alice.nothing_came()
-    await network.stop()
-    method, path, body = ("DELETE", f"/{group}", None) if what == "leave" else ("POST", "/join", {"code": code})
-    environment = {**os.environ, "TIDINGS_CRASH_AT": crashpoints.AFTER_COMMIT_BEFORE_REPLY}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROCESS, database.url, REGISTRATION_KEY, network.blobs.directory,
-        stdout=asyncio.subprocess.PIPE, env=environment,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
-            http, _ = json.loads(await process.stdout.readline())
-        authorization = {"Authorization": f"Bearer {network.tokens[BOB]}"}
-        async with aiohttp.ClientSession(f"http://{http[0]}:{http[1]}") as session:
-            with pytest.raises(aiohttp.ClientError):
-                await session.request(method, f"/v1/groups/{BOB}{path}", json=body, headers=authorization)
-        async with asyncio.timeout(PATIENCE):
-            await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    await network.start()
-    await done(network, method, BOB, path, body)
-    alice = await network.connect(ALICE)
-    (told,) = await changes(alice, 1)
-    assert (told["change"], told["numbers"]) == ("left" if what == "leave" else "joined", [BOB])
-    await alice.nothing_came()
-    assert (await done(network, "GET", ALICE, f"/{group}"))["epoch"] == told["epoch"]
-    await network.remove()

@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from network import errors
-from network.groups import rules, schemas
+from network.groups import kept_messages, rules, schemas
+from network.groups.addressed import AddressedGroup, judge, readers
+from network.groups.kept_messages import count_fitting
+from network.groups.memberships import TYPICAL, Memberships
 from network.groups.rules import Outcome, State
-from tidings.storage.network.groups import Chat
+from tests import statements
+from tests.conftest import DatabaseFactory
+from tidings.storage.network import groups
+from tidings.storage.network.groups import Chat, Member
+from tidings.wire import device
 from tidings.wire.groups import MAX_PARTICIPANTS
 
 NUMBERS = [f"1555000000{i}" for i in range(6)]
@@ -76,3 +83,51 @@ def test_the_largest_notice_of_the_largest_group_fits_into_an_envelope() -> None
     outcome = rules.set_admins(state, NUMBERS[0], everybody, admin=True)
     (note,) = outcome.notes
     assert len(schemas.notice(note, outcome.state)) < 16_384
+
+
+def test_a_message_is_judged_by_who_is_in_the_group_and_by_its_epoch() -> None:
+    alice, bob, carol, dave = NUMBERS[:4]
+    chat = Chat(f"{alice}-5", alice, "Lunch", 5000, 7, "code", "")
+    group = AddressedGroup(chat, [alice, bob, carol], {carol: {alice}})
+    frame = device.Send(1, alice, chat.id, "m", device.GROUP, epoch=7)
+    assert judge(frame, group) == ("", "")
+    assert readers(frame, group) == [bob]
+    assert judge(frame, None)[0] == device.NO_SUCH_GROUP
+    stranger = device.Send(1, dave, chat.id, "m", device.GROUP, epoch=7)
+    assert judge(stranger, group)[0] == device.NOT_PARTICIPANT
+    assert judge(device.Send(1, bob, chat.id, "m", device.GROUP, epoch=6), group)[0] == device.STALE_GROUP
+
+
+def test_one_transaction_takes_so_many_copies_and_bytes_and_always_one_message() -> None:
+    assert count_fitting([]) == 0
+    assert count_fitting([(10 * kept_messages.COPIES, 2 * kept_messages.BYTES)]) == 1
+    assert count_fitting([(1, 0)] * 2 * kept_messages.COPIES) == kept_messages.COPIES
+    assert count_fitting([(2, kept_messages.BYTES // 4)] * 5) == 2
+
+
+async def test_who_is_in_a_group_is_read_once_for_each_epoch(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("network")
+    memberships = Memberships(remembered=4)
+    chats = {id_: Chat(id_, NUMBERS[0], "Lunch", 5000, 1, id_, "") for id_ in ("a", "b")}
+
+    async def read(*ids: str) -> tuple[dict[str, list[str]], int]:
+        with statements.noted("FROM group_chat_members") as noted:
+            async with database.reading() as connection:
+                found = await memberships.list(connection, {id_: chats[id_] for id_ in ids})
+            return {id_: list(numbers) for id_, numbers in found.items()}, len(noted)
+
+    async with database.transaction() as connection:
+        for chat in chats.values():
+            await groups.add(connection, chat)
+            await groups.put_members(connection, chat.id, [Member(number, False, 1) for number in NUMBERS[:2]])
+    assert await read("a", "b") == ({"a": NUMBERS[:2], "b": NUMBERS[:2]}, 1)
+    assert await read("a", "b") == ({"a": NUMBERS[:2], "b": NUMBERS[:2]}, 0)
+    async with database.transaction() as connection:
+        await groups.put_members(connection, "a", [Member(NUMBERS[2], False, 2)])
+        await groups.set_epoch(connection, "a", 2)
+    chats["a"] = Chat("a", NUMBERS[0], "Lunch", 5000, 2, "a", "")
+    assert await read("a") == ({"a": NUMBERS[:3]}, 1)
+    # There was no room for both.
+    assert await read("a") == ({"a": NUMBERS[:3]}, 0)
+    assert (memberships.size_of("a"), memberships.size_of("b")) == (3, TYPICAL)
+    assert await read("b") == ({"b": NUMBERS[:2]}, 1)

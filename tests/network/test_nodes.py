@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -15,6 +16,9 @@ from tests.conftest import DatabaseFactory
 from tests.network.group_support import changes, make
 from tests.network.support import PATIENCE, Client, Network
 from tidings.runtime.api_key import ApiKey
+from tidings.storage.database import Database
+from tidings.storage.network import group_messages
+from tidings.storage.network.group_messages import GroupMessage
 from tidings.wire import device
 
 ALICE, BOB, CAROL = "15550100001", "15550100002", "15550100003"
@@ -227,6 +231,28 @@ async def test_copies_for_a_group_reach_members_on_other_nodes(network: Network)
     deliveries = await bob.deliveries(10)
     assert [delivery.id for delivery in deliveries] == [f"m{i}" for i in range(10)]
     bob.ack(*deliveries)
+    await bob.nothing_came()
+
+
+async def test_what_one_process_left_in_memory_is_put_into_mailboxes_by_the_node_that_starts_and_found_by_the_others(
+    network: Network,
+) -> None:
+    await network.start()
+    second = network.nodes[1]
+    await network.register(ALICE, BOB)
+    bob = await network.connect(BOB, node=0)
+    await talk(await network.connect(ALICE, node=0), bob, "newer")
+    await second.stop()
+    database = Database(network.database, "network")
+    async with database.transaction() as connection:
+        now = int(time.time() * 1000)
+        left = GroupMessage(7, ALICE, "left", f"{ALICE}-5", now, now + 60_000, b"sealed", [], "", {BOB: 7})
+        await group_messages.add(connection, [left])
+    await database.close()
+    await network.start_node(second)
+    (delivery,) = await bob.deliveries(1)
+    assert (delivery.id, delivery.group) == ("left", f"{ALICE}-5")
+    bob.ack(delivery)
     await bob.nothing_came()
 
 

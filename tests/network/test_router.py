@@ -23,10 +23,12 @@ from network.settings import Limits, Quotas
 from tests.network.router_support import Device, Everybody, Fleet, Sender, SlowMailbox, known
 from tidings.runtime.clock import ManualClock
 from tidings.storage.network import mailbox
+from tidings.storage.network.group_messages import GroupMessage
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import addresses, device
 
 RECIPIENT = "15550000002"
+GROUP = "15550000003-5"
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -47,7 +49,11 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
     delivered: list[str] = []
     arrivals: dict[str, int] = {}
     acknowledged: set[str] = set()
-    sent = notices = 0
+    # Of messages to a group: those that are kept for copies in memory, and those that came to nothing.
+    kept: set[int] = set()
+    given_back: set[str] = set()
+    router.live.on_decided = kept.remove
+    sent = notices = copies = 0
     running: set[asyncio.Task[None]] = set()
 
     def body() -> bytes:
@@ -61,6 +67,23 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         stored = store.rows[seq]
         await store.pause()
         router.release(RECIPIENT, slot, seq, rng.choice([None, stored]))
+
+    async def copy(id: str) -> None:
+        """Of a message to a group, whose transaction may fail; whoever is not here has it stored."""
+        data = body()
+        seq = router.live.reserve(RECIPIENT)
+        if not seq:
+            await notice(id)
+            return
+        arrivals[id] = seq
+        await store.pause()
+        if rng.random() < 0.1:
+            router.live.give_back(RECIPIENT, seq)
+            given_back.add(id)
+        else:
+            kept.add(seq)
+            message = GroupMessage(seq, "15550000003", id, GROUP, 0, 2**60, data, [], "", {RECIPIENT: seq})
+            router.live.hand_over(message)
 
     def acknowledge(count: int) -> None:
         connection = connections[-1]
@@ -97,16 +120,19 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
             router.sweep()
         elif action < 0.87:
             notices += 1
-            task = asyncio.create_task(notice(f"notice{notices}"))
-            running.add(task)
-            task.add_done_callback(running.discard)
+            running.add(asyncio.create_task(notice(f"notice{notices}")))
+        elif action < 0.95:
+            copies += 1
+            running.add(asyncio.create_task(copy(f"copy{copies}")))
         for _ in range(rng.randrange(4)):
             await asyncio.sleep(0)
 
     # A connection that lives on must get everything too, without another login to help it.
     if not connections or connections[-1].reason is not None:
         login()
+    await asyncio.gather(*running)
     everything = {f"m{i + 1}" for i in range(sent)} | {f"notice{i + 1}" for i in range(notices)}
+    everything |= {f"copy{i + 1}" for i in range(copies)} - given_back
     for turn in range(20_000):
         acknowledge(100)
         if turn == 500:
@@ -118,6 +144,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
     assert sorted(sender.accepted_numbers) == list(range(1, sent + 1))
     assert sender.refusals == []
     assert store.rows == {}
+    assert (kept, router.live.count) == (set(), 0), "no message is kept when all its copies are decided"
     assert router.undecided == 0
     for connection in connections:
         seen = [id for _, id in connection.received]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from harness import polling
 from network.groups import copies
-from network.groups.copies import Copies, GroupShare
+from network.groups.copies import Copies
+from network.groups.group_share import LARGEST, GroupShare
 from network.routing.byte_shares import ByteShares
 from network.routing.stored_bytes import LONGEST, StoredBytes
 from network.settings import Limits, Quotas
@@ -129,11 +130,11 @@ async def test_copies_in_groups_count_as_stored(network: Network) -> None:
 def test_a_group_counts_as_the_largest_until_its_size_is_known_and_after_each_change() -> None:
     share = GroupShare()
     frame = device.Send(n=1, sender=ALICE, to="g", id="1", kind=device.GROUP, body=BODY, epoch=4)
-    assert share.size_of(frame) == copies.LARGEST * SIZE
+    assert share.size_of(frame) == LARGEST * SIZE
     share.learn(frame, 3)
     assert share.size_of(frame) == 3 * SIZE
     frame.epoch = 5
-    assert share.size_of(frame) == copies.LARGEST * SIZE
+    assert share.size_of(frame) == LARGEST * SIZE
 
 
 @pytest.mark.one_node

@@ -28,6 +28,11 @@ POINTS = (
     (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, 3),
     (crashpoints.AFTER_200_BEFORE_MARK, 3),
 )
+# Between the commit of a message and its copies, and between the acknowledgements of those.
+NETWORK_POINTS = (
+    (crashpoints.AFTER_STORE_BEFORE_ACCEPTED, 1),
+    (crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW, 2),
+)
 
 
 @pytest.fixture
@@ -140,6 +145,15 @@ async def test_every_group_message_is_shown_once_and_in_order_whatever_dies(
         # Somebody goes, and somebody comes: a new key each time.
         await group.put_out(group.members[0])
         await group.invite(next(newcomers))
+        await group.send(3)
+    for point, count in NETWORK_POINTS:
+        await network.stop()
+        await network.start({"TIDINGS_CRASH_AT": f"{point}:{count}"})
+        sending = asyncio.create_task(group.send(15))
+        async with asyncio.timeout(SECONDS):
+            await network.wait()
+        await network.start()
+        await sending
         await group.send(3)
     for process in (network, coreapp, robots):
         sending = asyncio.create_task(group.send(15))

@@ -24,6 +24,7 @@ AFTER_REWRAPPED_ROW = "after-rewrapped-row"
 AFTER_SHARDS_TAKEN = "after-shards-taken"
 AFTER_MOVED_PAGE = "after-moved-page"
 AFTER_NEW_LAYOUT = "after-new-layout"
+AFTER_SETTLED_PAGE = "after-settled-page"
 
 ALL = (
     AFTER_COMMIT_BEFORE_REPLY,
@@ -41,6 +42,7 @@ ALL = (
     AFTER_SHARDS_TAKEN,
     AFTER_MOVED_PAGE,
     AFTER_NEW_LAYOUT,
+    AFTER_SETTLED_PAGE,
 )
 
 _armed: str | None = None

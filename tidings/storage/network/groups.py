@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
 from tidings.storage.network.tables import metadata
+from tidings.storage.rows import write_rows
 
 chats = sa.Table(
     "group_chats",
@@ -208,11 +209,8 @@ async def list_sends(connection: AsyncConnection, keys: Collection[tuple[str, st
 
 async def add_sends(connection: AsyncConnection, keys: Collection[tuple[str, str]], now: int) -> None:
     """These messages are taken."""
-    if keys:
-        await connection.execute(
-            insert_or_ignore(connection, sends),
-            [{"sender": sender, "id": id_, "taken_at": now} for sender, id_ in keys],
-        )
+    rows = [{"sender": sender, "id": id_, "taken_at": now} for sender, id_ in keys]
+    await write_rows(connection, insert_or_ignore(connection, sends), rows)
 
 
 async def drop_sends(connection: AsyncConnection, before: int) -> int:

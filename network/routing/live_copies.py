@@ -1,0 +1,172 @@
+"""Copies of messages to groups for devices that are here: in memory alone, while one row has the message itself."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+
+from prometheus_client import Gauge
+
+from network.routing.byte_shares import ByteShares
+from network.routing.delivery_queue import Transit
+from network.routing.delivery_queues import DeliveryQueues
+from network.routing.sequence import Numbers
+from network.routing.windows import Windows
+from network.settings import Limits
+from tidings.runtime.clock import Clock
+from tidings.storage.network import mailbox
+from tidings.storage.network.group_messages import GroupMessage
+from tidings.wire import device
+
+LIVE = Gauge("tidings_network_group_copies_live", "Copies of messages to groups that are only in memory")
+
+# The part of `Limits.undecided`, and of its bytes, that copies may take besides.
+PART = 4
+
+
+class LiveMessage:
+    """Message of which so many copies are undecided."""
+
+    __slots__ = ("_copies", "message", "size", "undecided")
+
+    def __init__(self, copies: LiveCopies, message: GroupMessage, size: int) -> None:
+        self._copies = copies
+        self.message = message
+        self.size = size
+        self.undecided = len(message.copies)
+
+    def decided(self) -> None:
+        """One more is acknowledged or stored, or never will be."""
+        self.undecided -= 1
+        self._copies.decided(self)
+
+
+class LiveCopies:
+    """Copies that take the place reserved for them once their message is kept, and then go the way of any envelope.
+
+    Bounds: a quarter of `Limits.undecided`, and messages with so many bytes, of one sender with an eighth of them;
+    beyond them there is no place, and the copy is put into the mailbox with its message.
+
+    on_decided(seq): every copy of the message that is kept under this `seq` is acknowledged or in the mailbox.
+    """
+
+    def __init__(
+        self,
+        queues: DeliveryQueues,
+        windows: Windows,
+        due: collections.deque[Transit],
+        *,
+        numbers: Numbers,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        """due: of the router, in the order in which envelopes come due."""
+        self.on_decided: Callable[[int], None] = _forget
+        self._queues = queues
+        self._windows = windows
+        self._due = due
+        self._numbers = numbers
+        self._clock = clock
+        self._store_after = limits.store_after
+        self._most = limits.undecided // PART
+        self._count = 0
+        self._bytes = ByteShares(limits.undecided_bytes // PART)
+        self._closed = False
+
+    @property
+    def count(self) -> int:
+        """Copies that are undecided, and places that wait for some."""
+        return self._count
+
+    def has_room(self, sender: str, size: int) -> bool:
+        """For another message of so many bytes?"""
+        return not self._closed and self._bytes.has_room(sender, size)
+
+    def reserve(self, number: str) -> int:
+        """A `seq` for a copy, 0 when the device is not here or there is no room.
+
+        What comes after it waits until `hand_over` or `give_back`."""
+        queue = self._queues.find(number, device.GROUP_SLOT)
+        if queue is None or queue.session is None or self._count >= self._most:
+            return 0
+        seq = self._numbers.next()
+        queue.expect_copy(seq, device.GROUP_SLOT)
+        self._count += 1
+        return seq
+
+    def give_back(self, number: str, seq: int) -> None:
+        """Nothing was kept."""
+        queue = self._queues.get(number, device.GROUP_SLOT)
+        del queue.storing[seq]
+        self._count -= 1
+        self._queues.pump(queue)
+
+    def hand_over(self, message: GroupMessage) -> None:
+        """The message is kept: its copies go out, or wait as what comes for those devices does."""
+        due = self._clock.monotonic() + self._store_after
+        size = mailbox.size_of(message.body, message.refs)
+        live = LiveMessage(self, message, size)
+        self._bytes.add(message.sender, size)
+        for number, seq in message.copies.items():
+            queue = self._queues.get(number, device.GROUP_SLOT)
+            del queue.storing[seq]
+            frame = device.Deliver(
+                n=0,
+                to=number,
+                sender=message.sender,
+                id=message.id,
+                kind=device.GROUP,
+                timestamp=message.timestamp,
+                body=message.body,
+                refs=message.refs,
+                trace=message.trace,
+                group=message.group,
+            )
+            transit = Transit(seq, frame, queue, message.expires_at, size, due=due, original=live)
+            if not self._closed:
+                self._place(transit)
+
+    def _place(self, transit: Transit) -> None:
+        """Put it where it belongs: before what came since its place was reserved."""
+        queue = transit.queue
+        session = queue.session
+        if session is None:
+            self._queues.put_away(transit)
+            return
+        storing, held = queue.storing, queue.held
+        is_first = (
+            not queue.backlog
+            and not queue.reading
+            and not (storing and min(storing) < transit.seq)
+            and not (held and held[0].seq < transit.seq)
+        )
+        if is_first and self._windows.takes(queue, session):
+            self._due.append(transit)
+            self._queues.deliver(queue, session, transit)
+        elif queue.youngest <= transit.seq:
+            self._due.append(transit)
+            self._queues.hold_in_order(transit)
+        else:
+            # What is held is younger than the mailbox, and there may be something younger than this.
+            self._queues.put_away(transit)
+        if queue.held or queue.backlog:
+            self._queues.pump(queue)
+
+    def decided(self, live: LiveMessage) -> None:
+        """One copy of this message is."""
+        self._count -= 1
+        if not live.undecided:
+            self._bytes.remove(live.message.sender, live.size)
+            self.on_decided(live.message.seq)
+
+    def measure(self) -> None:
+        """Say how many there are."""
+        LIVE.set(self._count)
+
+    def close(self) -> None:
+        """Make no places, and hand nothing over any more: it stays kept, for the next start."""
+        self._closed = True
+
+
+def _forget(seq: int) -> None:
+    """Nobody keeps messages."""
