@@ -108,6 +108,7 @@ class BrokenCommits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0
+        self.error: Exception = outages.Unanswered("no answer")
         begin, add = Database.transaction, group_messages.add
         keeping: set[int] = set()
 
@@ -122,7 +123,7 @@ class BrokenCommits:
                 yield connection
             if keeping and self.left:
                 self.left -= 1
-                raise outages.Unanswered("no answer")
+                raise self.error
 
         monkeypatch.setattr(group_messages, "add", noted)
         monkeypatch.setattr(Database, "transaction", transaction)
@@ -164,11 +165,10 @@ async def test_what_was_kept_and_refused_as_overloaded_comes_all_the_same_and_be
 ) -> None:
     _, group, alice, bob = pair_in_group
     broken = BrokenCommits(monkeypatch)
-    with monkeypatch.context() as impatient:
-        impatient.setattr(copies, "PATIENCE", 0.0)
-        broken.left = 1
-        group_send(alice, ALICE, group, "one", 2)
-        assert await refusal(alice) == device.OVERLOADED
+    # Nothing that is waited out.
+    broken.left, broken.error = 1, ValueError("an answer that nobody understands")
+    group_send(alice, ALICE, group, "one", 2)
+    assert await refusal(alice) == device.OVERLOADED
     if comes_again:
         sent = [group_send(alice, ALICE, group, id_, 2) for id_ in ("one", "two")]
         assert await alice.accepted(2) == sent
