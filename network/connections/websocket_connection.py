@@ -28,6 +28,8 @@ CLOSE_CODES = {
     device.SHUTDOWN: websocket_frames.RESTART,
     device.IDLE: websocket_frames.NORMAL,
 }
+# Frames of the greatest size that are read after the goodbye, behind which the peer's own may be.
+BEHIND = 4
 # Seconds between two pings, and that the answer to one may take.
 PING = 20.0
 # Tokens a second and at once for control frames before a login.
@@ -74,6 +76,7 @@ class WebSocketConnection(Connection):
     """
 
     __slots__ = (
+        "_behind",
         "_codec",
         "_host",
         "_is_control_paced",
@@ -97,6 +100,8 @@ class WebSocketConnection(Connection):
         # Before the first login all have one; then it is made with the first control frame.
         self._pace: Pace | None = Pace(*FIRST_PACE)
         self._is_control_paced = False
+        # Bytes that came after the goodbye.
+        self._behind = 0
         # Of a message in fragments, of which the last has not come.
         self._opcode = 0
         self._parts: list[bytes] | None = None
@@ -121,9 +126,19 @@ class WebSocketConnection(Connection):
         return transport if transport is not None and not transport.is_closing() else None
 
     def data_received(self, data: bytes) -> None:
+        if not self.is_open and self._is_flood(len(data)):
+            return
         if self.is_open or self._source() is not None:
             self._incoming += data
             self._read()
+
+    def _is_flood(self, size: int) -> bool:
+        """Is the goodbye lost on a peer that sends on and on? Then it is cut off rather than read."""
+        self._behind += size
+        is_flood = self._behind > BEHIND * self._max_frame
+        if is_flood and self._transport is not None:
+            self._transport.abort()
+        return is_flood
 
     def _read(self) -> None:
         incoming = self._incoming

@@ -176,6 +176,18 @@ async def test_what_was_not_read_for_want_of_a_turn_is_read_when_it_is_closed() 
     assert not line.cut.is_set()
 
 
+async def test_whoever_sends_on_and_on_after_a_goodbye_is_cut_off() -> None:
+    made, line = connected(Closer())
+    made.limit(frame=4096, unread=4096)
+    made.data_received(masked(websocket_frames.TEXT, PING))
+    ping = masked(websocket_frames.TEXT, PING) * 10
+    for _ in range(4 * 4096 // len(ping)):
+        made.data_received(ping)
+        assert not line.cut.is_set()
+    made.data_received(ping)
+    assert line.cut.is_set()
+
+
 @pytest.mark.parametrize("who", ["we", "peer"])
 async def test_whoever_does_not_take_a_goodbye_is_cut_off(monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     monkeypatch.setattr(websocket_connection, "FAREWELL", 0.01)
