@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from harness.mariadb import MariaDB
 from harness.redis_server import RedisServer
 from tests.conftest import DatabaseFactory
 from tests.network.support import Network
+from tidings.runtime.settings import DatabaseSettings
 
 # All pairs would double the time and find nothing more: transport and database meet nowhere.
 PAIRS = [("tcp", "mariadb"), ("tcp", "sqlite"), ("json", "sqlite"), ("msgpack", "sqlite")]
@@ -63,3 +66,14 @@ async def network(
     network = Network(database.settings, transport, nodes=nodes, redis=redis)
     yield network
     await network.remove()
+
+
+@pytest.fixture
+async def mortal() -> AsyncIterator[tuple[Network, MariaDB]]:
+    """A network on a MariaDB of its own, which may be killed."""
+    server = MariaDB(buffer_pool_mb=32)
+    await asyncio.to_thread(server.start)
+    network = Network(DatabaseSettings(server.url("mortal")), "tcp")
+    yield network, server
+    await network.remove()
+    await asyncio.to_thread(server.remove)

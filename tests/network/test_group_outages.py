@@ -21,7 +21,6 @@ from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
 from tests.network.test_outages import PROCESS
 from tests.network.test_routing import ids, stored
 from tidings.runtime import crashpoints
-from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import group_messages
@@ -176,17 +175,6 @@ async def test_what_was_kept_and_refused_as_overloaded_comes_all_the_same_and_be
     assert ids(deliveries) == ["one", "two"][: 1 + comes_again]
     bob.ack(*deliveries)
     await bob.nothing_came()
-
-
-@pytest.fixture
-async def mortal() -> AsyncIterator[tuple[Network, MariaDB]]:
-    """A network on a MariaDB of its own, which may be killed."""
-    server = MariaDB(buffer_pool_mb=32)
-    await asyncio.to_thread(server.start)
-    network = Network(DatabaseSettings(server.url("mortal")), "tcp")
-    yield network, server
-    await network.remove()
-    await asyncio.to_thread(server.remove)
 
 
 async def test_while_the_database_is_away_a_message_is_put_off_and_taken_later(

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,19 +15,7 @@ from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
 from tests.network.test_routing import ALICE, BOB, CAROL, ids, stored
 from tidings.runtime import crashpoints
-from tidings.runtime.settings import DatabaseSettings
 from tidings.wire import device
-
-
-@pytest.fixture
-async def mortal() -> AsyncIterator[tuple[Network, MariaDB]]:
-    """A network on a MariaDB of its own, which may be killed."""
-    server = MariaDB(buffer_pool_mb=32)
-    await asyncio.to_thread(server.start)
-    network = Network(DatabaseSettings(server.url("mortal")), "tcp")
-    yield network, server
-    await network.remove()
-    await asyncio.to_thread(server.remove)
 
 
 async def test_while_the_database_is_away_the_live_go_on_and_the_rest_waits(mortal: tuple[Network, MariaDB]) -> None:
