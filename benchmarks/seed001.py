@@ -135,7 +135,8 @@ async def measure(current: Session) -> None:
     options = current.options
     long = LONG_SECONDS if options.long else SHORT_SECONDS
     seconds = options.seconds or (QUICK_SECONDS if options.quick else long)
-    chosen = sorted(cells(long=options.long, quick=options.quick), key=has_file)
+    offered = cells(long=options.long or bool(options.only), quick=options.quick)
+    chosen = sorted((cell for cell in offered if current.is_wanted(cell.name)), key=has_file)
     async with stage.prepared(current, robots=ROBOTS, environment=ENVIRONMENT) as prepared:
         for _, group in itertools.groupby(chosen, lambda cell: cell.name if has_file(cell) else ""):
             async with prepared.performance("grid") as scene:
@@ -221,6 +222,7 @@ BENCHMARK = Benchmark(
     title="Concurrent users by message size and webhook delay",
     how=HOW,
     measure=measure,
+    names=list(dict.fromkeys(cell.name for long in (False, True) for cell in cells(long=long, quick=False))),
     calibrations=calibrations.COMMON,
     add_options=add_options,
     is_brief=True,

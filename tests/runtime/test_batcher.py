@@ -67,6 +67,23 @@ async def test_what_arrives_while_a_flush_is_in_flight_goes_into_the_next() -> N
     assert gate.batches == [[1], [2, 3, 4]]
 
 
+async def test_the_next_flush_begins_before_those_who_waited_for_the_last_go_on() -> None:
+    gate = Gate()
+    batcher = Batcher("t", gate.flush)
+    flushes: list[int] = []
+
+    async def wait() -> None:
+        await batcher.submit(1)
+        flushes.append(len(gate.batches))
+
+    waiting = asyncio.create_task(wait())
+    await gate.entered.wait()
+    later = batcher.put(2)
+    gate.open.set()
+    await asyncio.gather(waiting, later)
+    assert flushes == [2]
+
+
 async def test_more_than_the_limit_is_refused_and_nothing_queued_is_lost() -> None:
     gate = Gate()
     batcher = Batcher("t", gate.flush, max_pending=2)

@@ -2,7 +2,8 @@
 
 Unless `spacing` is asked for, it never waits on a timer. An item that arrives when a slot is free is flushed at the end
 of the current turn of the event loop, so one lone item goes straight through, while items that arrive together or
-behind a busy flush share it.
+behind a busy flush share it. Where one flush runs at a time, the next begins before those who waited for the last go
+on.
 """
 
 from __future__ import annotations
@@ -137,32 +138,52 @@ class Batcher(Generic[Item, Result]):
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         self._scheduled = True
         self._timer = None
-        if loop.time() < self._earliest and len(self._pending) < self._max_size:
-            self._timer = loop.call_at(self._earliest, self._start)
-        else:
+        if self._is_due():
             loop.call_soon(self._start)
+        else:
+            self._timer = loop.call_at(self._earliest, self._start)
+
+    def _is_due(self) -> bool:
+        """Is there something to flush that waits for no company?"""
+        waits = asyncio.get_running_loop().time() < self._earliest
+        return len(self._pending) >= (self._max_size if waits else 1)
 
     def _start(self) -> None:
         self._scheduled = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        while self._pending and len(self._running) < self._max_in_flight:
+            batch = self._next()
+            task = asyncio.get_running_loop().create_task(self._work(batch), name=f"batch {self.name}")
+            self._running[task] = time.monotonic(), len(batch)
+            task.add_done_callback(self._finished)
+
+    def _next(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         if self._spacing:
             self._earliest = asyncio.get_running_loop().time() + self._spacing
-        while self._pending and len(self._running) < self._max_in_flight:
-            count = min(self._max_size, len(self._pending))
-            batch = [self._pending.popleft() for _ in range(count)]
-            task = asyncio.get_running_loop().create_task(self._run(batch), name=f"batch {self.name}")
-            self._running[task] = time.monotonic(), count
-            task.add_done_callback(self._finished)
+        return [self._pending.popleft() for _ in range(min(self._max_size, len(self._pending)))]
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._through.left += self._running.pop(task)[1]
-        if self._pending and not self._scheduled:
-            if self._spacing:
-                self._schedule(asyncio.get_running_loop())
-            else:
-                self._start()
+        if not self._pending or self._scheduled:
+            return
+        if self._is_due():
+            self._start()
+        else:
+            self._schedule(asyncio.get_running_loop())
+
+    async def _work(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        """One batch. Where there is one flush at a time, those that are due follow at once: what callers do with their
+        results falls into the time of the next flush rather than between the two."""
+        task = asyncio.current_task()
+        assert task is not None
+        await self._run(batch)
+        while self._max_in_flight == 1 and self._is_due():
+            self._through.left += len(batch)
+            batch = self._next()
+            self._running[task] = time.monotonic(), len(batch)
+            await self._run(batch)
 
     async def _run(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         self._sizes.observe(len(batch))
