@@ -74,3 +74,15 @@ async def test_what_failed_is_no_answer() -> None:
         await probe.answer(ValueError("x"))
     assert probe.recent(60.0, 1) is None
     assert await probe.answer(2) == 1
+
+
+async def test_whoever_waits_for_a_time_has_the_answer_or_nothing_by_then_and_an_error_that_is_one_of_time() -> None:
+    question = Question()
+    probe = Probe(question.ask, 0.0, "probe")
+    assert await probe.answer_within(0.0, 0) is None
+    question.answer.set()
+    assert await probe.answer_within(60.0, 1) == 0
+    with pytest.raises(TimeoutError, match="x"):
+        await probe.answer_within(60.0, TimeoutError("x"))
+    assert question.asked[:1] == [0]
+    assert len(question.asked) == 2

@@ -229,6 +229,20 @@ async def test_a_webapp_whose_database_is_away_is_not_ready(
     assert (answer.status_code, answer.json()["health"]["database"]) == (503, "away")
 
 
+async def test_health_that_could_not_be_found_out_in_time_is_an_error_and_not_asked_for_again(
+    api: Served, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    async def late() -> bool:
+        looks.append("late")
+        raise TimeoutError
+
+    monkeypatch.setattr(database, "is_alive", late)
+    answer = await api.http.get("/v1/health", timeout=5)
+    assert (answer.status_code, looks) == (500, ["late"])
+
+
 async def test_readiness_is_found_out_once_a_second_however_often_strangers_ask(
     serve: Serve, coreapp: FakeCoreapp
 ) -> None:

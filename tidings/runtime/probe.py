@@ -28,6 +28,14 @@ class Probe(Generic[Arguments, Value]):
         """What `ask` returns or raises; the arguments are those of whoever comes first."""
         return await asyncio.shield(self._begin(*arguments, **named))
 
+    async def answer_within(
+        self, seconds: float, *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Value | None:
+        """The same, `None` when it does not come in so many seconds."""
+        asking = self._begin(*arguments, **named)
+        done, _ = await asyncio.wait((asking,), timeout=seconds)
+        return asking.result() if done else None
+
     def recent(self, seconds: float, *arguments: Arguments.args, **named: Arguments.kwargs) -> Value | None:
         """The last answer, at once, if it is not older than so many seconds. The next is asked for."""
         self._begin(*arguments, **named)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -51,10 +50,9 @@ class HealthCheck:
         """
         while True:
             known = self._looks.recent(_RECENT) if self._coreapps.is_full else None
-            if known is not None:
-                return known
-            with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(self._looks.answer(), _LOOK_AGAIN)
+            found = known if known is not None else await self._looks.answer_within(_LOOK_AGAIN)
+            if found is not None:
+                return found
 
     async def _look(self) -> Mapping[str, Any]:
         alive, answers = await asyncio.gather(
