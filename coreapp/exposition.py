@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 import prometheus_client
 
-from tidings.runtime import tls_server
+from tidings.runtime import socket_server
 from tidings.runtime.api_key import NO_KEY, ApiKey
 from tidings.runtime.env import SettingsError, is_loopback
 from tidings.runtime.paced_server import PacedServer
@@ -57,9 +57,11 @@ class Exposition:
         had."""
         made = cls(None if is_loopback(host) else key, ready)
         try:
-            made._server = PacedServer(tls_server.listen(host, port), made._protocol, rate=RATE, burst=BURST)
+            listening = socket_server.listen(host, port)
         except OSError as error:
             raise SettingsError(f"the metrics cannot be served on {host}:{port}: {error.strerror or error}") from error
+        made._server = PacedServer(listening, made._protocol, rate=RATE, burst=BURST)
+        made._server.start()
         return made
 
     @property

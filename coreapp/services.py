@@ -19,10 +19,10 @@ from tidings.keys import checks
 from tidings.runtime import data_directory, network_access, service, tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.env import printable
-from tidings.runtime.paced_server import PacedServer
 from tidings.runtime.readiness import Readiness
+from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.tls import CertificateWatch
-from tidings.runtime.tls_server import Handshakes, TlsServer
+from tidings.runtime.tls_server import Handshakes
 from tidings.runtime.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts
@@ -55,7 +55,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     to_network = network_access.make_context(settings.network_files, *settings.network_ways())
     network = NetworkApi(settings.network_http, tls=to_network, transfers=2 * settings.media_transfers)
     own = _link_context(settings)
-    server: asyncio.Server | TlsServer | PacedServer | None = None
+    server: asyncio.Server | SocketServer | None = None
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
@@ -91,9 +91,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         log.info("coreapp.stopped")
 
 
-async def _listen(
-    settings: Settings, node: Node, context: tls.FileContext | None
-) -> asyncio.Server | TlsServer | PacedServer:
+async def _listen(settings: Settings, node: Node, context: tls.FileContext | None) -> asyncio.Server | SocketServer:
     """The link. Raises `OSError`."""
     newcomers = Newcomers()
     return await connection.listen(

@@ -60,7 +60,6 @@ class TcpListener:
             listening = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=self._reuse_port)
         except OSError as error:
             raise CannotListen(f"TIDINGS_NETWORK_TCP_ADDRESS {host}:{port}: {error.strerror or error}") from error
-        listening.setblocking(False)
         bound: tuple[str, int] = listening.getsockname()[:2]
         tokens, last_word = 1.0, framed(device.Closing(reason=device.OVERLOADED))
         if self.tls is not None:

@@ -317,6 +317,10 @@ async def test_a_node_that_stops_lets_its_devices_go_one_after_the_other(network
     for closing in asyncio.as_completed([client.next(device.Closing) for client in clients]):
         assert (await closing).reason == device.SHUTDOWN
         moments.append(loop.time())
+        # Whoever comes meanwhile goes elsewhere rather than wait.
+        for address in (network.nodes[0].addresses.http, network.nodes[0].addresses.tcp):
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*address)
     await stopping
     assert moments[-1] - moments[0] > 0.2
     # The other one has them now, and nothing is forwarded to the one that has gone.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tidings.runtime import tls_server
+from tidings.runtime import socket_server
 from tidings.runtime.paced_server import PacedServer
 
 
@@ -25,7 +25,8 @@ async def _call(port: int) -> bytes:
 
 
 async def test_after_a_burst_connections_are_taken_at_the_pace_and_none_is_lost() -> None:
-    server = PacedServer(tls_server.listen("127.0.0.1", 0), Greeter, rate=50, burst=5)
+    server = PacedServer(socket_server.listen("127.0.0.1", 0), Greeter, rate=50, burst=5)
+    server.start()
     try:
         port, began = server.sockets[0].getsockname()[1], time.monotonic()
         assert await asyncio.gather(*[_call(port) for _ in range(15)]) == [b"served"] * 15
@@ -36,7 +37,8 @@ async def test_after_a_burst_connections_are_taken_at_the_pace_and_none_is_lost(
 
 
 async def test_a_closed_server_takes_no_more() -> None:
-    server = PacedServer(tls_server.listen("127.0.0.1", 0), Greeter, rate=50, burst=5)
+    server = PacedServer(socket_server.listen("127.0.0.1", 0), Greeter, rate=50, burst=5)
+    server.start()
     port = server.sockets[0].getsockname()[1]
     server.close()
     server.close()

@@ -16,7 +16,7 @@ import pytest
 from harness import metrics
 from tests.authority import NOW, Authority
 from tests.coreapp.signals import soon
-from tidings.runtime import tls, tls_server
+from tidings.runtime import socket_server, tls, tls_server
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.tls import CertificateWatch, Clients, FileContext, TlsFiles, UnusableCertificate
 from tidings.runtime.tls_server import Handshakes, TlsServer
@@ -47,7 +47,7 @@ async def serve() -> AsyncIterator[Serve]:
 
         async def start(context: ssl.SSLContext, **options: Any) -> int:
             server = TlsServer(
-                [tls_server.listen("127.0.0.1", 0)], Echo, context=context, handshakes=Handshakes("test", **options)
+                socket_server.listen("127.0.0.1", 0), Echo, context=context, handshakes=Handshakes("test", **options)
             )
             server.start()
             stack.push_async_callback(server.wait_closed)

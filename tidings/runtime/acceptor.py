@@ -14,6 +14,7 @@ from prometheus_client import Counter
 
 from tidings.runtime import strangers
 from tidings.runtime.door import Door, Visit
+from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.strangers import Refusal
 from tidings.runtime.tls_server import Handshakes
 
@@ -21,16 +22,12 @@ log = logging.getLogger(__name__)
 
 WAITED = Counter("tidings_strangers_waited_total", "Connections that waited before they were served")
 
-# Connections taken at a time, between which others have their turn.
-_BATCH = 32
 # Connections that wait for a place: of one address, of all; and for how many seconds.
 WAITING_EACH, WAITING, PATIENCE = 256, 1_024, 10.0
 # Connections that may be closed at once in a period of so many seconds; after that none is taken until its end.
 _TURNED_AWAY, _PERIOD = 100, 0.05
 # Addresses whose first connections are tried when there may be room, and the seconds between two such times.
 _TRIED, _PAUSE = 32, 0.02
-# Seconds until connections are taken again when the process has no descriptor or memory left for one.
-_EXHAUSTED = 1.0
 
 _RESET = struct.pack("ii", 1, 0)
 
@@ -67,15 +64,12 @@ class _Arrival:
             self.protocol.give_way()
 
 
-class Acceptor:
-    """One listening socket. Connections that find no place wait for one, unread, in the order in which they came.
-
-    It is a server in the sense of uvicorn: `close` and `wait_closed`.
-    """
+class Acceptor(SocketServer):
+    """Server whose connections, where they find no place, wait for one, unread, in the order in which they came."""
 
     def __init__(
         self,
-        listener: socket.socket,
+        listening: socket.socket,
         make: Callable[[], Visitor],
         door: Door,
         *,
@@ -83,67 +77,30 @@ class Acceptor:
         handshakes: Handshakes | None = None,
     ) -> None:
         """context: for connections over TLS, whose `handshakes` are counted."""
-        self._loop = asyncio.get_running_loop()
-        self._listener = listener
+        super().__init__(listening, refusals=_TURNED_AWAY, window=_PERIOD)
         self._make = make
         self._door = door
         self._tls = context
         self._handshakes = handshakes or Handshakes("http")
         self._waiting: OrderedDict[str, deque[_Arrival]] = OrderedDict()
         self._waiting_count = 0
-        self._turned_away = 0
-        self._period_ends = 0.0
-        self._again: asyncio.TimerHandle | None = None
         self._next: asyncio.TimerHandle | None = None
-        self._connecting: set[asyncio.Task[None]] = set()
-        self._is_closed = False
-        listener.setblocking(False)
         door.on_room.append(self._room)
-        self._loop.add_reader(listener, self._accept)
 
     def close(self) -> None:
-        """Take no more; those that wait are closed."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._door.on_room.remove(self._room)
-        self._loop.remove_reader(self._listener)
-        for timer in (self._again, self._next):
-            if timer is not None:
-                timer.cancel()
+        """Take no more, and close those that wait."""
+        super().close()
+        if self._room in self._door.on_room:
+            self._door.on_room.remove(self._room)
+        if self._next is not None:
+            self._next.cancel()
         for queue in self._waiting.values():
             for arrival in queue:
                 arrival.connection.close()
         self._waiting.clear()
-        for task in self._connecting:
-            task.cancel()
 
-    async def wait_closed(self) -> None:
-        """Nothing is left to wait for but connections that are beginning."""
-        await asyncio.gather(*self._connecting, return_exceptions=True)
-
-    def _accept(self) -> None:
-        for _ in range(_BATCH):
-            try:
-                connection, peer = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                log.warning("http.cannot_accept", extra={"error": error.strerror or repr(error)})
-                self._rest(_EXHAUSTED)
-                return
-            connection.setblocking(False)
-            self._arrived(_Arrival(connection, peer[0], self._loop.time()))
-            if self._again is not None:
-                return
-
-    def _rest(self, seconds: float) -> None:
-        self._loop.remove_reader(self._listener)
-        self._again = self._loop.call_later(seconds, self._go_on)
-
-    def _go_on(self) -> None:
-        self._again = None
-        self._loop.add_reader(self._listener, self._accept)
+    def taken(self, connection: socket.socket, host: str) -> None:
+        self._arrived(_Arrival(connection, host, self._loop.time()))
 
     def _arrived(self, arrival: _Arrival) -> None:
         key = strangers.key_of(arrival.host)
@@ -165,12 +122,7 @@ class Acceptor:
     def _turn_away(self, arrival: _Arrival) -> None:
         self._door.refused()
         _reset(arrival.connection)
-        now = self._loop.time()
-        if now >= self._period_ends:
-            self._period_ends, self._turned_away = now + _PERIOD, 0
-        self._turned_away += 1
-        if self._turned_away >= _TURNED_AWAY and self._again is None:
-            self._rest(self._period_ends - now)
+        self.refused()
 
     def _enter(self, arrival: _Arrival) -> Refusal | None:
         key = strangers.key_of(arrival.host)
@@ -181,10 +133,7 @@ class Acceptor:
             if self._tls is not None:
                 self._handshakes.leave(key, "refused")
             return visit
-        task = self._loop.create_task(self._connect(arrival, visit))
-        arrival.connecting = task
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        arrival.connecting = self.begin(self._connect(arrival, visit))
         return None
 
     async def _connect(self, arrival: _Arrival, visit: Visit) -> None:

@@ -53,7 +53,9 @@ class Server(uvicorn.Server):
         servers: list[Any] = self.servers
         for listener in sockets or ():
             listener.listen(BACKLOG)
-            servers.append(Acceptor(listener, self._make, self._door, context=self.tls, handshakes=self._handshakes))
+            server = Acceptor(listener, self._make, self._door, context=self.tls, handshakes=self._handshakes)
+            server.start()
+            servers.append(server)
 
     def _make(self) -> Visitor:
         protocol: Any = self.config.http_protocol_class

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import math
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import Counter, Gauge
@@ -16,6 +15,7 @@ from prometheus_client import Counter, Gauge
 from tidings.runtime import tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.lru import LRU
+from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.strangers import key_of
 from tidings.runtime.token_buckets import TokenBuckets
 
@@ -32,15 +32,12 @@ UNDER_WAY = Gauge("tidings_tls_handshakes_under_way", "Handshakes that are not d
 OF_ONE, OF_ALL = 32, 256
 # Seconds that a handshake has before another may have its place.
 GRACE = 1.0
-# Seconds of rest after each that is refused, so that refusing costs little; the others wait in the system's backlog.
+# Seconds of rest after each that is refused.
 REST = 0.003
 # Addresses that are remembered for a handshake that was done.
 KNOWN = 1000
 # Seconds between two lines of the log about handshakes that failed.
 NOTE_SECONDS = 10.0
-# Seconds to wait where the system has no descriptor or memory for another connection.
-EXHAUSTED_SECONDS = 1.0
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Handshakes:
@@ -127,8 +124,8 @@ class Handshakes:
             log.warning("tls.handshake_failed", extra={"listener": self._listener, "peer": key, "error": why[:200]})
 
 
-class TlsServer:
-    """Accepts connections on sockets, as `asyncio.Server` does, and has `make` make a protocol for each.
+class TlsServer(SocketServer):
+    """Server that has `make` make a protocol for each connection.
 
     Where there is no room for another handshake the oldest is given up, unless it has begun within the second.
 
@@ -137,61 +134,27 @@ class TlsServer:
 
     def __init__(
         self,
-        sockets: Sequence[socket.socket],
+        listening: socket.socket,
         make: Callable[[], Any],
         *,
         context: ssl.SSLContext,
         handshakes: Handshakes,
     ) -> None:
-        """sockets: that listen; they are closed with this."""
-        self.sockets = tuple(sockets)
+        super().__init__(listening, window=REST)
         self._make = make
         self._context = context
         self._handshakes = handshakes
-        self._tasks: set[asyncio.Task[None]] = set()
         # Handshakes with their address and their begin, the oldest first.
         self._places: dict[asyncio.Task[None], tuple[str, float]] = {}
 
-    def start(self) -> None:
-        """Accept from now on."""
-        for listener in self.sockets:
-            listener.setblocking(False)
-            self._begin(self._accept(listener))
-
-    def close(self) -> None:
-        """Accept no more; handshakes that are under way end, connections stay."""
-        for task in self._tasks:
-            task.cancel()
-        for listener in self.sockets:
-            listener.close()
-
-    async def wait_closed(self) -> None:
-        """Return when everything that `close` has ended is over."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _begin(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, peer = await loop.sock_accept(listener)
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    log.error("tls.cannot_accept", extra={"error": error.strerror})
-                    await asyncio.sleep(EXHAUSTED_SECONDS)
-                continue
-            key = key_of(str(peer[0]))
-            self._make_room(key, loop.time())
-            if self._handshakes.enter(key):
-                self._places[self._begin(self._secure(connection, key))] = key, loop.time()
-            else:
-                connection.close()
-                await asyncio.sleep(REST)
+    def taken(self, connection: socket.socket, host: str) -> None:
+        key, now = key_of(host), self._loop.time()
+        self._make_room(key, now)
+        if self._handshakes.enter(key):
+            self._places[self.begin(self._secure(connection, key))] = key, now
+        else:
+            connection.close()
+            self.refused()
 
     def _make_room(self, key: str, now: float) -> None:
         if self._handshakes.has_room(key):
@@ -213,7 +176,7 @@ class TlsServer:
     async def _secure(self, connection: socket.socket, key: str) -> None:
         result = "failed"
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
+            await self._loop.connect_accepted_socket(
                 self._make,
                 connection,
                 ssl=self._context,
@@ -233,10 +196,3 @@ class TlsServer:
             task = asyncio.current_task()
             assert task is not None
             self._over(task, result)
-
-
-def listen(host: str, port: int, *, backlog: int = 100) -> socket.socket:
-    """A socket for `TlsServer`. Raises `OSError`."""
-    return socket.create_server(
-        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=backlog
-    )

@@ -16,8 +16,9 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from tidings.runtime import tls_server
+from tidings.runtime import socket_server
 from tidings.runtime.paced_server import PacedServer
+from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.tls import HANDSHAKE_SECONDS
 from tidings.runtime.tls_server import Handshakes, TlsServer
 from tidings.wire.decoding import UNREADABLE
@@ -412,13 +413,12 @@ async def listen(
     last_words: Callable[[str], msgspec.Struct] | None = None,
     linger: float = LINGER,
     unfinished: Unfinished | None = None,
-) -> asyncio.Server | TlsServer | PacedServer:
+) -> asyncio.Server | SocketServer:
     """Serve connections, each with a handler of its own. Raises `OSError` when the port is taken.
 
     handshakes: of `tls`; without it they are counted as those of a listener `frames`.
     rate: connections a second without `tls`, 0 is unlimited, and burst: at once.
     """
-    loop = asyncio.get_running_loop()
 
     def make() -> Connection:
         return Connection(
@@ -431,11 +431,13 @@ async def listen(
             unfinished=unfinished,
         )
 
-    if tls is None and rate:
-        return PacedServer(tls_server.listen(host, port), make, rate=rate, burst=burst)
+    if tls is None and not rate:
+        return await asyncio.get_running_loop().create_server(make, host, port)
+    listening = socket_server.listen(host, port)
+    server: SocketServer
     if tls is None:
-        return await loop.create_server(make, host, port)
-    counted = handshakes or Handshakes("frames")
-    server = TlsServer([tls_server.listen(host, port)], make, context=tls, handshakes=counted)
+        server = PacedServer(listening, make, rate=rate, burst=burst)
+    else:
+        server = TlsServer(listening, make, context=tls, handshakes=handshakes or Handshakes("frames"))
     server.start()
     return server
