@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Protocol
 
 # Bytes of one read.
 SIZE = 4 * 1024
+
+
+class _Shared(threading.local):
+    """The buffer of all connections of a thread's loop: what a read has brought leaves it before the next begins.
+
+    A transport on uvloop keeps the protocol that it began with, so one of each would stay for as long as it is open.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(SIZE)
+
+
+_shared = _Shared()
 
 
 class Reader(Protocol):
@@ -26,18 +40,19 @@ class Reader(Protocol):
 class SmallReads(asyncio.BufferedProtocol):
     """Everything for another protocol, until that becomes its transport's own."""
 
+    __slots__ = ("_reader",)
+
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._buffer = bytearray(SIZE)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._reader.connection_made(transport)
 
     def get_buffer(self, sizehint: int) -> bytearray:
-        return self._buffer
+        return _shared.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._reader.data_received(bytes(memoryview(self._buffer)[:nbytes]))
+        self._reader.data_received(bytes(memoryview(_shared.buffer)[:nbytes]))
 
     def pause_writing(self) -> None:
         self._reader.pause_writing()
