@@ -1,7 +1,8 @@
 """Many messages at a steady rate: `python -m benchmarks.drift [--quick] [--messages 100000] [--share 0.8]`.
 
-Finds the most that 64 clients that wait for their answers get, then sends 100,000 messages at 80 % of it. Asked for: a
-rate and latencies that stay, and memory that does not grow.
+Finds the most that 64 clients that wait for their answers get, then sends messages at 80 % of it: so many that every
+bounded memory of them is full, and 100,000 more. Asked for: a rate and latencies that stay, and memory that does not
+grow.
 """
 
 from __future__ import annotations
@@ -22,49 +23,53 @@ from benchmarks.rig.stage import Stage
 from harness import client, measure
 
 MESSAGES, QUICK = 100_000, 4_000
+# Messages after which processes are warm: the Coreapp remembers how far the latest 100,000 got, the network the latest
+# 100,000 envelopes, of which there are three or four for each message.
+WARM, QUICK_WARM = 110_000, 1_000
 SHARE = 0.8
-# The part of a run after which processes are warm.
-WARM = 0.2
 # Messages for which a growth of memory is given.
 STEP = 10_000
 HOW = """\
 Taken by `make bench-drift` (`python -m benchmarks.drift`), warm sessions, 1,000 recipients, texts of 100 bytes. The
 peak is what 64 clients get that wait for their answers; then messages are sent at a part of it, whatever becomes of
-the ones before. *Drift* is the mean of the last quarter against that of the first: of messages completed in each
-second, and of the time from the request to the last callback. *Growth* is the slope of a process's resident memory
-over the messages done, by least squares, without the first fifth of the run."""
+the ones before: 110,000 until every bounded memory of the latest messages is full, then those that count. *Drift* is
+the mean of the last quarter of these against that of the first: of messages completed in each second, and of the time
+from the request to the last callback. *Growth* is the slope of a process's resident memory over the messages done, by
+least squares, before and after it is warm."""
 
 
-def growth(points: Sequence[Point], throughput: Sequence[float]) -> dict[str, float]:
-    """Megabytes for each `STEP` messages, by process, after the first part of the run."""
+def growth(points: Sequence[Point], throughput: Sequence[float], since: float, until: float) -> dict[str, float]:
+    """Megabytes for each `STEP` messages, by process, between two numbers of messages done."""
     done = [0.0, *itertools.accumulate(throughput)]
     found: dict[str, list[tuple[float, float]]] = {}
     for point in points:
         messages_done = done[min(int(point.at), len(done) - 1)]
-        if messages_done >= WARM * done[-1]:
+        if since <= messages_done <= until:
             for name, size in point.rss.items():
                 found.setdefault(name, []).append((messages_done / STEP, size / 1e6))
     return {name: round(summary.slope(line), 3) for name, line in found.items()}
 
 
-async def measure_one(prepared: Stage, rate: float, count: int) -> Run:
-    """Raises `Failed` and others."""
+async def measure_one(prepared: Stage, rate: float, count: int, warm: int) -> Run:
+    """warm: messages before those that count. Raises `Failed` and others."""
     numbers = stage.recipients(ROBOTS, ROBOTS)
-    work = [(numbers[i % ROBOTS], f"drift {i}: ".ljust(contents.TEXT, ".")) for i in range(count)]
+    work = [(numbers[i % ROBOTS], f"drift {i}: ".ljust(contents.TEXT, ".")) for i in range(warm + count)]
     async with prepared.performance("drift") as scene:
         await messages.warm_up(scene, numbers)
-        async with messages.measured(scene, count) as found:
+        async with messages.measured(scene, len(work)) as found:
             await client.open_loop(scene.business, work, rate, load=found.load)
     done = measure.completion_times(found.records)
     sent = sorted((s for s in found.load.sent if s.request.message_id in done), key=lambda s: s.started)
-    run = found.run("drift", f"{count:,} messages at {rate:.0f}/s", parameters={"rate": rate})
+    title = f"{warm:,} and {count:,} messages at {rate:.0f}/s"
+    run = found.run("drift", title, parameters={"rate": rate, "warm": warm, "count": count})
     # The last second is not a whole one.
     whole = run.throughput[:-1]
     details = {
         "accepted": len(sent),
-        "rate_drift": summary.drift(whole),
-        "latency_drift": summary.drift([done[s.request.message_id] - s.started for s in sent]),
-        "growth_mb": growth(run.samples.points, whole),
+        "rate_drift": summary.drift(whole[int(warm / rate) :]),
+        "latency_drift": summary.drift([done[s.request.message_id] - s.started for s in sent[warm:]]),
+        "growth_before_mb": growth(run.samples.points, whole, 0, warm),
+        "growth_mb": growth(run.samples.points, whole, warm, len(work)),
     }
     return dataclasses.replace(run, details={**run.details, **details})
 
@@ -72,6 +77,7 @@ async def measure_one(prepared: Stage, rate: float, count: int) -> Run:
 async def measure_all(current: Session) -> None:
     options = current.options
     count = options.messages or (QUICK if options.quick else MESSAGES)
+    warm = QUICK_WARM if options.quick else WARM
     async with stage.prepared(current, robots=ROBOTS) as prepared:
         seconds = 3.0 if options.quick else 15.0
         peak = await current.once(Variant("peak", "the peak", functools.partial(find_peak, prepared, seconds)))
@@ -79,7 +85,7 @@ async def measure_all(current: Session) -> None:
             return
         rate = options.share * peak.rate
         title = f"{count:,} messages at {options.share:.0%} of it"
-        found = await current.once(Variant("drift", title, functools.partial(measure_one, prepared, rate, count)))
+        found = await current.once(Variant("drift", title, functools.partial(measure_one, prepared, rate, count, warm)))
     if found is not None:
         current.report.notes += notes(found)
 
@@ -87,17 +93,19 @@ async def measure_all(current: Session) -> None:
 def notes(run: Run) -> list[str]:
     d = run.details
     rows = [
-        [name, f"{slope:+.2f}", f"{run.samples.peak_rss[name] / 1e6:.0f}"] for name, slope in d["growth_mb"].items()
+        [name, f"{d['growth_before_mb'][name]:+.2f}", f"{slope:+.2f}", f"{run.samples.peak_rss[name] / 1e6:.0f}"]
+        for name, slope in d["growth_mb"].items()
     ]
     return [
         "## Drift",
-        f"Of {run.count:,} messages: rate {d['rate_drift']:+.1%}, time to the last callback {d['latency_drift']:+.1%}.",
-        "\n".join(report.table(["memory", f"MB for each {STEP:,} messages", "most, MB"], rows)),
+        f"Of the last {run.parameters['count']:,} of {run.count:,} messages: rate {d['rate_drift']:+.1%}, "
+        f"time to the last callback {d['latency_drift']:+.1%}.",
+        "\n".join(report.table(["memory, MB", f"for each {STEP:,} messages until warm", "warm", "most"], rows)),
     ]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--messages", type=int, help=f"that are sent (default {MESSAGES:,})")
+    parser.add_argument("--messages", type=int, help=f"that count (default {MESSAGES:,})")
     parser.add_argument("--share", type=float, default=SHARE, help="of the peak (default %(default)s)")
 
 

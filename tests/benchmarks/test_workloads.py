@@ -47,7 +47,8 @@ def test_it_is_never_normal_where_health_stays_slow_or_fails() -> None:
 def test_memory_grows_by_what_it_does_after_the_processes_are_warm() -> None:
     # Ten seconds of 1,000 messages each; 50 MB come in the first two, then 1 MB with each 1,000.
     points = [Point(float(n), {"coreapp": int((100 + (50 if n >= 2 else 0) + n) * 1e6)}, {}, {}) for n in range(1, 11)]
-    assert drift.growth(points, [1000.0] * 10) == {"coreapp": pytest.approx(10.0)}
+    assert drift.growth(points, [1000.0] * 10, 2000, 10_000) == {"coreapp": pytest.approx(10.0)}
+    assert drift.growth(points, [1000.0] * 10, 0, 2000)["coreapp"] > 100
 
 
 def test_four_clients_wait_for_two_commits_in_each_turn() -> None:
