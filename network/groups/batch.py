@@ -42,19 +42,19 @@ class Tries:
     batch: Batch | None = None
 
 
-def make_row(frame: device.Send, recipient: str, seq: int, now: int, expires_at: int) -> mailbox.Envelope:
-    """A copy as it is stored. now, expires_at: Unix milliseconds."""
+def make_copy(message: GroupMessage, recipient: str, seq: int) -> mailbox.Envelope:
+    """The copy for one reader, as it is stored."""
     return mailbox.Envelope(
-        seq=seq,
+        seq,
+        message.sender,
+        message.id,
+        message.timestamp,
+        message.expires_at,
+        message.body,
+        message.refs,
+        message.trace,
+        message.group,
         recipient=recipient,
-        sender=frame.sender,
-        id=frame.id,
         kind=device.GROUP,
-        timestamp=now,
-        expires_at=expires_at,
-        body=frame.body,
-        refs=frame.refs,
-        trace=frame.trace,
-        group=frame.to,
         slot=device.GROUP_SLOT,
     )

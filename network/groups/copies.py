@@ -12,7 +12,7 @@ from prometheus_client import Counter
 
 from network.directory.recipients import Recipients
 from network.groups.addressed import AddressedGroup, judge, readers
-from network.groups.batch import Batch, Tries, make_row
+from network.groups.batch import Batch, Tries, make_copy
 from network.groups.group_share import GroupShare
 from network.groups.kept_messages import KeptMessages, count_fitting
 from network.groups.memberships import Memberships
@@ -229,30 +229,29 @@ class Copies:
         size, moment = mailbox.size_of(frame.body, frame.refs), self._clock.monotonic()
         may_be_live = not self._mailboxes.is_shared and reservations.may_be_live(frame.sender, size)
         live: dict[str, int] = {}
-        seq = 0
+        stored: list[tuple[str, int]] = []
         for number in numbers:
             if not self._mailboxes.take_copy(usages[number], frame.sender, size, moment):
                 batch.dropped += 1
             elif may_be_live and (place := reservations.reserve_live(number)):
-                live[number] = seq = place
+                live[number] = place
             else:
-                place = reservations.reserve(number, device.GROUP_SLOT)
-                batch.rows.append(make_row(frame, number, place, now, expires_at))
+                stored.append((number, reservations.reserve(number, device.GROUP_SLOT)))
+        message = GroupMessage(
+            seq=max(live.values(), default=0),
+            sender=frame.sender,
+            id=frame.id,
+            timestamp=now,
+            expires_at=expires_at,
+            body=frame.body,
+            refs=frame.refs,
+            trace=frame.trace,
+            group=frame.to,
+            copies=live,
+        )
+        batch.rows += [make_copy(message, number, place) for number, place in stored]
         if live:
-            batch.kept.append(
-                GroupMessage(
-                    seq=seq,
-                    sender=frame.sender,
-                    id=frame.id,
-                    group=frame.to,
-                    timestamp=now,
-                    expires_at=expires_at,
-                    body=frame.body,
-                    refs=frame.refs,
-                    trace=frame.trace,
-                    copies=live,
-                )
-            )
+            batch.kept.append(message)
 
     async def _count(
         self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]

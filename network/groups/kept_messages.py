@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from network.groups.batch import make_copy
 from network.routing.live_copies import LiveCopies
 from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notices, Reservations
@@ -16,7 +17,6 @@ from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import group_messages, mailbox
-from tidings.storage.network.group_messages import GroupMessage
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
@@ -99,7 +99,7 @@ class KeptMessages:
             return []
         found = await group_messages.list_listed(connection, sorted(seqs))
         rows = [
-            _copy(message, number, reservations.reserve(number, device.GROUP_SLOT))
+            make_copy(message, number, reservations.reserve(number, device.GROUP_SLOT))
             for message in found
             for number in message.copies
         ]
@@ -147,7 +147,7 @@ class KeptMessages:
         await mailbox.insert(
             connection,
             [
-                _copy(message, number, seq)
+                make_copy(message, number, seq)
                 for message in page
                 if message.expires_at > now
                 for number, seq in message.copies.items()
@@ -167,20 +167,3 @@ def count_fitting(messages: Iterable[tuple[int, int]]) -> int:
             break
         count += 1
     return count
-
-
-def _copy(message: GroupMessage, recipient: str, seq: int) -> Envelope:
-    return Envelope(
-        seq=seq,
-        recipient=recipient,
-        sender=message.sender,
-        id=message.id,
-        kind=device.GROUP,
-        timestamp=message.timestamp,
-        expires_at=message.expires_at,
-        body=message.body,
-        refs=message.refs,
-        trace=message.trace,
-        group=message.group,
-        slot=device.GROUP_SLOT,
-    )

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from tidings.storage.network import mailbox
+from tidings.storage.network.messages import Message
 from tidings.wire import addresses, device
 
 # States of a `Transit`: WAITING → STORING → STORED, and back to WAITING when the database refuses the row of one that
@@ -319,19 +320,24 @@ def from_send(
     )
 
 
+def make_frame(message: Message, to: str, kind: str) -> device.Deliver:
+    """A stored message on its way to one device."""
+    return device.Deliver(
+        n=0,
+        to=to,
+        sender=message.sender,
+        id=message.id,
+        kind=kind,
+        timestamp=message.timestamp,
+        body=message.body,
+        refs=message.refs,
+        trace=message.trace,
+        group=message.group,
+    )
+
+
 def from_row(row: mailbox.Envelope, queue: DeliveryQueue) -> Transit:
     """An envelope that comes out of the mailbox."""
-    frame = device.Deliver(
-        n=0,
-        to=row.recipient,
-        sender=row.sender,
-        id=row.id,
-        kind=row.kind,
-        timestamp=row.timestamp,
-        body=row.body,
-        refs=row.refs,
-        trace=row.trace,
-        group=row.group,
-    )
+    frame = make_frame(row, row.recipient, row.kind)
     size = mailbox.size_of(row.body, row.refs)
     return Transit(seq=row.seq, frame=frame, queue=queue, expires_at=row.expires_at, size=size, state=STORED)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from prometheus_client import Gauge
 
 from network.routing.byte_shares import ByteShares
-from network.routing.delivery_queue import Transit
+from network.routing.delivery_queue import Transit, make_frame
 from network.routing.delivery_queues import DeliveryQueues
 from network.routing.sequence import Numbers
 from network.routing.windows import Windows
@@ -110,18 +110,7 @@ class LiveCopies:
         for number, seq in message.copies.items():
             queue = self._queues.get(number, device.GROUP_SLOT)
             del queue.storing[seq]
-            frame = device.Deliver(
-                n=0,
-                to=number,
-                sender=message.sender,
-                id=message.id,
-                kind=device.GROUP,
-                timestamp=message.timestamp,
-                body=message.body,
-                refs=message.refs,
-                trace=message.trace,
-                group=message.group,
-            )
+            frame = make_frame(message, number, device.GROUP)
             transit = Transit(seq, frame, queue, message.expires_at, size, due=due, original=live)
             if not self._closed:
                 self._place(transit)

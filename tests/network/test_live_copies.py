@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from harness import polling
+from network.groups.batch import make_copy
 from network.settings import Limits, Quotas
 from tests import statements
 from tests.network.group_support import ALICE, BOB, CAROL, DAVE, changes, group_send, kept, make, refusal
@@ -16,7 +17,6 @@ from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import directory, group_messages, mailbox
 from tidings.storage.network.group_messages import GroupMessage
-from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
 pytestmark = pytest.mark.one_node
@@ -258,10 +258,8 @@ async def test_what_a_process_left_comes_in_its_place_among_what_was_stored_and_
     now = int(clock.now() * 1000)
 
     def message(id: str, copies: dict[str, int], expires_at: int = now + 60_000) -> GroupMessage:
-        return GroupMessage(
-            seq=max(copies.values()), sender=ALICE, id=id, group=f"{ALICE}-5", timestamp=now, expires_at=expires_at,
-            body=b"sealed", refs=[], trace="t", copies=copies,
-        )  # fmt: skip
+        seq = max(copies.values(), default=0)
+        return GroupMessage(seq, ALICE, id, now, expires_at, b"sealed", [], "t", f"{ALICE}-5", copies=copies)
 
     database = Database(network.database, "network")
     async with database.transaction() as connection:
@@ -272,10 +270,7 @@ async def test_what_a_process_left_comes_in_its_place_among_what_was_stored_and_
             message("last", {CAROL: 2**40}),
         ]
         await group_messages.add(connection, left)
-        rows = [
-            Envelope(seq, BOB, ALICE, id_, device.GROUP, now, now + 60_000, b"sealed", [], "t", f"{ALICE}-5")
-            for seq, id_ in [(8, "between"), (9, "stored"), (12, "behind")]
-        ]
+        rows = [make_copy(message(id_, {}), BOB, seq) for seq, id_ in [(8, "between"), (9, "stored"), (12, "behind")]]
         await mailbox.insert(connection, rows)
         assert await directory.list_registered(connection, [BOB, CAROL]) == {BOB, CAROL}
     await database.close()

@@ -219,7 +219,7 @@ class Watched:
 
 
 def a_row(id: str) -> Envelope:
-    return Envelope(1, BOB, ALICE, id, device.GROUP, 0, 2**50, b"body", [])
+    return Envelope(1, ALICE, id, 0, 2**50, b"body", [], recipient=BOB, kind=device.GROUP)
 
 
 async def test_a_word_with_rows_is_not_all_that_was_stored_when_there_was_one_without() -> None:

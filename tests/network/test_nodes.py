@@ -246,7 +246,7 @@ async def test_what_one_process_left_in_memory_is_put_into_mailboxes_by_the_node
     database = Database(network.database, "network")
     async with database.transaction() as connection:
         now = int(time.time() * 1000)
-        left = GroupMessage(7, ALICE, "left", f"{ALICE}-5", now, now + 60_000, b"sealed", [], "", {BOB: 7})
+        left = GroupMessage(7, ALICE, "left", now, now + 60_000, b"sealed", [], group=f"{ALICE}-5", copies={BOB: 7})
         await group_messages.add(connection, [left])
     await database.close()
     await network.start_node(second)

@@ -95,7 +95,7 @@ class History:
         self.slots[id] = slot
         self.arrivals[id] = seq = self.router.reserve(BUSINESS, slot)
         await self.store.pause()
-        row = Envelope(seq, BUSINESS, peer, id, kind, 0, 2**60, b"", [], group=group, slot=slot)
+        row = Envelope(seq, peer, id, 0, 2**60, b"", [], group=group, recipient=BUSINESS, kind=kind, slot=slot)
         self.store.rows[seq] = row
         await self.store.pause()
         self.router.release(BUSINESS, slot, seq, self.rng.choice([None, row]))

@@ -63,7 +63,9 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         slot = addresses.slot_of("15550000003")
         arrivals[id] = seq = router.reserve(RECIPIENT, slot)
         await store.pause()
-        store.rows[seq] = Envelope(seq, RECIPIENT, "15550000003", id, device.IDENTITY, 0, 2**60, body(), [])
+        store.rows[seq] = Envelope(
+            seq, "15550000003", id, 0, 2**60, body(), [], recipient=RECIPIENT, kind=device.IDENTITY
+        )
         stored = store.rows[seq]
         await store.pause()
         router.release(RECIPIENT, slot, seq, rng.choice([None, stored]))
@@ -82,7 +84,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
             given_back.add(id)
         else:
             kept.add(seq)
-            message = GroupMessage(seq, "15550000003", id, GROUP, 0, 2**60, data, [], "", {RECIPIENT: seq})
+            message = GroupMessage(seq, "15550000003", id, 0, 2**60, data, [], group=GROUP, copies={RECIPIENT: seq})
             router.live.hand_over(message)
 
     def acknowledge(count: int) -> None:
@@ -421,7 +423,7 @@ async def test_of_a_mailbox_with_large_envelopes_little_more_is_read_than_is_del
     store = Counting(random.Random(1))
     store.slowness = 1
     store.rows = {
-        seq: Envelope(seq, RECIPIENT, "15550000001", f"m{seq}", "message", 0, 2**60, bytes(MAX_BODY), [])
+        seq: Envelope(seq, "15550000001", f"m{seq}", 0, 2**60, bytes(MAX_BODY), [], recipient=RECIPIENT, kind="message")
         for seq in range(1, 1001)
     }
     router = Router(

@@ -12,78 +12,45 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
+from tidings.storage.network import messages
+from tidings.storage.network.messages import Message
 from tidings.storage.network.tables import metadata
 from tidings.storage.rows import write_rows
 
 table = sa.Table(
     "group_messages",
     metadata,
-    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("sender", types.key(15), nullable=False),
-    sa.Column("id", types.key(64), nullable=False),
-    sa.Column("group_id", types.key(32), nullable=False),
-    sa.Column("timestamp", types.milliseconds(), nullable=False),
-    sa.Column("expires_at", types.milliseconds(), nullable=False),
-    sa.Column("body", types.blob(), nullable=False),
-    sa.Column("refs", types.long_text(), nullable=False),
-    sa.Column("trace", types.key(64), nullable=False),
+    *messages.columns(),
     sa.Column("copies", types.long_text(), nullable=False),
     mysql_engine="InnoDB",
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class GroupMessage:
-    """One message, and the copies of it that are not envelopes of the mailbox.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMessage(Message):
+    """Message under the highest `seq` of those of its copies that are not envelopes of the mailbox.
 
-    seq:        the highest of its copies.
-    timestamp:  Unix milliseconds of its arrival.
-    expires_at: Unix milliseconds.
-    copies:     the `seq` of each, by recipient.
+    copies: the `seq` of each of these, by recipient.
     """
 
-    seq: int
-    sender: str
-    id: str
-    group: str
-    timestamp: int
-    expires_at: int
-    body: bytes
-    refs: list[str]
-    trace: str
     copies: Mapping[str, int]
 
 
 _encode = msgspec.json.Encoder().encode
-_refs = msgspec.json.Decoder(list[str]).decode
-_copies = msgspec.json.Decoder(dict[str, int]).decode
+_decode = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def _message(row: Sequence[Any]) -> GroupMessage:
-    seq, sender, id_, group, timestamp, expires_at, body, refs, trace, copies = row
-    return GroupMessage(seq, sender, id_, group, timestamp, expires_at, body, _refs(refs), trace, _copies(copies))
+    fields, (copies,) = messages.read(row)
+    return GroupMessage(*fields, copies=_decode(copies))
 
 
-async def add(connection: AsyncConnection, messages: Sequence[GroupMessage]) -> None:
+async def add(connection: AsyncConnection, kept: Sequence[GroupMessage]) -> None:
     """Keep these."""
     await write_rows(
         connection,
         insert_or_ignore(connection, table),
-        [
-            {
-                "seq": message.seq,
-                "sender": message.sender,
-                "id": message.id,
-                "group_id": message.group,
-                "timestamp": message.timestamp,
-                "expires_at": message.expires_at,
-                "body": message.body,
-                "refs": _encode(message.refs).decode(),
-                "trace": message.trace,
-                "copies": _encode(message.copies).decode(),
-            }
-            for message in messages
-        ],
+        [{**messages.values(message), "copies": _encode(message.copies).decode()} for message in kept],
     )
 
 

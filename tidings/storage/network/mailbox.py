@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
+from tidings.storage.network import messages
+from tidings.storage.network.messages import Message
 from tidings.storage.network.tables import metadata
 from tidings.storage.rows import write_rows
 
@@ -25,17 +26,9 @@ _REF_CHARACTER = 4
 table = sa.Table(
     "envelopes",
     metadata,
-    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    *messages.columns(),
     sa.Column("recipient", types.key(15), nullable=False),
-    sa.Column("sender", types.key(15), nullable=False),
-    sa.Column("id", types.key(64), nullable=False),
     sa.Column("kind", types.key(16), nullable=False),
-    sa.Column("timestamp", types.milliseconds(), nullable=False),
-    sa.Column("expires_at", types.milliseconds(), nullable=False),
-    sa.Column("body", types.blob(), nullable=False),
-    sa.Column("refs", types.long_text(), nullable=False),
-    sa.Column("trace", types.key(64), nullable=False),
-    sa.Column("group_id", types.key(32), nullable=False),
     sa.Column("slot", sa.SmallInteger, nullable=False),
     sa.Index("envelopes_by_recipient", "recipient", "seq"),
     sa.Index("envelopes_by_slot", "recipient", "slot", "seq"),
@@ -45,28 +38,12 @@ table = sa.Table(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Envelope:
-    """One envelope as it waits.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope(Message):
+    """One envelope as it waits. slot: which of 32 parts of the mailbox it belongs to."""
 
-    seq:        network-wide, increasing in the order of arrival.
-    timestamp:  Unix milliseconds of its arrival.
-    expires_at: Unix milliseconds.
-    group:      the group that it was sent to or that it is about, empty for none.
-    slot:       which of 32 parts of the mailbox it belongs to.
-    """
-
-    seq: int
     recipient: str
-    sender: str
-    id: str
     kind: str
-    timestamp: int
-    expires_at: int
-    body: bytes
-    refs: list[str]
-    trace: str = ""
-    group: str = ""
     slot: int = 0
 
 
@@ -79,10 +56,6 @@ class Waiting:
     size: int
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[str]).decode
-
-
 def size_of(body: bytes, refs: Sequence[str]) -> int:
     """Bytes that an envelope counts for: over half of those that it takes on any transport."""
     size = _FRAME + len(body)
@@ -90,8 +63,8 @@ def size_of(body: bytes, refs: Sequence[str]) -> int:
 
 
 def _envelope(row: Sequence[Any]) -> Envelope:
-    seq, recipient, sender, id_, kind, timestamp, expires_at, body, refs, trace, group, slot = row
-    return Envelope(seq, recipient, sender, id_, kind, timestamp, expires_at, body, _decode(refs), trace, group, slot)
+    fields, (recipient, kind, slot) = messages.read(row)
+    return Envelope(*fields, recipient=recipient, kind=kind, slot=slot)
 
 
 async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> None:
@@ -102,17 +75,9 @@ async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> 
             insert_or_ignore(connection, table),
             [
                 {
-                    "seq": envelope.seq,
+                    **messages.values(envelope),
                     "recipient": envelope.recipient,
-                    "sender": envelope.sender,
-                    "id": envelope.id,
                     "kind": envelope.kind,
-                    "timestamp": envelope.timestamp,
-                    "expires_at": envelope.expires_at,
-                    "body": envelope.body,
-                    "refs": _encode(envelope.refs).decode(),
-                    "trace": envelope.trace,
-                    "group_id": envelope.group,
                     "slot": envelope.slot,
                 }
                 for envelope in envelopes
