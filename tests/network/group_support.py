@@ -5,14 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import sqlalchemy as sa
-
-from tests.network.support import Client, Network
-from tidings.storage.database import Database
-from tidings.storage.network import group_messages
+from tests.network.support import ALICE, BOB, Client, Network
 from tidings.wire import device
-
-ALICE, BOB, CAROL, DAVE = "15550000001", "15550000002", "15550000003", "15550000004"
 
 
 async def call(
@@ -78,12 +72,12 @@ async def refusal(client: Client) -> str:
     return (await client.next(device.Refused)).reason
 
 
-async def kept(network: Network) -> list[str]:
-    """The ids of the messages that are kept for copies in memory."""
-    database = Database(network.database, "network")
-    try:
-        async with database.reading() as connection:
-            rows = await connection.execute(sa.select(group_messages.table.c.id).order_by(group_messages.table.c.seq))
-            return list(rows.scalars())
-    finally:
-        await database.close()
+async def pair_in_group(network: Network) -> tuple[str, Client, Client]:
+    """A group of Alice and Bob, and the connections of both, who have heard of it."""
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    await changes(alice, 2)
+    await changes(bob, 1)
+    await bob.nothing_came()
+    return group, alice, bob

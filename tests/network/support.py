@@ -8,12 +8,13 @@ import contextlib
 import itertools
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
 import msgspec
+import sqlalchemy as sa
 import websockets
 
 from network import services
@@ -24,10 +25,13 @@ from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
 from tidings.runtime.clock import Clock
 from tidings.runtime.process_secrets import NetworkSecrets
 from tidings.runtime.settings import DatabaseSettings
+from tidings.storage.database import Connection, Database
+from tidings.storage.network import group_messages, mailbox
 from tidings.wire import device
 
 REGISTRATION_KEY = "the registration key of these tests"
 PATIENCE = 10.0
+ALICE, BOB, CAROL, DAVE = "15550000001", "15550000002", "15550000003", "15550000004"
 
 FrameType = TypeVar("FrameType", bound=msgspec.Struct)
 
@@ -303,6 +307,16 @@ class Network:
         await self.stop()
         self._directory.cleanup()
 
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        """Its database, whether it runs or not."""
+        database = Database(self.database, "network")
+        try:
+            async with database.reading() as connection:
+                yield connection
+        finally:
+            await database.close()
+
     @property
     def http(self) -> aiohttp.ClientSession:
         assert self._http is not None
@@ -360,3 +374,22 @@ class Node:
             self._stop.set()
             task, self._task = self._task, None
             await task
+
+
+def ids(deliveries: list[device.Deliver]) -> list[str]:
+    return [delivery.id for delivery in deliveries]
+
+
+async def stored(network: Network) -> list[str]:
+    """The ids of what is in the mailboxes."""
+    return await _ids_in(network, mailbox.table)
+
+
+async def kept(network: Network) -> list[str]:
+    """The ids of the messages to groups that are kept for copies in memory."""
+    return await _ids_in(network, group_messages.table)
+
+
+async def _ids_in(network: Network, table: sa.Table) -> list[str]:
+    async with network.reading() as connection:
+        return list((await connection.execute(sa.select(table.c.id).order_by(table.c.seq))).scalars())

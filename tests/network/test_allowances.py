@@ -10,9 +10,8 @@ from network.directory.allowances import DAY, DeviceAllowances
 from network.errors import Full, QuotaUsed
 from network.settings import Allowances, Blobs
 from tests.network.group_support import call, make
-from tests.network.support import Client, Network
+from tests.network.support import ALICE, BOB, CAROL, Client, Network
 from tests.network.test_requests import fetch
-from tests.network.test_routing import ALICE, BOB, CAROL
 from tidings.runtime.clock import ManualClock
 from tidings.wire import device
 

@@ -21,9 +21,8 @@ from network.blobs.sweeper import BlobSweeper
 from network.errors import CannotStore, Full, TooLarge
 from network.settings import Blobs, Limits
 from tests.conftest import DatabaseFactory
-from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
+from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network
 from tests.network.test_outages import PROCESS
-from tests.network.test_routing import ALICE, BOB
 from tidings.media.files import Files
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock

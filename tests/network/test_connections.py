@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from network.settings import Limits, Quotas
-from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network, registration
-from tests.network.test_routing import ALICE, BOB, ids, stored
+from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Client, Network, ids, registration, stored
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.runtime.clock import ManualClock
 from tidings.wire import device

@@ -12,8 +12,16 @@ import pytest
 
 from network.devices import rations
 from network.errors import TooMany
-from tests.network.support import REGISTRATION_KEY, Network, kyber_prekey, one_time_prekey, registration, signed_prekey
-from tests.network.test_routing import ALICE, BOB
+from tests.network.support import (
+    ALICE,
+    BOB,
+    REGISTRATION_KEY,
+    Network,
+    kyber_prekey,
+    one_time_prekey,
+    registration,
+    signed_prekey,
+)
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.runtime.clock import ManualClock
 from tidings.wire import device

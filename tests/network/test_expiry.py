@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.network.support import Network
-from tests.network.test_routing import ALICE, BOB, CAROL, ids, stored
+from tests.network.support import ALICE, BOB, CAROL, Network, ids, stored
 from tidings.runtime.clock import ManualClock
 from tidings.wire import device
 

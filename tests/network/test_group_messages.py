@@ -8,11 +8,9 @@ import json
 import sqlalchemy as sa
 
 from network.settings import Limits
-from tests.network.group_support import ALICE, BOB, CAROL, DAVE, changes, done, group_send, make, refusal
-from tests.network.support import PATIENCE, Network
-from tests.network.test_routing import ids, stored
+from tests.network.group_support import changes, done, group_send, make, pair_in_group, refusal
+from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, stored
 from tidings.runtime.clock import ManualClock
-from tidings.storage.database import Database
 from tidings.storage.network import groups
 from tidings.wire import device
 
@@ -47,11 +45,7 @@ async def test_group_messages_private_ones_and_changes_come_in_the_order_in_whic
     network: Network,
 ) -> None:
     await network.start()
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
+    group, alice, bob = await pair_in_group(network)
     for i in range(20):
         alice.send(ALICE, BOB, f"key{i}")
         group_send(alice, ALICE, group, f"m{i}", 2)
@@ -94,11 +88,7 @@ async def test_a_repeated_message_is_dropped_also_after_a_restart_with_everythin
     network: Network,
 ) -> None:
     await network.start()
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
+    group, alice, bob = await pair_in_group(network)
     sent = [group_send(alice, ALICE, group, "once", 2) for _ in range(3)]
     assert sorted(await alice.accepted(3)) == sent
     bob.ack(*await bob.deliveries(1))
@@ -149,12 +139,7 @@ async def test_whoever_was_removed_gets_no_copy_and_whoever_blocked_the_author_n
 async def test_a_copy_expires_without_a_word_and_the_message_stays_known_until_then(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, message_ttl=7200, expiry_interval=0.05)
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
-    await bob.nothing_came()
+    group, alice, bob = await pair_in_group(network)
     await bob.close()
     group_send(alice, ALICE, group, "short", 2, ttl=10)
     alice.send(ALICE, BOB, "private", ttl=10)
@@ -178,13 +163,9 @@ async def test_a_copy_expires_without_a_word_and_the_message_stays_known_until_t
 
 
 async def _remembered(network: Network) -> int:
-    database = Database(network.database, "network")
-    try:
-        async with database.reading() as connection:
-            query = sa.select(sa.func.count()).select_from(groups.sends)
-            return int((await connection.execute(query)).scalar_one())
-    finally:
-        await database.close()
+    async with network.reading() as connection:
+        query = sa.select(sa.func.count()).select_from(groups.sends)
+        return int((await connection.execute(query)).scalar_one())
 
 
 async def test_receipts_say_which_group_their_messages_were_sent_to(network: Network) -> None:
@@ -204,11 +185,7 @@ async def test_receipts_say_which_group_their_messages_were_sent_to(network: Net
 
 async def test_copies_beyond_the_window_wait_and_keep_their_place(network: Network) -> None:
     await network.start(limits=Limits(window=3))
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
+    group, alice, bob = await pair_in_group(network)
     expected = []
     for i in range(10):
         group_send(alice, ALICE, group, f"m{i}", 2)

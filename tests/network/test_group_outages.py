@@ -16,10 +16,10 @@ from harness.mariadb import MariaDB
 from network.groups import copies
 from network.services import Addresses
 from tests.conftest import DatabaseFactory
-from tests.network.group_support import ALICE, BOB, CAROL, changes, done, group_send, kept, make, refusal
-from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
+from tests.network import group_support
+from tests.network.group_support import changes, done, group_send, make, refusal
+from tests.network.support import ALICE, BOB, CAROL, PATIENCE, REGISTRATION_KEY, Client, Network, ids, kept, stored
 from tests.network.test_outages import PROCESS
-from tests.network.test_routing import ids, stored
 from tidings.runtime import crashpoints
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
@@ -132,12 +132,7 @@ class BrokenCommits:
 async def pair_in_group(database_factory: DatabaseFactory) -> AsyncIterator[tuple[Network, str, Client, Client]]:
     network = Network((await database_factory("network")).settings, "tcp")
     await network.start()
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
-    yield network, group, alice, bob
+    yield network, *await group_support.pair_in_group(network)
     await network.remove()
     assert (await stored(network), await kept(network)) == ([], [])
 
@@ -183,11 +178,7 @@ async def test_while_the_database_is_away_a_message_is_put_off_and_taken_later(
     monkeypatch.setattr(copies, "PATIENCE", 0.5)
     network, server = mortal
     await network.start(embedded=True)
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
+    group, alice, bob = await group_support.pair_in_group(network)
     await asyncio.to_thread(server.kill9)
     group_send(alice, ALICE, group, "one", 2)
     assert await refusal(alice) == device.OVERLOADED

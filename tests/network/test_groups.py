@@ -5,21 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from network.groups import rules
-from tests.network.group_support import (
-    ALICE,
-    BOB,
-    CAROL,
-    DAVE,
-    call,
-    changes,
-    code_of,
-    done,
-    make,
-    participants,
-    refused,
-    words,
-)
-from tests.network.support import Network
+from tests.network.group_support import call, changes, code_of, done, make, participants, refused, words
+from tests.network.support import ALICE, BOB, CAROL, DAVE, Network
 from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import groups as network_groups
@@ -228,13 +215,9 @@ async def test_a_number_that_is_taken_out_of_the_directory_leaves_its_groups(net
     assert status == 200
     for id_ in (ids[0], ids[-1]):
         assert participants(await done(network, "GET", BOB, f"/{id_}")) == {BOB: True}
-    database = Database(network.database, "network")
-    try:
-        async with database.reading() as connection:
-            query = sa.select(sa.func.count()).where(network_groups.members.c.number == ALICE)
-            assert (await connection.execute(query)).scalar() == 0
-    finally:
-        await database.close()
+    async with network.reading() as connection:
+        query = sa.select(sa.func.count()).where(network_groups.members.c.number == ALICE)
+        assert (await connection.execute(query)).scalar() == 0
     bob = await network.connect(BOB)
     told = words(await changes(bob, 3 * 52))
     assert (told.count(f"left {ALICE}"), told.count(f"admins {BOB}")) == (52, 52)

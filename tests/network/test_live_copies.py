@@ -10,9 +10,8 @@ from harness import polling
 from network.groups.batch import make_copy
 from network.settings import Limits, Quotas
 from tests import statements
-from tests.network.group_support import ALICE, BOB, CAROL, DAVE, changes, group_send, kept, make, refusal
-from tests.network.support import PATIENCE, Client, Network
-from tests.network.test_routing import ids, stored
+from tests.network.group_support import changes, group_send, make, pair_in_group, refusal
+from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, kept, stored
 from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import directory, group_messages, mailbox
@@ -20,17 +19,6 @@ from tidings.storage.network.group_messages import GroupMessage
 from tidings.wire import device
 
 pytestmark = pytest.mark.one_node
-
-
-async def two(network: Network) -> tuple[str, Client, Client]:
-    """A group of two who are there, and the connections of both."""
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
-    await bob.nothing_came()
-    return group, alice, bob
 
 
 async def until_there_are(network: Network, *, rows: list[str], messages: list[str]) -> None:
@@ -77,11 +65,7 @@ async def test_a_message_is_one_row_until_all_who_are_there_have_acknowledged_it
 
 async def test_copies_for_devices_that_are_there_need_no_look_into_the_mailbox(network: Network) -> None:
     await network.start()
-    await network.register(ALICE, BOB)
-    group = await make(network, ALICE, BOB)
-    alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    await changes(alice, 2)
-    await changes(bob, 1)
+    group, alice, bob = await pair_in_group(network)
     group_send(alice, ALICE, group, "settles", 2)
     await alice.accepted(1)
     bob.ack(*await bob.deliveries(1))
@@ -107,7 +91,7 @@ async def test_copies_for_devices_that_are_there_need_no_look_into_the_mailbox(n
 async def test_a_copy_that_is_not_acknowledged_in_time_is_stored_and_its_message_goes(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock)
-    group, alice, bob = await two(network)
+    group, alice, bob = await pair_in_group(network)
     await until_there_are(network, rows=[], messages=[])
     for i in range(3):
         group_send(alice, ALICE, group, f"m{i}", 2)
@@ -125,7 +109,7 @@ async def test_a_copy_that_is_not_acknowledged_in_time_is_stored_and_its_message
 
 async def test_a_device_that_goes_gets_its_copies_again_when_it_comes_back_and_in_order(network: Network) -> None:
     await network.start(limits=Limits(window=2, store_after=60.0))
-    group, alice, bob = await two(network)
+    group, alice, bob = await pair_in_group(network)
     for i in range(5):
         group_send(alice, ALICE, group, f"m{i}", 2)
     await alice.accepted(5)
@@ -148,7 +132,7 @@ async def test_a_device_that_goes_gets_its_copies_again_when_it_comes_back_and_i
 
 async def test_a_clean_stop_puts_what_is_undecided_into_the_mailbox_and_leaves_no_message(network: Network) -> None:
     await network.start(limits=Limits(window=2, store_after=60.0))
-    group, alice, bob = await two(network)
+    group, alice, bob = await pair_in_group(network)
     for i in range(5):
         group_send(alice, ALICE, group, f"m{i}", 2)
     await alice.accepted(5)
@@ -171,7 +155,7 @@ async def test_a_clean_stop_puts_what_is_undecided_into_the_mailbox_and_leaves_n
 
 async def test_copies_beyond_what_may_be_in_memory_are_stored_with_the_message(network: Network) -> None:
     await network.start(limits=Limits(undecided=8, store_after=60.0))
-    group, alice, bob = await two(network)
+    group, alice, bob = await pair_in_group(network)
     await until_there_are(network, rows=[], messages=[])
     seen: list[str] = []
     for turn in range(2):
@@ -189,7 +173,7 @@ async def test_copies_beyond_what_may_be_in_memory_are_stored_with_the_message(n
 
 async def test_messages_in_memory_are_bounded_by_their_bytes_too_of_one_sender(network: Network) -> None:
     await network.start(limits=Limits(undecided_bytes=4 * 8 * 10_000, store_after=60.0))
-    group, alice, bob = await two(network)
+    group, alice, bob = await pair_in_group(network)
     await until_there_are(network, rows=[], messages=[])
     for i in range(4):
         group_send(alice, ALICE, group, f"m{i}", 2, body=bytes(4000))
@@ -201,7 +185,7 @@ async def test_messages_in_memory_are_bounded_by_their_bytes_too_of_one_sender(n
 async def test_what_a_copy_took_of_a_mailbox_is_free_again_however_it_was_decided(network: Network) -> None:
     clock = ManualClock()
     await network.start(clock=clock, quotas=Quotas(share=2))
-    group, alice, bob = await two(network)
+    group, alice, bob = await pair_in_group(network)
     for turn in range(4):
         for i in range(3):
             group_send(alice, ALICE, group, f"{turn}-{i}", 2)
@@ -218,7 +202,7 @@ async def test_what_a_copy_took_of_a_mailbox_is_free_again_however_it_was_decide
 
 async def test_a_copy_and_a_message_to_its_reader_may_have_one_id(network: Network) -> None:
     await network.start(limits=Limits(store_after=60.0))
-    group, alice, bob = await two(network)
+    group, alice, bob = await pair_in_group(network)
     private = alice.send(ALICE, BOB, "same")
     public = group_send(alice, ALICE, group, "same", 2)
     assert await alice.accepted(1) == [public]
@@ -232,7 +216,7 @@ async def test_a_copy_and_a_message_to_its_reader_may_have_one_id(network: Netwo
 
 async def test_a_block_holds_from_when_it_is_made_though_blocks_are_remembered(network: Network) -> None:
     await network.start()
-    group, alice, bob = await two(network)
+    group, alice, bob = await pair_in_group(network)
     for turn, blocks in enumerate((False, True, False)):
         method = "PUT" if blocks else "DELETE"
         await network.request(method, f"/v1/blocks/{BOB}/{ALICE}", token=network.tokens[BOB])

@@ -12,8 +12,7 @@ import pytest
 from harness.mariadb import MariaDB
 from network.services import Addresses
 from tests.conftest import DatabaseFactory
-from tests.network.support import PATIENCE, REGISTRATION_KEY, Client, Network
-from tests.network.test_routing import ALICE, BOB, CAROL, ids, stored
+from tests.network.support import ALICE, BOB, CAROL, PATIENCE, REGISTRATION_KEY, Client, Network, ids, stored
 from tidings.runtime import crashpoints
 from tidings.wire import device
 

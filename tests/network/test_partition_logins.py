@@ -6,8 +6,7 @@ import functools
 
 import pytest
 
-from tests.network.support import REGISTRATION_KEY, Client, Network, registration
-from tests.network.test_routing import ids
+from tests.network.support import REGISTRATION_KEY, Client, Network, ids, registration
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.runtime.clock import ManualClock
 from tidings.wire import addresses, device

@@ -12,8 +12,7 @@ from network.routing.mailboxes import Mailboxes
 from network.routing.quotas import Judge, Share, Total, Usage
 from network.settings import Quotas
 from tests.network.group_support import changes, group_send, make
-from tests.network.support import Client, Network
-from tests.network.test_routing import ALICE, BOB, CAROL, ids, stored
+from tests.network.support import ALICE, BOB, CAROL, Client, Network, ids, stored
 from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import mailbox

@@ -6,8 +6,7 @@ import asyncio
 
 from network.directory.absences import ASKERS, REMEMBERED, Absences
 from network.settings import Allowances
-from tests.network.support import Client, Network
-from tests.network.test_routing import ALICE, BOB, CAROL
+from tests.network.support import ALICE, BOB, CAROL, Client, Network
 from tidings.wire import device
 
 

@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import sqlalchemy as sa
 
 from network.settings import Limits
-from tests.network.support import Network
+from tests.network.support import ALICE, BOB, CAROL, Network, ids, stored
 from tidings.runtime.clock import ManualClock
-from tidings.storage.database import Database
-from tidings.storage.network import mailbox
 from tidings.wire import device
-
-ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
-
-
-async def stored(network: Network) -> list[str]:
-    """The ids of what is in the mailbox."""
-    database = Database(network.database, "network")
-    try:
-        async with database.reading() as connection:
-            rows = await connection.execute(sa.select(mailbox.table.c.id).order_by(mailbox.table.c.seq))
-            return list(rows.scalars())
-    finally:
-        await database.close()
-
-
-def ids(deliveries: list[device.Deliver]) -> list[str]:
-    return [delivery.id for delivery in deliveries]
 
 
 async def test_with_both_ends_online_accepted_means_acknowledged_and_nothing_is_written(network: Network) -> None:

@@ -17,9 +17,8 @@ from network.routing.byte_shares import ByteShares
 from network.routing.stored_bytes import LONGEST, StoredBytes
 from network.settings import Limits, Quotas
 from tests.network.group_support import changes, make
-from tests.network.support import Client, Network
+from tests.network.support import ALICE, BOB, CAROL, Client, Network, stored
 from tests.network.test_group_messages import group_send
-from tests.network.test_routing import ALICE, BOB, CAROL, stored
 from tidings.runtime.clock import ManualClock
 from tidings.storage.network import mailbox
 from tidings.wire import device

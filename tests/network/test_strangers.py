@@ -13,8 +13,7 @@ from network.connections import guest, pace, places
 from network.connections.pace import Pace
 from network.connections.places import Places
 from network.settings import Limits
-from tests.network.support import PATIENCE, Client, Network
-from tests.network.test_routing import ALICE, BOB
+from tests.network.support import ALICE, BOB, PATIENCE, Client, Network
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.settings import StrangerSettings
 from tidings.wire import device

@@ -12,8 +12,7 @@ import pytest
 
 from network.errors import CannotListen
 from tests.authority import Authority
-from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
-from tests.network.test_routing import ALICE, BOB
+from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network
 from tidings.client.errors import NetworkAway, Unauthorized
 from tidings.client.http import NetworkApi
 from tidings.client.memory_device import MemoryDevice
