@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -34,11 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[str], now: float) -> Choice:
-    """of: statuses that there are; default: without `--status`. now: Unix seconds. Raises `Failure`."""
+def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[str]) -> Choice:
+    """of: statuses that there are; default: without `--status`. Raises `Failure`."""
     foreign = [status for status in options.status if status not in of]
     if foreign:
         raise guard.Failure(f"--status {foreign[0]} is none of {', '.join(of)}")
+    now = time.time()
     return Choice(
         statuses=tuple(dict.fromkeys(options.status or default)),
         since=parse_time(options.since, "--since", now),

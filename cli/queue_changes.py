@@ -152,11 +152,3 @@ def _of(
     work: Callable[[Connection, int, Sequence[int]], Awaitable[Count]], shard: int, page: Sequence[int]
 ) -> Callable[[Connection], Awaitable[Count]]:
     return lambda connection: work(connection, shard, page)
-
-
-def by_shard(rows: Sequence[Any]) -> dict[int, list[int]]:
-    """`seq`s of rows by their shards, in order."""
-    found: dict[int, list[int]] = {}
-    for row in rows:
-        found.setdefault(row.shard, []).append(row.seq)
-    return found

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import collections
+import dataclasses
 import json
+import operator
 import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from cli import choices, guard, process, queue_pages
 from cli.links import Links
-from cli.queue_changes import QueueChanges, by_shard
+from cli.queue_changes import Count, QueueChanges
 from cli.settings import QueueSettings
 from tidings.storage.business import callback_purges, callback_replays, queue_views
 from tidings.storage.business.callback_purges import Purge
@@ -31,6 +33,49 @@ from tidings.storage.database import Connection, Database
 
 LIMIT = 100
 _PAGE = 1000
+
+Row = TypeVar("Row", bound=CallbackView | JobView)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Queue(Generic[Row]):
+    """One of the queues. list_page(): as in `queue_views`; key: of a row, by which they are in order and are named."""
+
+    name: str
+    list_page: Callable[..., Awaitable[Sequence[Row]]]
+    key: Callable[[Row], Any]
+    make_object: Callable[[Row, float], dict[str, Any]]
+    make_line: Callable[[Row, float], str]
+
+    async def read(self, connection: Connection, choice: Choice, limit: int = 0) -> Sequence[Row]:
+        """The first of those chosen, or, with 0, all."""
+        rows: list[Row] = []
+        after: dict[str, Any] = {}
+        while page := await self.list_page(
+            connection, choice, limit=min(_PAGE, limit - len(rows)) if limit > 0 else _PAGE, **after
+        ):
+            rows += page
+            after = {"after": self.key(page[-1])}
+        return rows
+
+    def by_shard(self, rows: Sequence[Row]) -> dict[int, list[Any]]:
+        """Their keys."""
+        found: dict[int, list[Any]] = {}
+        for row in rows:
+            found.setdefault(row.shard, []).append(self.key(row))
+        return found
+
+
+_JOBS: _Queue[JobView] = _Queue(
+    "jobs", queue_views.list_jobs, operator.attrgetter("id"), queue_pages.job_object, queue_pages.job_line
+)
+_CALLBACKS: _Queue[CallbackView] = _Queue(
+    "callbacks",
+    queue_views.list_callbacks,
+    operator.attrgetter("seq"),
+    queue_pages.callback_object,
+    queue_pages.callback_line,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,24 +122,20 @@ async def _show_depths(options: argparse.Namespace, connection: Connection) -> N
 
 
 async def _list_jobs(options: argparse.Namespace, connection: Connection) -> None:
-    now = time.time()
-    rows = await _read_jobs(connection, _choose_jobs(options, now), options.limit)
-    if options.json:
-        _print_object({"jobs": [queue_pages.job_object(row, now) for row in rows]})
-        return
-    _print_lines([queue_pages.job_line(row, now) for row in rows])
-    _print_lines([_count(rows, options.limit, "jobs")])
+    await _list(options, connection, _JOBS, _choose_jobs(options))
 
 
 async def _list_callbacks(options: argparse.Namespace, connection: Connection) -> None:
-    now = time.time()
-    choice = choices.read(options, of=CALLBACK_STATUSES, default=(), now=now)
-    rows = await _read_callbacks(connection, choice, options.limit)
+    await _list(options, connection, _CALLBACKS, choices.read(options, of=CALLBACK_STATUSES, default=()))
+
+
+async def _list(options: argparse.Namespace, connection: Connection, queue: _Queue[Row], choice: Choice) -> None:
+    rows, now = await queue.read(connection, choice, options.limit), time.time()
     if options.json:
-        _print_object({"callbacks": [queue_pages.callback_object(row, now) for row in rows]})
+        _print_object({queue.name: [queue.make_object(row, now) for row in rows]})
         return
-    _print_lines([queue_pages.callback_line(row, now) for row in rows])
-    _print_lines([_count(rows, options.limit, "callbacks")])
+    more = " (there may be more: --limit 0 lists all)" if options.limit and len(rows) == options.limit else ""
+    _print_lines([*(queue.make_line(row, now) for row in rows), f"{len(rows)} {queue.name}{more}"])
 
 
 async def _list_audit(options: argparse.Namespace, connection: Connection) -> None:
@@ -122,50 +163,50 @@ _LISTS = {"status": _show_depths, "jobs": _list_jobs, "callbacks": _list_callbac
 
 
 async def _replay(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
-    choice = choices.read(options, of=(FAILING, DEAD), default=(FAILING, DEAD), now=time.time())
+    choice = choices.read(options, of=(FAILING, DEAD), default=(FAILING, DEAD))
     async with database.reading() as connection:
-        rows = await _read_callbacks(connection, choice, 0)
-    count = await changes.replay(by_shard(rows))
+        rows = await _CALLBACKS.read(connection, choice)
+    count = await changes.replay(_CALLBACKS.by_shard(rows))
     _say(options, {"replayed": count}, f"{count} callbacks are due now, with the same event ids")
     return 0
 
 
 async def _purge(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
-    choice = choices.read(options, of=CALLBACK_STATUSES, default=(DEAD,), now=time.time())
-    async with database.reading() as connection:
-        rows = await _read_callbacks(connection, choice, 0)
-    if not rows:
-        _say(options, {"purged": 0, "changed": 0}, f"no callbacks are {choices.describe(choice)}")
-        return 0
-    if not options.yes:
-        _confirm(rows, choice, "callbacks", "They are deleted, and never posted.")
-    count = await changes.purge(by_shard(rows), choices.describe(choice), choice.statuses)
-    stay = f"; {count.stay} have changed meanwhile, and stay" if count.stay else ""
-    _say(options, {"purged": count.done, "changed": count.stay}, f"{count.done} callbacks are deleted{stay}")
+    choice = choices.read(options, of=CALLBACK_STATUSES, default=(DEAD,))
+    rows = await _confirmed(options, database, _CALLBACKS, choice, "They are deleted, and never posted.")
+    if rows:
+        count = await changes.purge(_CALLBACKS.by_shard(rows), choices.describe(choice), choice.statuses)
+        _say_purged(options, count, "callbacks are deleted", "have changed meanwhile, and stay")
     return 0
 
 
 async def _purge_jobs(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
-    choice = _choose_jobs(options, time.time())
+    choice = _choose_jobs(options)
     if choice == Choice():
         raise guard.Failure("say which: --status new --status encrypted is every message that was not sent")
-    async with database.reading() as connection:
-        rows = await _read_jobs(connection, choice, 0)
-    if not rows:
-        _say(options, {"purged": 0, "changed": 0}, f"no jobs are {choices.describe(choice)}")
-        return 0
-    if not options.yes:
-        _confirm(rows, choice, "jobs", "Those that were not sent yet are deleted, and reported as failed.")
-    ids: dict[int, list[str]] = {}
-    for row in rows:
-        ids.setdefault(row.shard, []).append(row.id)
-    count = await changes.purge_jobs(ids, choices.describe(choice), choice.statuses)
-    stay = f"; {count.stay} were sent or have changed meanwhile, or are no messages, and stay" if count.stay else ""
-    _say(options, {"purged": count.done, "changed": count.stay}, f"{count.done} messages are deleted and fail{stay}")
+    effect = "Those that were not sent yet are deleted, and reported as failed."
+    rows = await _confirmed(options, database, _JOBS, choice, effect)
+    if rows:
+        count = await changes.purge_jobs(_JOBS.by_shard(rows), choices.describe(choice), choice.statuses)
+        stays = "were sent or have changed meanwhile, or are no messages, and stay"
+        _say_purged(options, count, "messages are deleted and fail", stays)
     return 0
 
 
 _CHANGES = {"replay": _replay, "purge": _purge, "purge-jobs": _purge_jobs}
+
+
+async def _confirmed(
+    options: argparse.Namespace, database: Database, queue: _Queue[Row], choice: Choice, effect: str
+) -> Sequence[Row]:
+    """The rows that were chosen, once whoever asks has confirmed it; effect: of the deletion. Raises `Failure`."""
+    async with database.reading() as connection:
+        rows = await queue.read(connection, choice)
+    if not rows:
+        _say(options, {"purged": 0, "changed": 0}, f"no {queue.name} are {choices.describe(choice)}")
+    elif not options.yes:
+        _confirm(rows, choice, queue.name, effect)
+    return rows
 
 
 def _confirm(rows: Sequence[CallbackView | JobView], choice: Choice, what: str, effect: str) -> None:
@@ -185,39 +226,16 @@ def _confirm(rows: Sequence[CallbackView | JobView], choice: Choice, what: str, 
         raise guard.Failure("nothing was deleted")
 
 
-def _choose_jobs(options: argparse.Namespace, now: float) -> Choice:
-    """now: Unix seconds. Raises `Failure`."""
+def _choose_jobs(options: argparse.Namespace) -> Choice:
+    """Raises `Failure`."""
     if options.kind or options.event:
         raise guard.Failure("--kind and --event are of callbacks")
-    return choices.read(options, of=JOB_STATUSES, default=(), now=now)
+    return choices.read(options, of=JOB_STATUSES, default=())
 
 
-async def _read_jobs(connection: Connection, choice: Choice, limit: int) -> list[JobView]:
-    rows: list[JobView] = []
-    while page := await queue_views.list_jobs(
-        connection, choice, after=rows[-1].id if rows else "", limit=_left(limit, len(rows))
-    ):
-        rows += page
-    return rows
-
-
-async def _read_callbacks(connection: Connection, choice: Choice, limit: int) -> list[CallbackView]:
-    rows: list[CallbackView] = []
-    while page := await queue_views.list_callbacks(
-        connection, choice, after=rows[-1].seq if rows else 0, limit=_left(limit, len(rows))
-    ):
-        rows += page
-    return rows
-
-
-def _left(limit: int, have: int) -> int:
-    """Rows to read next. limit: of all, 0 for none."""
-    return min(_PAGE, limit - have) if limit > 0 else _PAGE
-
-
-def _count(rows: Sequence[Any], limit: int, what: str) -> str:
-    more = " (there may be more: --limit 0 lists all)" if limit and len(rows) == limit else ""
-    return f"{len(rows)} {what}{more}"
+def _say_purged(options: argparse.Namespace, count: Count, done: str, stays: str) -> None:
+    stay = f"; {count.stay} {stays}" if count.stay else ""
+    _say(options, {"purged": count.done, "changed": count.stay}, f"{count.done} {done}{stay}")
 
 
 def _say(options: argparse.Namespace, found: dict[str, Any], line: str) -> None:
