@@ -15,9 +15,9 @@ from network.blobs.routes import BlobEndpoints, Transfers
 from network.blobs.store import BlobStore
 from network.blobs.sweeper import BlobSweeper
 from network.connections import websocket
+from network.connections.backend import Backend
 from network.connections.connections import Connections
 from network.connections.places import Places
-from network.connections.session import Backend
 from network.connections.tcp import TcpListener
 from network.delay import Delay
 from network.devices.blocks import Blocks

@@ -12,8 +12,9 @@ from typing import Protocol
 
 from prometheus_client import Gauge
 
+from network.connections.backend import Backend
 from network.connections.places import LATE, REFUSED, Place
-from network.connections.session import Backend, Session
+from network.connections.session import Session
 from network.connections.transport import Transport
 from network.routing.router import Router
 from tidings.runtime.service import wait_for

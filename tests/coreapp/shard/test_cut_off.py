@@ -20,6 +20,7 @@ from coreapp.media.uploads import Uploader
 from coreapp.peers.identities import Identities
 from coreapp.shard.shard import open_shard
 from harness.proxy import Proxy
+from network.connections.requests import Requests
 from network.connections.session import Session
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene
@@ -43,15 +44,15 @@ class Logins:
         self.epochs: list[int] = []
         self.refused: list[int] = []
         self.live = 0
-        login, detached, failed = Session._login, Session.detached, Session._failed
-        asked: dict[tuple[Session, int], int] = {}
+        login, detached, failed = Requests._login, Session.detached, Requests._failed
+        asked: dict[tuple[Requests, int], int] = {}
 
-        async def counted(session: Session, frame: device.Login) -> None:
+        async def counted(requests: Requests, frame: device.Login) -> None:
             if frame.number == BUSINESS:
                 self.epochs.append(frame.epoch)
-                asked[session, frame.n] = frame.epoch
-            await login(session, frame)
-            self.live += BUSINESS in session.devices
+                asked[requests, frame.n] = frame.epoch
+            await login(requests, frame)
+            self.live += BUSINESS in requests._caller.devices
             self.signals.changed()
 
         def left(session: Session, number: str, reason: str) -> None:
@@ -59,14 +60,14 @@ class Logins:
             self.live -= number == BUSINESS
             self.signals.changed()
 
-        def refused(session: Session, n: int, reason: str, detail: str) -> None:
-            failed(session, n, reason, detail)
+        def refused(requests: Requests, n: int, reason: str, detail: str) -> None:
+            failed(requests, n, reason, detail)
             if reason == device.STALE_EPOCH:
-                self.refused.append(asked[session, n])
+                self.refused.append(asked[requests, n])
 
-        monkeypatch.setattr(Session, "_login", counted)
+        monkeypatch.setattr(Requests, "_login", counted)
         monkeypatch.setattr(Session, "detached", left)
-        monkeypatch.setattr(Session, "_failed", refused)
+        monkeypatch.setattr(Requests, "_failed", refused)
 
 
 @pytest.fixture

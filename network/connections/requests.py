@@ -1,0 +1,224 @@
+"""Requests of one connection: logins, logouts, checks and fetches, which take longer than a turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+from prometheus_client import Counter
+
+from network.connections.backend import Backend, Presence
+from network.connections.transport import Transport
+from network.directory import bundles, lookups
+from network.directory.logins import Proven
+from tidings.runtime.batcher import BatcherClosed, BatcherFull
+from tidings.wire import addresses, device
+
+log = logging.getLogger(__name__)
+
+FAILED = Counter("tidings_network_requests_failed_total", "Logins, checks and fetches not done", ["reason"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """A device on a connection. part: of it, that is here; identity_key: that it was registered with at its login."""
+
+    part: device.Partition
+    identity_key: bytes
+
+
+class Caller(Protocol):
+    """Connection that asks. devices: those on it, by number."""
+
+    @property
+    def transport(self) -> Transport: ...
+
+    @property
+    def devices(self) -> Mapping[str, LoggedIn]: ...
+
+    def charge(self) -> None:
+        """Something was done for nothing."""
+        ...
+
+    def log_in(self, frame: device.Login, part: device.Partition, proven: Proven) -> None:
+        """This device has proved itself, and may attach."""
+        ...
+
+    def log_out(self, number: str) -> None: ...
+
+    def requests_ended(self) -> None:
+        """None is in flight any more."""
+        ...
+
+
+class Requests:
+    """Requests in flight, of which there are at most `Limits.requests`; one more fails."""
+
+    __slots__ = ("_backend", "_caller", "_delay", "_tasks", "_transport")
+
+    def __init__(self, caller: Caller, backend: Backend) -> None:
+        self._caller = caller
+        self._transport = caller.transport
+        self._backend = backend
+        self._delay = backend.delay
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """The connection is gone."""
+        for task in self._tasks:
+            task.cancel()
+
+    def begin_login(self, frame: device.Login, answered: Callable[[], None]) -> None:
+        """Carry out the login of a guest. answered(): called when it is over."""
+
+        async def log_in() -> None:
+            try:
+                await self._login(frame)
+            finally:
+                answered()
+
+        self._start(frame.n, log_in())
+
+    def begin(self, frame: device.Login | device.Logout | device.Check | device.Fetch) -> None:
+        """Carry one out; its answer or its failure goes to the device."""
+        if len(self._tasks) >= self._backend.limits.requests:
+            self._fault(frame.n, device.OVERLOADED, "too many requests of this connection are in flight")
+        elif isinstance(frame, device.Login):
+            self._start(frame.n, self._login(frame))
+        elif isinstance(frame, device.Logout):
+            self._start(frame.n, self._logout(frame))
+        elif frame.number not in self._caller.devices:
+            self._fault(frame.n, device.UNAUTHORIZED, f"{frame.number!r} is not logged in on this connection")
+        elif isinstance(frame, device.Fetch):
+            if len(frame.numbers) > bundles.MAX_NUMBERS:
+                self._fault(frame.n, device.TOO_LARGE, f"at most {bundles.MAX_NUMBERS} numbers in a fetch")
+            elif self._may(frame, "fetch"):
+                self._start(frame.n, self._fetch(frame))
+        elif len(frame.numbers) > lookups.MAX_NUMBERS:
+            self._fault(frame.n, device.TOO_LARGE, f"at most {lookups.MAX_NUMBERS} numbers in a check")
+        else:
+            asker = frame.number, self._caller.devices[frame.number].part.partition
+            try:
+                self._backend.lookups.begin(asker)
+            except lookups.Busy:
+                self._fault(frame.n, device.BUSY, "a check of this number is in flight")
+                return
+            if self._may(frame, "check"):
+                self._start(frame.n, self._check(frame, asker))
+            else:
+                self._backend.lookups.end(asker)
+
+    def _may(self, frame: device.Check | device.Fetch, call: str) -> bool:
+        wait = self._backend.allowances.take(call, frame.number, len(frame.numbers))
+        if wait:
+            self._failed(frame.n, device.RATE_LIMITED, "too many numbers", math.ceil(wait))
+        return not wait
+
+    async def _login(self, frame: device.Login) -> None:
+        await self._delay.sleep()
+        part = device.Partition(frame.partition, frame.partitions, frame.layout)
+        if part == device.WHOLE:
+            part = device.WHOLE
+        proven = await self._prove(frame, part)
+        if proven is not None and self._backend.presence is not None:
+            proven = await self._claim(self._backend.presence, frame, part, proven)
+        if proven is not None:
+            self._caller.log_in(frame, part, proven)
+
+    async def _prove(self, frame: device.Login, part: device.Partition) -> Proven | None:
+        """What is known of the device; `None` when it may not attach, which it was told."""
+        proven = None
+        if addresses.is_number(frame.number):
+            proven = await self._backend.logins.verify(frame.number, frame.token)
+        if not self._transport.is_open:
+            return None
+        if proven is None:
+            self._fault(frame.n, device.UNAUTHORIZED, "no such number, or not its token")
+            return None
+        return None if self._is_refused(frame, part) else proven
+
+    def _is_refused(self, frame: device.Login, part: device.Partition) -> bool:
+        here = self._caller.devices.get(frame.number)
+        if not part.is_valid:
+            self._fault(frame.n, device.INVALID, "there is no such partition: 1, 2, 4, 8, 16 or 32 of them, from 0")
+        elif here is not None and not here.part.is_same_part(part):
+            self._fault(frame.n, device.INVALID, "another partition of the device is on this connection: log it out")
+        elif self._backend.router.is_stale_login(frame.number, frame.epoch, part):
+            self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
+        else:
+            return False
+        return True
+
+    async def _claim(
+        self, presence: Presence, frame: device.Login, part: device.Partition, proven: Proven | None
+    ) -> Proven | None:
+        """What is known of the device, now that the other nodes let it attach; `None` when it may not."""
+        logins, is_claimed = self._backend.logins, False
+        try:
+            while proven is not None:
+                changes = logins.changes
+                if not await presence.claim(frame.number, frame.epoch, part):
+                    self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
+                    return None
+                # Others may have logged in here meanwhile.
+                if not self._transport.is_open or self._is_refused(frame, part):
+                    return None
+                if changes == logins.changes:
+                    is_claimed = True
+                    return proven
+                # Somebody has registered meanwhile, perhaps this number.
+                proven = await self._prove(frame, part)
+            return None
+        finally:
+            if not is_claimed:
+                presence.detached(frame.number, part)
+
+    async def _logout(self, frame: device.Logout) -> None:
+        await self._delay.sleep()
+        self._caller.log_out(frame.number)
+        self._transport.send(device.Ok(n=frame.n))
+
+    async def _check(self, frame: device.Check, asker: lookups.Asker) -> None:
+        try:
+            await self._delay.sleep()
+            registered = await self._backend.lookups.check(frame.number, frame.numbers)
+        finally:
+            self._backend.lookups.end(asker)
+        self._transport.send(device.Checked(n=frame.n, registered=registered))
+
+    async def _fetch(self, frame: device.Fetch) -> None:
+        await self._delay.sleep()
+        found = await self._backend.bundles.fetch(frame.number, frame.numbers)
+        self._transport.send(device.Bundles(n=frame.n, bundles=found))
+
+    def _start(self, n: int, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guard(n, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._caller.requests_ended()
+
+    async def _guard(self, n: int, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (BatcherFull, BatcherClosed):
+            self._failed(n, device.OVERLOADED, "too much is waiting for the database")
+        except Exception:
+            log.exception("request.failed", extra={"peer": self._transport.peer, "n": n})
+            self._failed(n, device.OVERLOADED, "it could not be done now")
+
+    def _fault(self, n: int, reason: str, detail: str) -> None:
+        """It failed, and the device could have known."""
+        self._caller.charge()
+        self._failed(n, reason, detail)
+
+    def _failed(self, n: int, reason: str, detail: str, retry_after: int = 0) -> None:
+        FAILED.labels(reason).inc()
+        self._transport.send(device.Failed(n=n, reason=reason, detail=detail, retry_after=retry_after))
