@@ -41,6 +41,8 @@ PING = 0
 # Messages that a Coreapp is handed at a time, some batches of its journal, so that what else it is asked does not wait
 # for thousands of them; and the seconds that others wait for their turn, until nobody joins them.
 MESSAGES, PATIENCE = 256, 1.0
+# Answers that are taken in one turn of the loop: each is a request that goes on, and a commit brings a hundred of them.
+TURN = 16
 
 
 class Peer:
@@ -216,7 +218,7 @@ class Peer:
         host = host.strip("[]")
         tls = self._calls.context_for(host)
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            connection = await connect(host, int(port), core.Answer, self, tls=tls)
+            connection = await connect(host, int(port), core.Answer, self, tls=tls, turn=TURN)
             answer = await self._requests.ask(
                 connection, lambda n: core.Hello(n=n, key=self._key), timeout=CONNECT_TIMEOUT
             )

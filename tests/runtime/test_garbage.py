@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidings.runtime.garbage import Survivors
+from tidings.runtime.garbage import BUSY_GROWTH, GROWTH, Collector, Resident
 
 
 class Plain:
@@ -22,53 +22,76 @@ class Knot(Plain):
         self.itself = self
 
 
+class Process:
+    """A process whose memory and CPU are what the test says."""
+
+    def __init__(self) -> None:
+        self.resident = 100_000_000
+        self.cpu = 0.0
+        self.collector = Collector(lambda: self.resident, lambda: self.cpu)
+
+
 @pytest.fixture
-def survivors() -> Iterator[Survivors]:
+def process() -> Iterator[Process]:
     was_enabled = gc.isenabled()
     gc.disable()
-    found = Survivors(every=3)
-    gc.callbacks.append(found.noticed)
-    yield found
-    gc.callbacks.remove(found.noticed)
+    yield Process()
     gc.unfreeze()
     if was_enabled:
         gc.enable()
 
 
-@pytest.mark.usefixtures("survivors")
-def test_what_a_collection_has_left_is_looked_through_again_by_every_so_manyth_only() -> None:
-    knot = Knot()
-    here = weakref.ref(knot)
-    gc.collect()
-    frozen = gc.get_freeze_count()
-    assert frozen > 1000
-    del knot
+def a_knot() -> weakref.ref[Knot]:
+    return weakref.ref(Knot())
+
+
+def test_what_was_there_at_the_last_look_is_passed_by_until_memory_has_grown(process: Process) -> None:
+    here = a_knot()
+    process.collector.look()
+    assert gc.get_freeze_count() > 1000
+    process.resident += GROWTH
+    process.collector.look()
     gc.collect()
     assert here() is not None
-    gc.collect()
-    assert here() is not None
-    assert gc.get_freeze_count() == 0
-    gc.collect()
+    process.resident += 1
+    process.collector.look()
     assert here() is None
     assert gc.get_freeze_count() > 1000
 
 
-@pytest.mark.usefixtures("survivors")
-def test_what_is_new_is_collected_each_time_and_what_falls_out_of_use_needs_no_collection() -> None:
-    plain = Plain()
-    gc.collect()
-    knot = Knot()
-    here, plain_here = weakref.ref(knot), weakref.ref(plain)
-    del plain
-    assert plain_here() is None
-    del knot
-    gc.collect()
+def test_growth_counts_from_what_the_last_look_at_everything_has_left(process: Process) -> None:
+    process.resident += GROWTH + 1
+    process.collector.look()
+    here = a_knot()
+    process.collector.look()
+    assert here() is not None
+
+
+def test_a_busy_process_looks_at_everything_later(process: Process) -> None:
+    here = a_knot()
+    process.cpu += 0.6
+    process.resident += BUSY_GROWTH
+    process.collector.look()
+    assert here() is not None
+    process.cpu += 0.6
+    process.resident += 1
+    process.collector.look()
     assert here() is None
 
 
-def test_collections_of_the_young_change_nothing(survivors: Survivors) -> None:
-    before = gc.get_freeze_count()
-    for generation in (0, 1):
-        gc.collect(generation)
-    survivors.noticed("start", {"generation": 2})
-    assert gc.get_freeze_count() == before
+def test_what_is_new_is_collected_and_what_falls_out_of_use_needs_no_collection(process: Process) -> None:
+    plain = Plain()
+    process.collector.look()
+    here, plain_here = a_knot(), weakref.ref(plain)
+    del plain
+    assert plain_here() is None
+    gc.collect(0)
+    assert here() is None
+
+
+def test_memory_is_read_in_bytes() -> None:
+    resident = Resident()
+    before = resident.read()
+    kept = bytearray(b"x") * 50_000_000
+    assert 40_000_000 < resident.read() - before < 100_000_000
+    del kept

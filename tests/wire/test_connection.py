@@ -307,3 +307,27 @@ async def test_many_frames_at_once_leave_turns_to_others_and_all_of_them_come(li
         await here.frames.get()
     assert max(after - before for before, after in itertools.pairwise(turns)) <= wire.TURN
     writer.close()
+
+
+async def test_whoever_connects_says_how_many_frames_are_taken_in_a_turn(listen: Listen) -> None:
+    here, port = await listen()
+    there = Recorder()
+    await wire.connect("127.0.0.1", port, device.FromDevice, there, turn=4)
+    await here.is_up.wait()
+    turns: list[int] = []
+
+    def count() -> None:
+        turns.append(there.frames.qsize())
+        if there.frames.qsize() < 20:
+            asyncio.get_running_loop().call_soon(count)
+
+    assert here.connection is not None
+    for _ in range(20):
+        here.connection.send(device.Ping())
+    count()
+    for _ in range(20):
+        await there.frames.get()
+    assert max(after - before for before, after in itertools.pairwise(turns)) <= 4
+    assert there.connection is not None
+    there.connection.close("done")
+    await here.is_down.wait()

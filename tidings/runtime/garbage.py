@@ -1,43 +1,78 @@
-"""What the garbage collector looks through: what is new, and everything now and then."""
+"""What the garbage collector looks through: what has come within a second; and everything, when memory has grown.
+
+Almost nothing here is in a cycle: objects are freed when nobody has them any more. A collection is mostly in vain, and
+stops the process for as long as there are objects to look through: a quarter of a second for all of a process with ten
+thousand connections, and no less for the youngest, when ten thousand requests have come since the last one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
-from collections.abc import Mapping
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 # More new objects than there were, after which these are looked through, and how often what is left of them is. Where
-# many requests come and go their number swings by ten thousands, and almost none are in cycles: each look is in vain.
+# many requests come and go their number swings by ten thousands.
 THRESHOLDS = (50_000, 5, 20)
-# Collections of the oldest generation of which one looks through everything.
-EVERYTHING = 10
+# Seconds after which what is there is passed by.
+PERIOD = 1.0
+# Bytes by which memory grows until everything is looked through: of a process that has less than this part of a core to
+# do, and of one that has more.
+GROWTH, BUSY_GROWTH = 32 * 1024 * 1024, 256 * 1024 * 1024
+BUSY = 0.5
+
+_STATM = Path("/proc/self/statm")
 
 
-class Survivors:
-    """Objects that a collection of the oldest generation has left: the next ones pass them by, but for every tenth.
+class Collector:
+    """Objects that live for a second are passed by from then on. Those in cycles wait until memory has grown."""
 
-    With ten thousand connections there are a million of them, almost all of which stay, and looking through them stops
-    the process for a quarter of a second. Those that fall out of use are freed as ever, unless they are in a cycle:
-    these wait for the tenth.
-    """
+    def __init__(self, resident: Callable[[], int], cpu: Callable[[], float] = time.process_time) -> None:
+        """resident: bytes of memory that the process has; cpu: seconds that it has used."""
+        self._resident = resident
+        self._cpu = cpu
+        self._used = cpu()
+        self._least = resident()
 
-    def __init__(self, every: int = EVERYTHING) -> None:
-        self._every = every
-        self._collections = 0
-
-    def noticed(self, phase: str, info: Mapping[str, int]) -> None:
-        """A collection starts or stops, as `gc.callbacks` say."""
-        if phase != "stop" or info["generation"] != len(THRESHOLDS) - 1:
-            return
-        self._collections += 1
-        if self._collections % self._every:
-            gc.freeze()
-        else:
+    def look(self) -> None:
+        """Once in each period."""
+        used = self._cpu()
+        is_busy = used - self._used > BUSY * PERIOD
+        self._used = used
+        if self._resident() - self._least > (BUSY_GROWTH if is_busy else GROWTH):
             gc.unfreeze()
+            gc.collect()
+            self._least = self._resident()
+        gc.freeze()
+
+    def run(self) -> None:
+        """For as long as the loop runs."""
+        self.look()
+        asyncio.get_running_loop().call_later(PERIOD, self.run)
 
 
 def settle() -> None:
-    """What was made so far stays: looking through it again would cost a busy process a fifth of its time."""
+    """What was made so far stays, and so does most of what will be: from now on, in the loop that runs.
+
+    Elsewhere than on Linux, where memory cannot be read like this, the collector goes on as it is used to.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
-    gc.callbacks.append(Survivors().noticed)
+    if _STATM.exists():
+        Collector(Resident().read).run()
+
+
+class Resident:
+    """The memory that this process has. Its file stays open, so that it can be read when no other can be opened."""
+
+    def __init__(self) -> None:
+        self._file = os.open(_STATM, os.O_RDONLY | os.O_CLOEXEC)
+        self._page = os.sysconf("SC_PAGE_SIZE")
+
+    def read(self) -> int:
+        """Bytes."""
+        return int(os.pread(self._file, 256, 0).split()[1]) * self._page

@@ -34,8 +34,8 @@ LINGER = 5.0
 STALL = 30.0
 # Bytes waiting for a peer from which on nothing more is read from it.
 HIGH_WATER = 1024 * 1024
-# Frames of one connection in a turn of the loop; then it is the others' turn.
-TURN = 512
+# Frames of one connection that is served in a turn of the loop; then it is the others' turn. Elsewhere all that came.
+TURN, EVERYTHING = 512, 2**62
 
 # Why a connection is not read from: reasons that add up.
 WRITING = 1  # the peer does not read
@@ -91,6 +91,7 @@ class Connection(asyncio.Protocol):
 
     last_words: makes the frame that tells the peer what was wrong with a frame of its before the connection is closed.
     linger: seconds that a closed connection may take to write what is queued.
+    turn: frames that are taken in one turn of the loop, if not as many as is usual.
     unfinished: what is kept of unfinished frames of all connections that are served here; with it nothing is read
         while the peer does not read. Only one side may do that, or both could wait for each other.
     """
@@ -133,6 +134,7 @@ class Connection(asyncio.Protocol):
         max_write_buffer: int = MAX_WRITE_BUFFER,
         last_words: Callable[[str], msgspec.Struct] | None = None,
         linger: float = LINGER,
+        turn: int | None = None,
         unfinished: Unfinished | None = None,
     ) -> None:
         self._decoder = _decoder_of(frames)
@@ -142,7 +144,7 @@ class Connection(asyncio.Protocol):
         self._last_words = last_words
         self._linger = linger
         self._unfinished = unfinished
-        self._turn = TURN if unfinished is not None else 2**62
+        self._turn = turn or (TURN if unfinished is not None else EVERYTHING)
         self._pauses = 0
         self._is_kept = False
         # Bytes given to the transport, and of these what had left it when that was last looked at.
@@ -386,12 +388,13 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     max_frame: int = MAX_FRAME,
     max_write_buffer: int = MAX_WRITE_BUFFER,
+    turn: int | None = None,
 ) -> Connection:
     """Open a connection. tls: how the host is checked. Raises `OSError` when nobody answers, or not that host."""
     loop = asyncio.get_running_loop()
 
     def make() -> Connection:
-        return Connection(frames, handler, max_frame=max_frame, max_write_buffer=max_write_buffer)
+        return Connection(frames, handler, max_frame=max_frame, max_write_buffer=max_write_buffer, turn=turn)
 
     patience = HANDSHAKE_SECONDS if tls is not None else None
     _, connection = await loop.create_connection(make, host, port, ssl=tls, ssl_handshake_timeout=patience)
