@@ -204,11 +204,6 @@ class CoreappLinks:
         return self._coreapps
 
     @property
-    def is_full(self) -> bool:
-        """Do messages wait for their turn at any of the Coreapps?"""
-        return any(peer.is_full for peer in self._owning)
-
-    @property
     def is_crowded(self) -> bool:
         """Can no owner of a shard take another message soon? Those that stand by are handed none."""
         return bool(self._owning) and all(peer.is_crowded for peer in self._owning)

@@ -42,7 +42,7 @@ PING = 0
 # for thousands of them; and the seconds that others wait for their turn, until nobody joins them.
 MESSAGES, PATIENCE = 256, 1.0
 # Answers that are taken in one turn of the loop: each is a request that goes on, and a commit brings a hundred of them.
-TURN = 16
+TURN = 64
 
 
 class Peer:
@@ -81,13 +81,8 @@ class Peer:
         return self._greeted and not self._silent
 
     @property
-    def is_full(self) -> bool:
-        """Do messages wait for their turn?"""
-        return self._messages.is_full
-
-    @property
     def is_crowded(self) -> bool:
-        """Do they wait for too long?"""
+        """Do messages wait for their turn for too long?"""
         return self._messages.is_crowded
 
     @property

@@ -55,11 +55,6 @@ class ShardOwners(PrimaryCoreapp, Protocol):
 class Coreapps(PrimaryCoreapp, Protocol):
     """All Coreapps, together and one by one."""
 
-    @property
-    def is_full(self) -> bool:
-        """Do messages wait for their turn at any of those that own shards?"""
-        ...
-
     def coreapps(self) -> Sequence[Coreapp]: ...
 
     async def ask_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]: ...

@@ -52,37 +52,32 @@ async def test_one_who_goes_takes_the_answer_from_nobody_and_an_error_goes_to_al
     assert first.cancelled()
 
 
-async def test_the_last_answer_is_there_at_once_while_it_is_recent_and_the_next_is_asked_for() -> None:
+async def test_an_answer_that_takes_long_is_the_last_one_while_that_is_recent_and_is_not_asked_for_again() -> None:
     question = Question()
     question.answer.set()
     probe = Probe(question.ask, 0.0, "probe")
-    assert probe.recent(60.0, 0) is None
-    assert await probe.answer(1) == 0
+    assert await probe.soon(0.0, 60.0, 0) == 0
     question.answer.clear()
-    assert [probe.recent(60.0, number) for number in (2, 3)] == [0, 0]
-    assert probe.recent(-1.0, 4) is None
+    assert [await probe.soon(0.0, 60.0, number) for number in (1, 2)] == [0, 0]
+    waiting = asyncio.create_task(probe.soon(0.0, -1.0, 3))
     question.answer.set()
-    assert await probe.answer(5) == 2
-    assert question.asked == [0, 2]
+    assert await waiting == 1
+    assert await probe.soon(60.0, 60.0, 4) == 4
+    assert question.asked == [0, 1, 4]
 
 
-async def test_what_failed_is_no_answer() -> None:
+async def test_without_a_last_answer_the_next_is_waited_for_and_what_failed_is_none() -> None:
     question = Question()
-    question.answer.set()
     probe = Probe(question.ask, 0.0, "probe")
+    waiting = asyncio.create_task(probe.soon(0.0, 60.0, ValueError("x")))
+    await asyncio.wait([waiting], timeout=0.01)
+    assert not waiting.done()
+    question.answer.set()
     with pytest.raises(ValueError, match="x"):
-        await probe.answer(ValueError("x"))
-    assert probe.recent(60.0, 1) is None
-    assert await probe.answer(2) == 1
-
-
-async def test_whoever_waits_for_a_time_has_the_answer_or_nothing_by_then_and_an_error_that_is_one_of_time() -> None:
-    question = Question()
-    probe = Probe(question.ask, 0.0, "probe")
-    assert await probe.answer_within(0.0, 0) is None
+        await waiting
+    question.answer.clear()
+    waiting = asyncio.create_task(probe.soon(0.0, 60.0, 1))
+    await asyncio.wait([waiting], timeout=0.01)
+    assert not waiting.done()
     question.answer.set()
-    assert await probe.answer_within(60.0, 1) == 0
-    with pytest.raises(TimeoutError, match="x"):
-        await probe.answer_within(60.0, TimeoutError("x"))
-    assert question.asked[:1] == [0]
-    assert len(question.asked) == 2
+    assert await waiting == 1

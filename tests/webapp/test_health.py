@@ -42,17 +42,13 @@ async def test_health_says_how_many_statuses_nobody_will_hear_of(api: Served, co
     assert answer.json()["health"] == {"gateway_status": "connected", "statuses_dropped": 12}
 
 
-async def test_while_messages_wait_for_their_turn_health_is_what_it_was_within_two_seconds_and_asked_for_again(
+async def test_health_that_takes_long_to_find_out_is_what_it_was_within_two_seconds_and_asked_for_again(
     api: Served, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
     coreapp.answer(core.GetHealth, lambda q: None)
-    asking = asyncio.create_task(api.http.get("/v1/health"))
-    await coreapp.until(lambda: len(coreapp.asked(core.GetHealth)) == 2)
-    monkeypatch.setattr(type(api.parts.links), "is_full", True)
-    assert (await asking).json()["health"] == {"gateway_status": "connected"}
-    assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
-    await coreapp.until(lambda: len(coreapp.asked(core.GetHealth)) == 2)
+    for _ in range(2):
+        assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}
     [question] = coreapp.asked(core.GetHealth)[1:]
     coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="connecting"))
     monkeypatch.setattr(service, "_RECENT", -1.0)

@@ -21,7 +21,7 @@ THRESHOLDS = (50_000, 5, 20)
 PERIOD = 1.0
 # Bytes by which memory grows until everything is looked through: of a process that has less than this part of a core to
 # do, and of one that has more.
-GROWTH, BUSY_GROWTH = 32 * 1024 * 1024, 256 * 1024 * 1024
+GROWTH, BUSY_GROWTH = 64 * 1024 * 1024, 256 * 1024 * 1024
 BUSY = 0.5
 
 _STATM = Path("/proc/self/statm")

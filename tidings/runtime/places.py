@@ -28,15 +28,11 @@ class Places:
         self._wake()
 
     @property
-    def is_full(self) -> bool:
-        """Does anybody wait?"""
-        self._forget_gone()
-        return bool(self._waiting)
-
-    @property
     def is_crowded(self) -> bool:
         """Would whoever has to wait now be turned away?"""
-        return self.is_full and asyncio.get_running_loop().time() - self._waiting[0][0] > self._patience
+        self._forget_gone()
+        now = asyncio.get_running_loop().time()
+        return bool(self._waiting) and now - self._waiting[0][0] > self._patience
 
     def try_take(self) -> bool:
         """Take one if there is one for whoever comes now."""

@@ -20,7 +20,7 @@ class Probe(Generic[Arguments, Value]):
         self._seconds = seconds
         self._name = name
         self._asking: asyncio.Task[Value] | None = None
-        self._ended_at = self._answered_at = -math.inf
+        self._began_at = self._ended_at = self._answered_at = -math.inf
         # The latest that did not fail.
         self._answered: asyncio.Task[Value] | None = None
 
@@ -28,26 +28,21 @@ class Probe(Generic[Arguments, Value]):
         """What `ask` returns or raises; the arguments are those of whoever comes first."""
         return await asyncio.shield(self._begin(*arguments, **named))
 
-    async def answer_within(
-        self, seconds: float, *arguments: Arguments.args, **named: Arguments.kwargs
-    ) -> Value | None:
-        """The same, `None` when it does not come in so many seconds."""
+    async def soon(self, patience: float, age: float, *arguments: Arguments.args, **named: Arguments.kwargs) -> Value:
+        """The same; but `patience` seconds after it was asked for, the last answer that did not fail, if that is not
+        older than `age`."""
         asking = self._begin(*arguments, **named)
-        done, _ = await asyncio.wait((asking,), timeout=seconds)
-        return asking.result() if done else None
-
-    def recent(self, seconds: float, *arguments: Arguments.args, **named: Arguments.kwargs) -> Value | None:
-        """The last answer, at once, if it is not older than so many seconds. The next is asked for."""
-        self._begin(*arguments, **named)
-        if self._answered is None or asyncio.get_running_loop().time() > self._answered_at + seconds:
-            return None
-        return self._answered.result()
+        done, _ = await asyncio.wait((asking,), timeout=self._began_at + patience - asking.get_loop().time())
+        if not done and self._answered is not None and asking.get_loop().time() <= self._answered_at + age:
+            return self._answered.result()
+        return await asyncio.shield(asking)
 
     def _begin(self, *arguments: Arguments.args, **named: Arguments.kwargs) -> asyncio.Task[Value]:
         loop = asyncio.get_running_loop()
         if self._asking is None or (self._asking.done() and loop.time() >= self._ended_at + self._seconds):
             self._asking = loop.create_task(self._ask(*arguments, **named), name=self._name)
             self._asking.add_done_callback(self._ended)
+            self._began_at = loop.time()
         return self._asking
 
     def _ended(self, asking: asyncio.Task[Value]) -> None:

@@ -14,7 +14,7 @@ WAITING = 1_000
 # Refusals a second, which take a sixth of a core, and seconds between two groups of them.
 REFUSALS, PACE = 2_000, 0.01
 # Times as many refusals, at most, when nobody new comes.
-MOST = 8
+MOST = 16
 # What a call returns that was not wanted any more; it does not count as made.
 CANCELLED = object()
 

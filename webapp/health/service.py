@@ -19,10 +19,9 @@ from webapp.shard_map import Coreapp
 _TIMEOUT = 3.0
 # Seconds that the database has for what only adds to it.
 _PATIENCE = 1.0
-# Seconds for which the last answer holds while a Coreapp has as much to do as it takes.
-_RECENT = 2.0
-# Seconds for which an answer is waited for until it is looked again whether that is so.
-_LOOK_AGAIN = 0.1
+# Seconds that an answer may take; one that takes longer, because a Coreapp has as much to do as it takes, is waited for
+# only when the last is older than the second.
+_SOON, _RECENT = 0.02, 2.0
 
 DISCONNECTED = "disconnected"
 
@@ -34,8 +33,8 @@ class Liveness(Protocol):
 
 
 class HealthCheck:
-    """The state of the connections to the network: as it is now, or within the last two seconds while messages wait
-    for their turn at a Coreapp, which would have to be asked between them."""
+    """The state of the connections to the network: as it is now, or was within the last two seconds where that takes
+    long to find out."""
 
     def __init__(self, coreapps: Coreapps, database: Database) -> None:
         self._coreapps = coreapps
@@ -48,11 +47,7 @@ class HealthCheck:
 
         A Webapp that cannot use its database serves nobody, whatever the Coreapps say.
         """
-        while True:
-            known = self._looks.recent(_RECENT) if self._coreapps.is_full else None
-            found = known if known is not None else await self._looks.answer_within(_LOOK_AGAIN)
-            if found is not None:
-                return found
+        return await self._looks.soon(_SOON, _RECENT)
 
     async def _look(self) -> Mapping[str, Any]:
         alive, answers = await asyncio.gather(
