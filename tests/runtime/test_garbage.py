@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidings.runtime.garbage import BUSY_GROWTH, GROWTH, Collector, Resident
+from tidings.runtime.garbage import BUSY_GROWTH, GROWTH, PERIODS, Collector, Resident
 
 
 class Plain:
@@ -75,6 +75,22 @@ def test_a_busy_process_looks_at_everything_later(process: Process) -> None:
     assert here() is not None
     process.cpu += 0.6
     process.resident += 1
+    process.collector.look()
+    assert here() is None
+
+
+def test_everything_is_looked_at_after_ten_minutes_once_there_is_time(process: Process) -> None:
+    here = a_knot()
+    for _ in range(PERIODS):
+        process.cpu += 0.6
+        process.collector.look()
+    assert here() is not None
+    process.collector.look()
+    assert here() is None
+    here = a_knot()
+    for _ in range(PERIODS - 1):
+        process.collector.look()
+    assert here() is not None
     process.collector.look()
     assert here() is None
 

@@ -1,4 +1,5 @@
-"""What the garbage collector looks through: what has come within a second; and everything, when memory has grown.
+"""What the garbage collector looks through: what has come within a second; and everything, when memory has grown, or
+ten minutes have passed.
 
 Almost nothing here is in a cycle: objects are freed when nobody has them any more. A collection is mostly in vain, and
 stops the process for as long as there are objects to look through: a quarter of a second for all of a process with ten
@@ -23,12 +24,14 @@ PERIOD = 1.0
 # do, and of one that has more.
 GROWTH, BUSY_GROWTH = 64 * 1024 * 1024, 256 * 1024 * 1024
 BUSY = 0.5
+# Periods after which one that is not busy looks at everything, memory or not: what is in a cycle may hold a file.
+PERIODS = 600
 
 _STATM = Path("/proc/self/statm")
 
 
 class Collector:
-    """Objects that live for a second are passed by from then on. Those in cycles wait until memory has grown."""
+    """Objects that live for a second are passed by from then on. Those in cycles wait for a look at everything."""
 
     def __init__(self, resident: Callable[[], int], cpu: Callable[[], float] = time.process_time) -> None:
         """resident: bytes of memory that the process has; cpu: seconds that it has used."""
@@ -36,16 +39,20 @@ class Collector:
         self._cpu = cpu
         self._used = cpu()
         self._least = resident()
+        self._periods = 0
 
     def look(self) -> None:
         """Once in each period."""
         used = self._cpu()
         is_busy = used - self._used > BUSY * PERIOD
         self._used = used
-        if self._resident() - self._least > (BUSY_GROWTH if is_busy else GROWTH):
+        self._periods += 1
+        grown = self._resident() - self._least
+        if grown > BUSY_GROWTH or (not is_busy and (grown > GROWTH or self._periods >= PERIODS)):
             gc.unfreeze()
             gc.collect()
             self._least = self._resident()
+            self._periods = 0
         gc.freeze()
 
     def run(self) -> None:
