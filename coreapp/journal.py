@@ -143,7 +143,8 @@ class Change:
     new_undecrypted: messages that were asked for again; ended_undecrypted: that came, or were reported.
     heard:            recipients who wrote, with the Unix milliseconds.
     read_messages:    by recipient, those of theirs that are unread no longer.
-    new_media:        files that are in their directory already; new_downloads: messages whose file is to be fetched.
+    new_media:        files that are in their directory already; used_media: that were sent.
+    new_downloads:    messages whose file is to be fetched.
     acknowledged_identities: (peer, hash), void when the peer has another hash by then; acknowledges_all: of all
                       peers of whom it is true.
     new_callbacks:    their `seq` is given by the journal, in the order of commits.
@@ -173,6 +174,7 @@ class Change:
         service_windows.delete_unread, combine=merging.joined
     )
     new_media: Sequence[media.Media] = merging.rows(media.add_all)
+    used_media: Sequence[media.Use] = merging.rows(media.note_uses, key=attrgetter("id"))
     new_downloads: Sequence[media_downloads.Download] = merging.rows(media_downloads.enqueue)
     tried_downloads: Sequence[media_downloads.Download] = merging.rows(media_downloads.reschedule)
     finished_downloads: Sequence[str] = merging.rows(media_downloads.finish)

@@ -119,7 +119,7 @@ class Settings(settings.ProcessSettings):
     outgoing_webhooks: OutgoingWebhooks = env.MADE
     outgoing_media: OutgoingMedia = env.MADE
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
-    media_transfers: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_MEDIA_TRANSFERS", 4)
+    media_transfers: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_MEDIA_TRANSFERS", 16)
     media_days: Annotated[int, env.integer(high=36_500)] = env.variable("TIDINGS_MEDIA_DAYS", 90)
     unread_days: Annotated[int, env.integer(1, 36_500)] = env.variable("TIDINGS_UNREAD_DAYS", 30)
     dead_callback_days: Annotated[int, env.integer(high=36_500)] = env.variable("TIDINGS_DEAD_CALLBACKS_DAYS", 30)

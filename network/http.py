@@ -81,7 +81,7 @@ async def require_device(request: Request, logins: Logins, number: str) -> None:
     """The caller proves that it is the device of a number. Raises `Unauthorized`."""
     token = bearer(request)
     charge(request, LOGIN)
-    if not token or await logins.verify(number, token) is None:
+    if not token or not await logins.is_device(number, token):
         raise errors.Unauthorized("no such number, or not its token")
     prove(request)
 

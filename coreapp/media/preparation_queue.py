@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from coreapp.errors import OutcomeUnknown
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
 from coreapp.media.uploads import HeldUp
@@ -167,7 +168,7 @@ class PreparationQueue:
                 extra={"id": entry.job.id, "to": entry.job.peer, "code": error.code, "detail": error.details},
             )
             self._fail([entry.job], error.code, error.details)
-        elif outages.is_outage(error) or isinstance(error, LeaseLost):
+        elif outages.is_outage(error) or isinstance(error, LeaseLost | OutcomeUnknown):
             log.error("media.broken", extra={"id": entry.job.id, "error": repr(error)})
             self._broken(error)
         else:

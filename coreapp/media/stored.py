@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
 from coreapp.context import ShardContext
+from coreapp.journal import Change
 from coreapp.media.errors import SourceFailed
 from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import HeldUp, Uploader
 from tidings import e2ee
 from tidings.media.files import Files
-from tidings.storage.business import media, shards
+from tidings.runtime.batcher import Batcher
+from tidings.storage.business import media
 from tidings.storage.business.media import Media
-from tidings.storage.database import Connection
 from tidings.wire import codes
 from tidings.wire.media_objects import FilePointer
 
@@ -46,20 +48,24 @@ class StoredMedia:
         uploader: Uploader,
     ) -> None:
         self._database = context.database
-        self._lease = context.lease
+        self._journal = context.journal
         self._sealer = context.device.sealer
         self._clock = context.clock
         self._account = context.account
         self._files = files
         self._uploader = uploader
+        self._rows: Batcher[str, Media | None] = Batcher("media_wanted", self._read)
 
     async def find(self, source: Source, held_up: HeldUp) -> Found:
-        """The pointer of a file; waits while the network or the disk is away. Raises `SourceFailed` and `LeaseLost`."""
-        found = await self._database.query(lambda connection: media.find(connection, self._account, source.id))
+        """The pointer of a file; waits while the network or the disk is away.
+
+        Raises `SourceFailed`, and `LeaseLost` and others as the journal does.
+        """
+        found = await self._rows.submit(source.id)
         if found is None:
             raise SourceFailed(codes.NOT_FOUND, "id", f"there is no media {source.id}")
         now = int(self._clock.now() * 1000)
-        pointer, expires_at = self._kept(found), found.blob_expires_at or 0
+        pointer, expires_at, blob = self._kept(found), found.blob_expires_at or 0, found.blob
         if pointer is None or expires_at - now < LEAST_LEFT_MS:
             pointer, expires_at = await self._uploader.upload(
                 functools.partial(self._files.open, found.file),
@@ -72,20 +78,19 @@ class StoredMedia:
                 held_up=held_up,
             )
             now = int(self._clock.now() * 1000)
-            keep = functools.partial(self._keep, found=found, pointer=pointer, expires_at=expires_at, now=now)
-        else:
-            keep = functools.partial(media.touch, ids=[found.id], now=now)
-        await self._database.persist(shards.fenced(self._lease, keep))
+            blob = self._seal(found.id, pointer)
+        await self._journal.put(Change(self._account, used_media=(media.Use(found.id, now, blob, expires_at),)))
         until = min(now / 1000 + IN_MEMORY_SECONDS, (expires_at - LEAST_LEFT_MS) / 1000)
         return Found(pointer, until)
 
-    async def _keep(
-        self, connection: Connection, found: Media, pointer: FilePointer, expires_at: int, now: int
-    ) -> None:
+    async def _read(self, ids: Sequence[str]) -> Sequence[Media | None]:
+        rows = await self._database.query(lambda connection: media.list_media(connection, ids))
+        found = {row.id: row for row in rows if row.account == self._account}
+        return [found.get(id) for id in ids]
+
+    def _seal(self, media_id: str, pointer: FilePointer) -> bytes:
         content = msgspec.json.encode(_Kept(pointer.blob, pointer.key, pointer.digest))
-        sealed = self._sealer.seal(content, context=self._context(found.id))
-        await media.set_blob(connection, found.id, sealed, expires_at)
-        await media.touch(connection, [found.id], now)
+        return self._sealer.seal(content, context=self._context(media_id))
 
     def _kept(self, found: Media) -> FilePointer | None:
         """What the row says of the file's blob."""

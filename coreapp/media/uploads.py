@@ -96,20 +96,16 @@ class Uploader:
         self, open_file: Callable[[], BinaryIO], size: int, sha256: str, mime_type: str, *, filename: str, about: str
     ) -> tuple[FilePointer, int]:
         started = time.monotonic()
-        file = await asyncio.to_thread(open_file)
-        try:
-            found = await attachments.upload(
-                self._network,
-                self._device,
-                file,
-                size,
-                mime_type=mime_type,
-                sha256=sha256,
-                filename=filename or None,
-                progress=ProgressLog("media.uploading", media=about),
-            )
-        finally:
-            file.close()
+        found = await attachments.upload(
+            self._network,
+            self._device,
+            open_file,
+            size,
+            mime_type=mime_type,
+            sha256=sha256,
+            filename=filename or None,
+            progress=ProgressLog("media.uploading", media=about),
+        )
         log.info(
             "media.stored",
             extra={"media": about, "bytes": size, "ms": int((time.monotonic() - started) * 1000)},

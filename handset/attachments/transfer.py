@@ -114,7 +114,9 @@ async def upload(
             raise errors.BadFile(f"a file that is sent as {kind} has no caption")
         file.seek(0)
         try:
-            pointer, _ = await attachments.upload(api, device, file, size, mime_type=mime_type, progress=progress)
+            pointer, _ = await attachments.upload(
+                api, device, lambda: file, size, mime_type=mime_type, progress=progress
+            )
         except FileChanged as error:
             raise errors.BadFile("the file changed while it was read") from error
         except OSError as error:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 FILES = Counter("tidings_handset_files_total", "Files that robots got", ["result"])
 
 QUEUE_LIMIT = 10_000  # files; one more is counted as skipped
-AT_ONCE = 4
+AT_ONCE = 16
 ATTEMPTS = 5
 FIRST_RETRY_SECONDS = 0.5
 

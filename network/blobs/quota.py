@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 
 from prometheus_client import Counter, Gauge
 
 from network.errors import Full, QuotaUsed
+from tidings.runtime.lru import LRU
 
 USED = Gauge("tidings_network_blobs_bytes", "Bytes of the blobs that are stored")
 USED_UP = Counter("tidings_network_blob_quota_used_total", "Blobs refused because one number has left too many bytes")
+
+# Owners whose bytes are known; those of another are counted when it comes again.
+REMEMBERED = 20_000
+# An owner's bytes are counted again once this process has taken this part of what was left to it: up to so many nodes,
+# none of which knows what the others take meanwhile, keep to the quota.
+UNCOUNTED_PART = 16
+
+
+@dataclasses.dataclass(slots=True)
+class Share:
+    """What one owner has stored. counted: bytes of its rows, `None` until they are counted; added: bytes that were
+    committed here since that count began, some of which it may have seen."""
+
+    counted: int | None = None
+    added: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes, never too few of those that this process has stored."""
+        return (self.counted or 0) + self.added
 
 
 class Quota:
@@ -25,12 +47,40 @@ class Quota:
         self._limit = limit
         self._owner_limit = owner_limit
         self._coming: collections.Counter[str] = collections.Counter()
+        self._shares: LRU[str, Share] = LRU(REMEMBERED)
         self.stored = 0
 
     def count(self, stored: int) -> None:
-        """The rows were counted. What was committed while that went on is counted wrongly until the next time."""
+        """The rows were counted. What was committed while that went on is counted wrongly until the next time.
+
+        Those of owners, some of which may be gone, are to be counted again.
+        """
         self.stored = stored
         USED.set(stored)
+        self._shares.clear()
+
+    def add(self, owner: str, size: int) -> None:
+        """So many bytes of this owner's were committed."""
+        self.stored += size
+        USED.set(self.stored)
+        share = self._shares.get(owner)
+        if share is not None:
+            share.added += size
+
+    def share(self, owner: str, size: int = 0, *, weight: int = 1) -> Share:
+        """What the owner has stored; the caller counts it, now, when it is not counted. size, weight: as in
+        `reservation`."""
+        share = self._shares.get(owner)
+        if share is None or self._is_outdated(share, owner, size, weight):
+            share = Share()
+            self._shares.put(owner, share)
+        return share
+
+    def _is_outdated(self, share: Share, owner: str, size: int, weight: int) -> bool:
+        if share.counted is None:
+            return False
+        left = min(self._owner_limit * weight, self._limit) - share.counted
+        return (share.added + self._coming[owner] + size) * UNCOUNTED_PART > left
 
     @contextlib.contextmanager
     def reservation(self, owner: str, owned: int, size: int = 0, *, weight: int = 1) -> Iterator[Reservation]:

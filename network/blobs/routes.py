@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import BinaryIO
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
@@ -17,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from network import http
-from network.blobs.store import BlobStore
+from network.blobs.store import CHUNK, BlobStore, OpenBlob
 from network.directory.allowances import DeviceAllowances
 from network.directory.logins import Logins
 from network.errors import BadRequest, NotFound, RequestError, TooOften, Unavailable
@@ -31,7 +30,6 @@ TRANSFERS = Gauge("tidings_network_blob_transfers", "Blobs that are coming or go
 # Seconds that one transfer may take, and that may pass in it without a byte.
 TRANSFER_SECONDS = 900.0
 SILENCE_SECONDS = 30.0
-CHUNK = 256 * 1024
 MAX_ID = 64
 
 
@@ -105,9 +103,9 @@ class BlobEndpoints:
         with contextlib.ExitStack() as held:
             held.enter_context(self._transfers.one())
             async with http.in_time():
-                blob, file = await self._store.fetch(id)
-            held.enter_context(file)
-            return _FileResponse(file, size=blob.size, number=number, held=held.pop_all())
+                found = await self._store.fetch(id)
+            held.enter_context(found.file)
+            return _FileResponse(found, number=number, held=held.pop_all())
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:
@@ -133,10 +131,11 @@ def _announced(request: Request) -> int | None:
 class _FileResponse(Response):
     """A file on its way to a device. held: what is given back at the end, however that comes."""
 
-    def __init__(self, file: BinaryIO, *, size: int, number: str, held: contextlib.ExitStack) -> None:
-        super().__init__(media_type="application/octet-stream", headers=_headers(size))
-        self._file = file
-        self._size = size
+    def __init__(self, found: OpenBlob, *, number: str, held: contextlib.ExitStack) -> None:
+        super().__init__(media_type="application/octet-stream", headers=_headers(found.blob.size))
+        self._file = found.file
+        self._head = found.head
+        self._size = found.blob.size
         self._number = number
         self._held = held
 
@@ -146,11 +145,13 @@ class _FileResponse(Response):
             try:
                 async with asyncio.timeout(TRANSFER_SECONDS):
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                    while sent < self._size and (chunk := await asyncio.to_thread(self._file.read, CHUNK)):
+                    chunk = self._head
+                    while chunk:
                         sent += len(chunk)
                         async with asyncio.timeout(SILENCE_SECONDS):
                             # Returns when there is room again for more on the way to the reader.
                             await send({"type": "http.response.body", "body": chunk, "more_body": sent < self._size})
+                        chunk = await asyncio.to_thread(self._file.read, CHUNK) if sent < self._size else b""
                 if sent == self._size:
                     result = "sent"
             except TimeoutError:

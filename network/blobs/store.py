@@ -6,9 +6,11 @@ whatever is killed when, there is no row without its file; a file without a row 
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import BinaryIO
 
 from prometheus_client import Counter
@@ -18,6 +20,7 @@ from network.errors import BadRequest, Full, NotFound, TooLarge
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge
 from tidings.media.files import Files
 from tidings.runtime import crashpoints
+from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Database
 from tidings.storage.network import blobs
@@ -29,6 +32,20 @@ STORED = Counter("tidings_network_blobs_stored_total", "Blobs stored")
 
 # A document of 100 MiB as ciphertext, and some.
 MAX_SIZE = 101 * 1024 * 1024
+# Bytes of a blob that are in memory at a time while it is handed out; most blobs are no larger.
+CHUNK = 256 * 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenBlob:
+    """A blob that can be read to its end, even when it expires meanwhile.
+
+    head: its first bytes, at most `CHUNK`; file: stands behind them, and is to be closed.
+    """
+
+    blob: Blob
+    head: bytes
+    file: BinaryIO
 
 
 class BlobStore:
@@ -51,6 +68,8 @@ class BlobStore:
         self._clock = clock
         self._ttl = ttl
         self._max_size = max_size
+        self._rows: Batcher[Blob, None] = Batcher("blobs", self._write)
+        self._wanted: Batcher[str, Blob | None] = Batcher("blobs_wanted", self._read, max_in_flight=2)
         self.files = files
         self.quota = Quota(quota, device_quota)
 
@@ -72,7 +91,7 @@ class BlobStore:
         """
         if size is not None and size > self._max_size:
             raise TooLarge(f"a blob of at most {self._max_size} bytes is taken")
-        owned = await self._database.query(lambda connection: blobs.owned_size(connection, owner), patience=20)
+        owned = await self._owned(owner, size or 0, weight)
         with self.quota.reservation(owner, owned, size or 0, weight=weight) as reservation:
             try:
                 stored = await self.files.write(_counted(body, reservation), limit=self._max_size)
@@ -86,18 +105,18 @@ class BlobStore:
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
             blob = Blob(secrets.token_urlsafe(32), owner, stored.name, stored.size, self.now() + self._ttl * 1000)
             # After a commit of unknown outcome the file stays: with a row it is needed, without it is an orphan.
-            await self._database.persist(lambda connection: blobs.add(connection, blob), patience=20)
-            self.quota.count(self.quota.stored + stored.size)
+            await self._rows.submit(blob)
+            self.quota.add(owner, stored.size)
         STORED.inc()
         return blob
 
-    async def fetch(self, id: str) -> tuple[Blob, BinaryIO]:
-        """A blob and its file, opened: it can be read to its end even when it expires meanwhile. Raises `NotFound`."""
-        blob = await self._database.query(lambda connection: blobs.find(connection, id, now=self.now()), patience=20)
+    async def fetch(self, id: str) -> OpenBlob:
+        """A blob, to be read. Raises `NotFound`."""
+        blob = await self._wanted.submit(id)
         if blob is None:
             raise NotFound("there is no such blob, or not any more")
         try:
-            return blob, self.files.open(blob.file)
+            return await asyncio.to_thread(self._open, blob)
         except FileGone as error:
             # Expired and removed since, or somebody else has been at the directory.
             if blob.expires_at > self.now():
@@ -107,6 +126,31 @@ class BlobStore:
     def now(self) -> int:
         """Unix milliseconds."""
         return int(self._clock.now() * 1000)
+
+    async def _owned(self, owner: str, size: int, weight: int) -> int:
+        share = self.quota.share(owner, size, weight=weight)
+        if share.counted is None:
+            counted = await self._database.query(lambda connection: blobs.owned_size(connection, owner), patience=20)
+            # Of several counts the first: what was committed behind its begin is in `added`.
+            share.counted = counted if share.counted is None else share.counted
+        return share.size
+
+    def _open(self, blob: Blob) -> OpenBlob:
+        file = self.files.open(blob.file)
+        try:
+            return OpenBlob(blob, file.read(CHUNK), file)
+        except BaseException:
+            file.close()
+            raise
+
+    async def _write(self, rows: Sequence[Blob]) -> Sequence[None]:
+        await self._database.persist(lambda connection: blobs.add(connection, rows), patience=20)
+        return [None] * len(rows)
+
+    async def _read(self, ids: Sequence[str]) -> Sequence[Blob | None]:
+        now = self.now()
+        found = await self._database.query(lambda connection: blobs.find(connection, ids, now=now), patience=20)
+        return [found.get(id) for id in ids]
 
 
 async def _counted(body: AsyncIterator[bytes], reservation: Reservation) -> AsyncIterator[bytes]:

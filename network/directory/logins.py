@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from network.directory import tokens
 from tidings.runtime.batcher import Batcher
@@ -14,6 +15,9 @@ from tidings.storage.network.prekeys import Counts
 
 # Seconds between two batches: devices that come by the thousand share them, and one that comes alone does not wait.
 SPACING = 0.005
+
+# Hash of the token, identity key, one-time pre-keys that are left.
+_Registered: TypeAlias = tuple[bytes, bytes, Counts]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,7 +33,8 @@ class Logins:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._batcher: Batcher[str, tuple[bytes, Proven] | None] = Batcher(
+        # A number, and whether its pre-keys are to be counted; its token's hash, identity key and that count.
+        self._batcher: Batcher[tuple[str, bool], _Registered | None] = Batcher(
             "logins", self._flush, max_in_flight=2, spacing=SPACING
         )
         self._changes = 0
@@ -48,23 +53,29 @@ class Logins:
 
         Waits while the database is away.
         """
+        found = await self._find(number, token, counts=True)
+        return None if found is None else Proven(found[2], found[1])
+
+    async def is_device(self, number: str, token: str) -> bool:
+        """Is this the token of the device? Waits and raises as `verify`, of which it is the part that a call needs."""
+        return await self._find(number, token, counts=False) is not None
+
+    async def _find(self, number: str, token: str, *, counts: bool) -> _Registered | None:
         while True:
             changes = self._changes
-            found = await self._batcher.submit(number)
+            found = await self._batcher.submit((number, counts))
             if changes == self._changes:
                 break
-        if found is None or not tokens.matches(token, found[0]):
-            return None
-        return found[1]
+        return found if found is not None and tokens.matches(token, found[0]) else None
 
-    async def _flush(self, numbers: Sequence[str]) -> Sequence[tuple[bytes, Proven] | None]:
+    async def _flush(self, asked: Sequence[tuple[str, bool]]) -> Sequence[_Registered | None]:
         async def work(connection: Connection) -> tuple[dict[str, tuple[bytes, bytes]], dict[str, Counts]]:
-            credentials = await directory.list_credentials(connection, set(numbers))
-            return credentials, await prekeys.count_left(connection, list(credentials))
+            credentials = await directory.list_credentials(connection, {number for number, _ in asked})
+            counted = {number for number, counts in asked if counts and number in credentials}
+            return credentials, await prekeys.count_left(connection, list(counted))
 
         credentials, counts = await self._database.query(work, patience=math.inf)
-        found: list[tuple[bytes, Proven] | None] = []
-        for number in numbers:
-            token_hash, identity_key = credentials.get(number, (b"", b""))
-            found.append((token_hash, Proven(counts[number], identity_key)) if token_hash else None)
-        return found
+        return [
+            (*credentials[number], counts.get(number, Counts())) if number in credentials else None
+            for number, _ in asked
+        ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 from collections.abc import AsyncIterator
@@ -57,7 +58,7 @@ async def up(blobs: MemoryBlobs, data: bytes) -> FilePointer:
     pointer, ends = await attachments.upload(
         blobs,
         DEVICE,
-        io.BytesIO(data),
+        functools.partial(io.BytesIO, data),
         len(data),
         mime_type="image/png",
     )
@@ -78,7 +79,7 @@ async def test_a_file_comes_down_as_it_went_up(size: int, tmp_path: Path) -> Non
     pointer, _ = await attachments.upload(
         blobs,
         DEVICE,
-        io.BytesIO(data),
+        functools.partial(io.BytesIO, data),
         size,
         mime_type="image/png",
         filename="a.png",
@@ -86,8 +87,26 @@ async def test_a_file_comes_down_as_it_went_up(size: int, tmp_path: Path) -> Non
     )
     assert pointer == FilePointer("b0", pointer.key, pointer.digest, size, "image/png", sha256, filename="a.png")
     assert pointer.digest == hashlib.sha256(blobs.blobs["b0"]).digest()
-    assert told[-1:] == ([(size, size)] if size else [])
+    assert told[-1] == (size, size)
     assert await down(blobs, pointer, tmp_path) == data
+
+
+async def test_a_small_file_needs_no_room_on_the_disk(tmp_path: Path) -> None:
+    blobs = MemoryBlobs()
+    assert await down(blobs, await up(blobs, b"small"), tmp_path / "none") == b"small"
+    large = await up(blobs, bytes(2 * CHUNK))
+    with pytest.raises(OSError, match="No such file"):
+        await down(blobs, large, tmp_path / "none")
+
+
+async def test_a_file_is_closed_whatever_becomes_of_it() -> None:
+    blobs, file = MemoryBlobs(), io.BytesIO(b"abc")
+    await attachments.upload(blobs, DEVICE, lambda: file, 3, mime_type="image/png")
+    assert file.closed
+    file = io.BytesIO(b"abc")
+    with pytest.raises(FileChanged):
+        await attachments.upload(blobs, DEVICE, lambda: file, 4, mime_type="image/png")
+    assert file.closed
 
 
 async def test_each_time_that_a_file_goes_up_it_has_another_key() -> None:
@@ -102,7 +121,9 @@ async def test_each_time_that_a_file_goes_up_it_has_another_key() -> None:
 async def test_a_file_that_changed_is_not_kept(size: int, sha256: str) -> None:
     blobs = MemoryBlobs()
     with pytest.raises(FileChanged):
-        await attachments.upload(blobs, DEVICE, io.BytesIO(b"abc"), size, mime_type="image/png", sha256=sha256)
+        await attachments.upload(
+            blobs, DEVICE, functools.partial(io.BytesIO, b"abc"), size, mime_type="image/png", sha256=sha256
+        )
     assert blobs.blobs == {}
 
 

@@ -15,7 +15,7 @@ from tests.network.support import REGISTRATION_KEY, Network
 from tidings import e2ee
 from tidings.client import errors, keys
 from tidings.client.groups import GroupApi
-from tidings.client.http import CALLS, CHUNK, MAX_BULK, TRANSFERS, NetworkApi
+from tidings.client.http import CALLS, MAX_BULK, TRANSFERS, NetworkApi
 from tidings.wire import groups
 from tidings.wire.device import Login
 from tidings.wire.registration import DeviceRegistration
@@ -111,7 +111,7 @@ async def test_an_unregistered_device_is_nobody(api: NetworkApi) -> None:
         await api.count_keys(device)
 
 
-@pytest.mark.parametrize("size", [1, CHUNK, 3 * MIB + 1])
+@pytest.mark.parametrize("size", [1, MIB // 4, 3 * MIB + 1])
 async def test_a_blob_comes_back_as_it_went(api: NetworkApi, size: int) -> None:
     device = await register(api, ADA)
     content = hashlib.shake_128(b"x").digest(size)
@@ -120,7 +120,6 @@ async def test_a_blob_comes_back_as_it_went(api: NetworkApi, size: int) -> None:
     async with api.download_blob(device, stored.id) as chunks:
         found = [chunk async for chunk in chunks]
     assert b"".join(found) == content
-    assert max(map(len, found)) <= CHUNK
 
 
 async def test_a_blob_that_is_not_there_is_lost(api: NetworkApi) -> None:

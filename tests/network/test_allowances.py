@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from harness import metrics
@@ -116,6 +118,37 @@ def test_nobody_has_more_room_for_files_than_is_still_free() -> None:
         pass
     with pytest.raises(Full), quota.reservation("b", 0, 401):
         pass
+
+
+def test_nodes_that_know_nothing_of_each_other_keep_to_an_owners_quota_and_rarely_count() -> None:
+    nodes, stored, counts, uploads = [Quota(10**9, 100_000) for _ in range(16)], 0, 0, 0
+    for node in itertools.cycle(nodes):
+        share = node.share("a", 10)
+        if share.counted is None:
+            share.counted = stored
+            counts += 1
+        try:
+            with node.reservation("a", share.size, 10):
+                stored += 10
+                uploads += 1
+                node.add("a", 10)
+        except QuotaUsed:
+            break
+    assert 90_000 < stored <= 100_000
+    assert counts < uploads / 4
+
+
+def test_what_is_stored_while_an_owner_is_counted_is_not_missed_and_what_is_gone_is_seen_at_the_next_count() -> None:
+    quota = Quota(10_000, 9_000)
+    share = quota.share("a")
+    quota.add("a", 100)
+    share.counted = 300
+    assert quota.share("a").size == 400
+    quota.add("a", 500)
+    assert quota.share("a").counted is None, "what is left may be another node's"
+    quota.share("a").counted = 900
+    quota.count(50)
+    assert quota.share("a").counted is None
 
 
 def test_what_there_is_none_of_is_not_counted() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from harness import polling
 from network.blobs import routes, store, sweeper
-from network.blobs.store import BlobStore
+from network.blobs.store import CHUNK, BlobStore
 from network.blobs.sweeper import BlobSweeper
 from network.errors import CannotStore, Full, TooLarge
 from network.settings import Blobs, Limits
@@ -322,12 +322,11 @@ async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_
     clock.advance(3600)
     assert await sweep.run_once() == 5
     assert kept.quota.stored == 50
-    blob, file = await kept.fetch(new.id)
-    with file:
-        assert (blob, file.read()) == (new, bytes(50))
+    found = await kept.fetch(new.id)
+    with found.file:
+        assert (found.blob, found.head) == (new, bytes(50))
     async with database.reading() as connection:
-        for gone in old:
-            assert await blobs.find(connection, gone.id, now=0) is None
+        assert await blobs.find(connection, [gone.id for gone in old], now=0) == {}
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -364,12 +363,12 @@ async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Data
     clock = ManualClock(time.time())
     kept = BlobStore(database, Files(tmp_path / "blobs"), clock, quota=MIB, device_quota=2**40, ttl=10)
     await kept.open()
-    blob = await kept.add(ALICE, chunks(100), 100)
-    _, file = await kept.fetch(blob.id)
+    blob = await kept.add(ALICE, chunks(CHUNK + 100), CHUNK + 100)
+    found = await kept.fetch(blob.id)
     clock.advance(11)
     assert await BlobSweeper(database, kept).run_once() == 1
-    with file:
-        assert file.read() == bytes(100)
+    with found.file:
+        assert found.head + found.file.read() == bytes(CHUNK + 100)
 
 
 async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Database, tmp_path: Path) -> None:
@@ -381,6 +380,33 @@ async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Dat
         with pytest.raises(ConnectionResetError):
             await kept.add(ALICE, chunks(80, then=ConnectionResetError()), size)
     await kept.add(ALICE, chunks(100), 100)
+
+
+async def test_blobs_that_come_together_share_their_transactions_and_an_owner_is_counted_once(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = BlobStore(
+        database, Files(tmp_path / "blobs"), ManualClock(time.time()), quota=MIB, device_quota=2**40, ttl=10
+    )
+    await kept.open()
+    await kept.add(ALICE, chunks(100), 100)
+    asked: list[str] = []
+    persist, query = database.persist, database.query
+
+    def noted(name: str, call: Any) -> Any:
+        return lambda work, **more: asked.append(name) or call(work, **more)
+
+    monkeypatch.setattr(database, "persist", noted("persist", persist))
+    monkeypatch.setattr(database, "query", noted("query", query))
+    added = await asyncio.gather(*(kept.add(ALICE, chunks(100), 100) for _ in range(20)))
+    assert asked.count("query") == 0
+    assert asked.count("persist") < 20
+    asked.clear()
+    for found in await asyncio.gather(*(kept.fetch(blob.id) for blob in added)):
+        found.file.close()
+        assert found.head == bytes(100)
+    assert asked == ["query"]
+    assert kept.quota.stored == 2100
 
 
 async def test_a_directory_that_cannot_be_made_is_one_clear_error(network: Network, tmp_path: Path) -> None:

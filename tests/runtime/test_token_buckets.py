@@ -19,6 +19,15 @@ def test_a_burst_passes_at_once_and_then_tokens_come_at_their_rate() -> None:
     assert buckets.take("a") == pytest.approx(0.5), "what was refused has taken nothing"
 
 
+def test_a_full_bucket_is_full_whatever_the_clock_shows() -> None:
+    clock = ManualClock()
+    buckets: TokenBuckets[int] = TokenBuckets(clock, rate=0.001, burst=4, remembered=10)
+    for key in range(1000):
+        clock.advance(7.123)
+        assert [buckets.take(key) for _ in range(4)] == [0.0] * 4
+        assert buckets.take(key) == pytest.approx(1000)
+
+
 def test_a_cost_above_the_burst_passes_when_the_bucket_is_full() -> None:
     clock = ManualClock()
     buckets: TokenBuckets[str] = TokenBuckets(clock, rate=1.0, burst=10, remembered=10)

@@ -76,14 +76,14 @@ async def test_a_use_is_never_set_back(database: Database) -> None:
     assert sorted(row.used_at for row in found) == [200, 300]
 
 
-async def test_the_last_blob_counts(database: Database) -> None:
+async def test_the_last_blob_counts_and_the_last_use(database: Database) -> None:
     await put(database, make(1))
     async with database.transaction() as connection:
-        await media.set_blob(connection, make(1).id, b"one", 1)
-        await media.set_blob(connection, make(1).id, b"two", 2)
+        await media.note_uses(connection, [media.Use(make(1).id, 300, b"one", 1)])
+        await media.note_uses(connection, [media.Use(make(1).id, 200, b"two", 2)])
         found = await media.find(connection, ACCOUNT, make(1).id)
     assert found is not None
-    assert (found.blob, found.blob_expires_at) == (b"two", 2)
+    assert (found.blob, found.blob_expires_at, found.used_at) == (b"two", 2, 300)
 
 
 async def test_unused_files_are_listed_by_the_page_and_those_used_meanwhile_stay(database: Database) -> None:

@@ -12,7 +12,8 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import IO, Protocol
+from types import TracebackType
+from typing import IO, Protocol, Self
 
 from tidings import e2ee
 from tidings.client.errors import FileChanged
@@ -43,7 +44,7 @@ def silent(done: int, total: int) -> None:
 async def upload(
     blobs: Blobs,
     device: DeviceCredentials,
-    file: IO[bytes],
+    open_file: Callable[[], IO[bytes]],
     size: int,
     *,
     mime_type: str,
@@ -51,15 +52,20 @@ async def upload(
     filename: str | None = None,
     progress: Progress = silent,
 ) -> tuple[FilePointer, int]:
-    """(pointer, Unix milliseconds at which it ends) of a file of `size` bytes, read from where it stands.
+    """(pointer, Unix milliseconds at which it ends) of a file of `size` bytes, read from where it stands, and closed.
 
-    Each call makes another key, so it can be made again whatever became of the last one. sha256: what the file must
-    have, in hexadecimal, where that is known.
+    Each call makes another key, so it can be made again whatever became of the last one. open_file: called in a thread;
+    sha256: what the file must have, in hexadecimal, where that is known.
     Raises `FileChanged` when the file is another, shorter or longer, and then nothing is kept of it; `NetworkAway`,
-    `NetworkFull`, `NetworkRefusal`; `OSError` when it cannot be read.
+    `NetworkFull`, `NetworkRefusal`; `OSError` when it cannot be read, and what `open_file` raises.
     """
-    encrypted = _EncryptedFile(file, size, expected=sha256, progress=progress)
-    stored = await blobs.upload_blob(device, encrypted.chunks(), attachments.blob_size(size))
+    encrypted = _EncryptedFile(open_file, size, expected=sha256, progress=progress)
+    try:
+        # Before the network is called: of most files this is all.
+        first = await asyncio.to_thread(encrypted.next)
+        stored = await blobs.upload_blob(device, encrypted.chunks(first), attachments.blob_size(size))
+    finally:
+        encrypted.close()
     pointer = FilePointer(
         stored.id, encrypted.key, encrypted.digest, size, mime_type, encrypted.sha256, filename=filename
     )
@@ -77,45 +83,34 @@ async def download(
     """The chunks of a file, none before all of its blob has authenticated. Read them to the end, where an error may
     still come, and close the generator.
 
-    folder: for the blob while it is read, by default the system's for temporary files. Whether the file has the
-    pointer's size and hash is for the caller to see.
+    folder: for a blob that is larger than a chunk while it is read, by default the system's for temporary files.
+    Whether the file has the pointer's size and hash is for the caller to see.
     Raises `e2ee.InvalidMessage` for another blob than the pointer's; `FileLost`, `NetworkAway`, `NetworkRefusal`;
     `OSError` when there is no room for it.
     """
     total, done = attachments.blob_size(pointer.size), 0
-    verifier = attachments.Verifier(pointer.key, pointer.digest)
-    with tempfile.TemporaryFile(dir=folder) as blob:
-
-        def keep(chunk: bytes) -> None:
-            blob.write(chunk)
-            verifier.update(chunk)
-
-        def decrypt() -> bytes | None:
-            chunk = blob.read(CHUNK)
-            return decryptor.update(chunk) if chunk else None
-
+    with _ReceivedBlob(pointer, folder) as received:
         async with blobs.download_blob(device, pointer.blob) as chunks:
             async for chunk in chunks:
                 done += len(chunk)
                 if done > total:
                     raise e2ee.InvalidMessage("the file is longer than the message says")
-                await asyncio.to_thread(keep, chunk)
+                if received.takes(chunk):
+                    await asyncio.to_thread(received.flush)
                 progress(done, total)
-        decryptor = verifier.finalize()
-        await asyncio.to_thread(blob.seek, 0)
-        while (plaintext := await asyncio.to_thread(decrypt)) is not None:
-            yield plaintext
-        yield decryptor.finalize()
+        while not received.is_over:
+            yield await asyncio.to_thread(received.next)
 
 
 class _EncryptedFile:
     """A file as a blob, made while it is read, once. digest, sha256: there when the last chunk is out."""
 
-    def __init__(self, file: IO[bytes], size: int, *, expected: str, progress: Progress) -> None:
+    def __init__(self, open_file: Callable[[], IO[bytes]], size: int, *, expected: str, progress: Progress) -> None:
         self.key = attachments.generate_key()
         self.digest = b""
         self.sha256 = ""
-        self._file = file
+        self._open = open_file
+        self._file: IO[bytes] | None = None
         self._size = size
         self._left = size
         self._expected = expected
@@ -123,25 +118,80 @@ class _EncryptedFile:
         self._hash = hashlib.sha256()
         self._encryptor = attachments.Encryptor(self.key)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Without the last of them the blob is not complete, so the network keeps nothing. Raises `FileChanged`."""
-        while self._left:
-            yield await asyncio.to_thread(self._next)
+    async def chunks(self, chunk: bytes) -> AsyncIterator[bytes]:
+        """This one, the first, and the others. Raises as `next`."""
+        yield chunk
+        self._progress(self._size - self._left, self._size)
+        while not self.digest:
+            yield await asyncio.to_thread(self.next)
             self._progress(self._size - self._left, self._size)
-        self.sha256 = self._hash.hexdigest()
-        if self._expected and self.sha256 != self._expected:
-            raise FileChanged("the file is another one than it was")
-        more = b"" if self._expected else await asyncio.to_thread(self._file.read, 1)
-        if more:
-            raise FileChanged("the file has become longer")
-        last = self._encryptor.finalize()
-        self.digest = self._encryptor.digest
-        yield last
 
-    def _next(self) -> bytes:
+    def next(self) -> bytes:
+        """Without the last of them the blob is not complete, so the network keeps nothing. Raises `FileChanged`."""
+        if self._file is None:
+            self._file = self._open()
         plaintext = self._file.read(min(CHUNK, self._left))
-        if not plaintext:
+        if self._left and not plaintext:
             raise FileChanged(f"{self._left} bytes of the file are missing")
         self._left -= len(plaintext)
         self._hash.update(plaintext)
-        return self._encryptor.update(plaintext)
+        output = self._encryptor.update(plaintext)
+        return output if self._left else output + self._finalize(self._file)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _finalize(self, file: IO[bytes]) -> bytes:
+        self.sha256 = self._hash.hexdigest()
+        if self._expected and self.sha256 != self._expected:
+            raise FileChanged("the file is another one than it was")
+        if not self._expected and file.read(1):
+            raise FileChanged("the file has become longer")
+        last = self._encryptor.finalize()
+        self.digest = self._encryptor.digest
+        return last
+
+
+class _ReceivedBlob:
+    """A blob as it comes, in memory while it is no larger than a chunk, and the file that is in it."""
+
+    def __init__(self, pointer: Pointer, folder: Path | None) -> None:
+        where = None if folder is None else str(folder)
+        self._blob = tempfile.SpooledTemporaryFile(max_size=CHUNK, dir=where)  # noqa: SIM115
+        self._held = bytearray()
+        self._verifier = attachments.Verifier(pointer.key, pointer.digest)
+        self._decryptor: attachments.Decryptor | None = None
+        self.is_over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._blob.close()
+
+    def takes(self, chunk: bytes) -> bool:
+        """Hold the next bytes of the blob; true when `flush` is due."""
+        self._held += chunk
+        return len(self._held) >= CHUNK
+
+    def flush(self) -> None:
+        """Keep what is held. Raises `OSError`."""
+        self._blob.write(self._held)
+        self._verifier.update(bytes(self._held))
+        self._held = bytearray()
+
+    def next(self) -> bytes:
+        """The next bytes of the file; the blob is complete. Raises `e2ee.InvalidMessage`."""
+        if self._decryptor is None:
+            self.flush()
+            self._decryptor = self._verifier.finalize()
+            self._blob.seek(0)
+        chunk = self._blob.read(CHUNK)
+        plaintext = self._decryptor.update(chunk)
+        if len(chunk) == CHUNK:
+            return plaintext
+        self.is_over = True
+        return plaintext + self._decryptor.finalize()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
 import msgspec
 
-from tidings.client.http import CALL_SECONDS, DeviceCredentials, NetworkApi, decode, segment
+from tidings.client.http import CALL_SECONDS, Answer, DeviceCredentials, NetworkApi, decode, segment
 from tidings.wire.groups import DescribedGroup, GroupMembers, GroupSubject, InviteCode
 
 
@@ -88,9 +87,7 @@ class GroupApi:
     async def _change(self, method: str, *parts: str, **body: Any) -> DescribedGroup:
         return decode((await self._call(method, *parts, **body)).content, DescribedGroup)
 
-    async def _call(
-        self, method: str, *parts: str, body: object = None, content: bytes | None = None
-    ) -> httpx.Response:
+    async def _call(self, method: str, *parts: str, body: object = None, content: bytes | None = None) -> Answer:
         path = "/".join((f"/v1/groups/{self._device.number}", *map(segment, parts)))
         bearer = self._device.token
         return await self._network.call(method, path, body, bearer=bearer, content=content, seconds=self._seconds)

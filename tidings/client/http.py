@@ -6,30 +6,26 @@ import asyncio
 import contextlib
 import dataclasses
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
-import httpx
 import msgspec
 
 from tidings.client import errors
-from tidings.client.errors import ClientError, NetworkAway, NetworkSilent, NetworkUnreached
+from tidings.client.errors import ClientError, NetworkAway, NetworkSilent
+from tidings.client.exchanges import Exchange, HttpClient
 from tidings.wire import registration
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.registration import DeviceRegistration, KeysLeft, KeyUpload
 
 MAX_BULK = registration.MAX_BULK
-CHUNK = 256 * 1024  # bytes of a blob that are handed out at once
 CALLS = 16  # at once; one more waits for one of them
 TRANSFERS = 16  # of blobs, at once, beside the calls: by default
 # Seconds.
-CONNECT_SECONDS = 5.0
 CALL_SECONDS = 40.0  # for a call in all; the network itself gives up after 30
 TRANSFER_SECONDS = 900.0  # for a blob in all, as long as the network allows
-SILENCE_SECONDS = 30.0  # of these without a byte
-KEPT_SECONDS = 4.0  # that an idle connection is kept: less than the network does, which would close it under a call
 
 Shape = TypeVar("Shape")
 
@@ -42,6 +38,19 @@ class DeviceCredentials(Protocol):
 
     @property
     def token(self) -> str | None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer over HTTP, read to its end. headers: names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,22 +92,13 @@ class NetworkApi:
         """
         self.url = url.rstrip("/")
         self.tls = tls
-        connections = CALLS + transfers
-        secure = self.url.startswith("https:")
-        self._client = httpx.AsyncClient(
-            verify=(tls or ssl.create_default_context()) if secure else False,
-            trust_env=False,
-            follow_redirects=False,
-            headers={"User-Agent": "tidings", "Accept-Encoding": "identity"},
-            timeout=httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(
-                max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=KEPT_SECONDS
-            ),
-        )
+        if tls is None and self.url.startswith("https:"):
+            tls = ssl.create_default_context()
+        self._client = HttpClient(self.url, tls=tls, connections=CALLS + transfers)
 
     async def close(self) -> None:
         """End the kept connections."""
-        await self._client.aclose()
+        self._client.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,7 +110,7 @@ class NetworkApi:
 
     async def health(self, *, seconds: float) -> dict[str, Any]:
         """What the network says of itself, also when it is not well. Raises `NetworkSilent` after so many seconds."""
-        content = (await self._exchange("GET", "/health", seconds=seconds)).content
+        content = (await self._exchange("GET", "/health", {}, b"", seconds=seconds)).content
         return decode(content, dict[str, Any])
 
     async def request_code(self, number: str) -> None:
@@ -155,8 +155,8 @@ class NetworkApi:
         """Leave a file of `size` bytes on the network. Raises `NetworkFull`, and what `chunks` raises."""
         path = f"/v1/blobs/{device.number}"
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
-        async with self._transfer("POST", path, device, headers=headers, content=chunks) as answer:
-            content = await answer.aread()
+        async with self._transfer("POST", path, device, headers=headers, body=chunks) as answer:
+            content = await answer.read()
         stored = decode(content, _StoredAnswer)
         return StoredBlob(stored.id, stored.expires_at * 1000)
 
@@ -168,7 +168,7 @@ class NetworkApi:
         """
         try:
             async with self._transfer("GET", f"/v1/blobs/{device.number}/{segment(blob)}", device) as answer:
-                yield answer.aiter_raw(CHUNK)
+                yield answer.chunks()
         except errors.NetworkRefusal as refusal:
             if refusal.status != 404:
                 raise
@@ -183,22 +183,23 @@ class NetworkApi:
         bearer: str | None = "",
         content: bytes | None = None,
         seconds: float = CALL_SECONDS,
-    ) -> httpx.Response:
+    ) -> Answer:
         """One call, with a JSON body or with `content` as it is; the whole answer, which is a success."""
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         if body is not None:
             headers["Content-Type"] = "application/json"
             content = msgspec.json.encode(body)
-        answer = await self._exchange(method, path, seconds=seconds, headers=headers, content=content)
+        answer = await self._exchange(method, path, headers, content or b"", seconds=seconds)
         if not answer.is_success:
-            raise _failure(answer.status_code, answer.content)
+            raise _failure(answer.status, answer.content)
         return answer
 
-    async def _exchange(self, method: str, path: str, *, seconds: float, **options: Any) -> httpx.Response:
-        timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
-        with self._as_client_errors():
-            async with asyncio.timeout(seconds):
-                return await self._client.request(method, self.url + path, timeout=timeout, **options)
+    async def _exchange(
+        self, method: str, path: str, headers: Mapping[str, str], content: bytes, *, seconds: float
+    ) -> Answer:
+        asked = self._client.request(method, path, headers, content=content, silence=seconds)
+        async with self._in_time(seconds), asked as exchange:
+            return Answer(exchange.status, exchange.headers, await exchange.read())
 
     @contextlib.asynccontextmanager
     async def _transfer(
@@ -207,34 +208,23 @@ class NetworkApi:
         path: str,
         device: DeviceCredentials,
         *,
-        headers: dict[str, str] | None = None,
-        content: AsyncIterator[bytes] | None = None,
-    ) -> AsyncIterator[httpx.Response]:
+        headers: Mapping[str, str] | None = None,
+        body: AsyncIterator[bytes] | None = None,
+    ) -> AsyncIterator[Exchange]:
         """The answer as soon as its head is here, which is a success."""
         sent = {"Authorization": f"Bearer {device.token}", **(headers or {})}
-        with self._as_client_errors():
-            async with (
-                asyncio.timeout(TRANSFER_SECONDS),
-                self._client.stream(method, self.url + path, headers=sent, content=content) as answer,
-            ):
-                if not answer.is_success:
-                    raise _failure(answer.status_code, await answer.aread())
-                yield answer
+        async with self._in_time(TRANSFER_SECONDS), self._client.request(method, path, sent, body=body) as answer:
+            if not 200 <= answer.status < 300:
+                raise _failure(answer.status, await answer.read())
+            yield answer
 
-    @contextlib.contextmanager
-    def _as_client_errors(self) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
         try:
-            yield
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise NetworkUnreached(self._no_answer(error)) from error
-        except (httpx.TimeoutException, TimeoutError) as error:
-            raise NetworkSilent(self._no_answer(error)) from error
-        except (httpx.TransportError, httpx.StreamError) as error:
-            raise NetworkAway(self._no_answer(error)) from error
-
-    def _no_answer(self, error: Exception) -> str:
-        # Not its `repr`, nor its request, which holds the token.
-        return f"no answer from the network at {self.url} ({str(error) or type(error).__name__})"
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise NetworkSilent(f"no answer from the network at {self.url} within {seconds:g} s") from error
 
 
 def segment(text: str) -> str:

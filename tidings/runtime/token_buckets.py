@@ -33,8 +33,8 @@ class TokenBuckets(Generic[Key]):
             return 0.0
         now = self._clock.monotonic()
         full_at = max(now, self._full_at.get(key) or 0.0) + cost / self._rate
-        # More than the bucket ever has is there when it is full.
-        return max(0.0, full_at - now - max(self._filling, cost / self._rate))
+        # More than the bucket ever has is there when it is full. To the microsecond: less is an error of rounding.
+        return max(0.0, round(full_at - now - max(self._filling, cost / self._rate), 6))
 
     def add(self, key: Key, cost: float = 1.0) -> None:
         """Take tokens, also such as are not there yet; a negative cost gives them back."""

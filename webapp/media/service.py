@@ -9,7 +9,7 @@ import io
 import logging
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import BinaryIO
 
 from prometheus_client import Counter, Gauge
@@ -19,7 +19,9 @@ from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, Un
 from tidings.media.files import Files, Stored
 from tidings.media.kinds import MediaType
 from tidings.runtime import crashpoints
+from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
+from tidings.storage import outages
 from tidings.storage.business import idempotency, media
 from tidings.storage.business.idempotency import MEDIA, UsedKey
 from tidings.storage.business.media import Media
@@ -67,6 +69,9 @@ class MediaStore:
         self._uploads = Slots("uploads", max_uploads)
         self.downloads = Slots("downloads", MAX_DOWNLOADS)
         self._keys: set[tuple[str, str]] = set()
+        self._rows: Batcher[tuple[Media, UsedKey | None], UsedKey | None] = Batcher(
+            "media", self._write, isolate=outages.refuses_row
+        )
 
     async def upload(
         self, caller: Caller, media_type: MediaType, chunks: AsyncIterator[bytes], *, request_id: str, key: str = ""
@@ -178,20 +183,27 @@ class MediaStore:
         fingerprint = hashlib.sha256(f"{media_type.text}\n{stored.sha256}".encode()).digest()
         use = UsedKey(caller.account, MEDIA, idempotency.hash_of(key), fingerprint, row.id, now)
 
-        async def work(connection: Connection) -> UsedKey:
-            first = use
-            if key:
-                first = await idempotency.claim(connection, use, now - idempotency.LIFETIME_MS)
-            if first.answer == row.id:
-                await media.add_all(connection, [row])
-            return first
-
-        first = await self._database.persist(work, patience=5.0)
-        if first.answer != row.id:
+        first = await self._rows.submit((row, use if key else None))
+        if first is not None and first.answer != row.id:
             await self._files.delete([stored.name])
             if not hmac.compare_digest(first.fingerprint, fingerprint):
                 raise IdempotencyKeyReused()
-        return first.answer
+            return first.answer
+        return row.id
+
+    async def _write(self, rows: Sequence[tuple[Media, UsedKey | None]]) -> Sequence[UsedKey | None]:
+        """The first use of each one's key."""
+
+        async def work(connection: Connection) -> Sequence[UsedKey | None]:
+            first = [
+                await idempotency.claim(connection, use, use.created_at - idempotency.LIFETIME_MS) if use else None
+                for _, use in rows
+            ]
+            kept = [row for (row, _), use in zip(rows, first, strict=True) if use is None or use.answer == row.id]
+            await media.add_all(connection, kept)
+            return first
+
+        return await self._database.persist(work, patience=5.0)
 
 
 def _checked(file: BinaryIO, found: Media) -> BinaryIO | None:

@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from coreapp.garbage import old_rows
+from coreapp.journal import Journal
 from coreapp.media.pointers import Source
 from coreapp.media.stored import StoredMedia
 from coreapp.media.uploads import Uploader
@@ -181,7 +182,8 @@ async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     running = await world.start()
     shard, clock = running.shard, SystemClock()
     late = Lease(0, "first", shard.context.lease.epoch - 1)
-    context = dataclasses.replace(shard.context, lease=late)
+    journal = Journal(world.database, late, last_seq=0, seal=lambda callbacks: [])
+    context = dataclasses.replace(shard.context, lease=late, journal=journal)
     row = await media_scene.upload(world)
     assert not shard.context.config.preferences().security
     files = media_scene.files(world)

@@ -12,6 +12,7 @@ from tidings.storage import types
 from tidings.storage.business import stickerpacks
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.rows import write_rows
 
 table = sa.Table(
     "media",
@@ -104,11 +105,35 @@ async def touch(connection: AsyncConnection, ids: Sequence[str], now: int) -> No
         await connection.execute(_TOUCH, {"ids": page, "now": now})
 
 
-async def set_blob(connection: AsyncConnection, media_id: str, sealed: bytes, expires_at: int) -> None:
-    """Note where a file's encrypted copy is; the last one noted counts."""
-    await connection.execute(
-        table.update().where(table.c.id == media_id).values(blob=sealed, blob_expires_at=expires_at)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Use:
+    """That a file was sent. blob: where its encrypted copy is by now; the others as in `Media`."""
+
+    id: str
+    used_at: int
+    blob: bytes | None = dataclasses.field(repr=False)
+    blob_expires_at: int | None
+
+
+_USE = (
+    table.update()
+    .where(table.c.id == sa.bindparam("media"))
+    .values(
+        used_at=sa.case((table.c.used_at < sa.bindparam("now"), sa.bindparam("now")), else_=table.c.used_at),
+        blob=sa.bindparam("copy"),
+        blob_expires_at=sa.bindparam("copy_expires_at"),
     )
+)
+
+
+async def note_uses(connection: AsyncConnection, uses: Sequence[Use]) -> None:
+    """Note that files are used, and where their encrypted copies are; the last one noted counts."""
+    # Several shards may send the same files at the same time: each locks them in the same order.
+    rows = [
+        {"media": use.id, "now": use.used_at, "copy": use.blob, "copy_expires_at": use.blob_expires_at}
+        for use in sorted(uses, key=lambda use: use.id)
+    ]
+    await write_rows(connection, _USE, rows)
 
 
 async def list_unused(
@@ -151,8 +176,5 @@ async def list_known_files(connection: AsyncConnection, names: Sequence[str]) ->
 
 async def add_all(connection: AsyncConnection, media: Sequence[Media]) -> None:
     """Keep files that are on disk already; those that are there stay as they are."""
-    if media:
-        await connection.execute(
-            insert_or_ignore(connection, table),
-            [{column.name: getattr(entry, column.name) for column in _COLUMNS} for entry in media],
-        )
+    rows = [{column.name: getattr(entry, column.name) for column in _COLUMNS} for entry in media]
+    await write_rows(connection, insert_or_ignore(connection, table), rows)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
 from tidings.storage.network.tables import metadata
+from tidings.storage.rows import write_rows
 
 table = sa.Table(
     "blobs",
@@ -46,7 +47,7 @@ class Blob:
 
 
 _COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(Blob))
-_FIND = sa.select(*_COLUMNS).where(table.c.id == sa.bindparam("id"), table.c.expires_at > sa.bindparam("now"))
+_FIND = sa.select(*_COLUMNS).where(table.c.id.in_(any_of("ids")), table.c.expires_at > sa.bindparam("now"))
 _EXPIRED = (
     sa.select(*_COLUMNS)
     .where(table.c.expires_at <= sa.bindparam("now"))
@@ -59,15 +60,19 @@ _OWNED = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0)).where(table.c
 _TOTAL = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0))
 
 
-async def add(connection: AsyncConnection, blob: Blob) -> None:
-    """Store a blob; one that is there already stays as it is."""
-    await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(blob)])
+async def add(connection: AsyncConnection, rows: Sequence[Blob]) -> None:
+    """Store blobs; those that are there already stay as they are."""
+    await write_rows(connection, insert_or_ignore(connection, table), [dataclasses.asdict(blob) for blob in rows])
 
 
-async def find(connection: AsyncConnection, id: str, *, now: int) -> Blob | None:
-    """A blob that has not expired."""
-    row = (await connection.execute(_FIND, {"id": id, "now": now})).first()
-    return Blob(*row) if row else None
+async def find(connection: AsyncConnection, ids: Sequence[str], *, now: int) -> dict[str, Blob]:
+    """Those of the blobs that have not expired, by id."""
+    found: dict[str, Blob] = {}
+    for page in pages(ids):
+        for row in await connection.execute(_FIND, {"ids": list(page), "now": now}):
+            blob = Blob(*row)
+            found[blob.id] = blob
+    return found
 
 
 async def list_expired(connection: AsyncConnection, *, now: int, limit: int) -> list[Blob]:

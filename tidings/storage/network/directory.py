@@ -225,12 +225,16 @@ async def take_former_identities(connection: AsyncConnection, numbers: Iterable[
     return found
 
 
+_CREDENTIALS = sa.select(registrations.c.number, registrations.c.token_hash, registrations.c.identity_key).where(
+    registrations.c.number.in_(any_of("numbers"))
+)
+
+
 async def list_credentials(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
     """(token hash, identity key) of those numbers that are registered."""
-    columns = (registrations.c.number, registrations.c.token_hash, registrations.c.identity_key)
     found: dict[str, tuple[bytes, bytes]] = {}
     for chunk in _chunks(numbers):
-        rows = await connection.execute(sa.select(*columns).where(registrations.c.number.in_(chunk)))
+        rows = await connection.execute(_CREDENTIALS, {"numbers": list(chunk)})
         found.update((number, (token_hash, identity_key)) for number, token_hash, identity_key in rows)
     return found
 
