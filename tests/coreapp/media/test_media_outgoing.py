@@ -199,13 +199,17 @@ async def test_a_database_that_is_away_for_too_long_has_the_shard_opened_anew_an
     running, inbox = await begin(world)
     medium = await scene.upload(world)
     shard = running.shard
+    # Before that its commit may wait for another, and whatever waits when the shard breaks was not done.
+    is_accepted = asyncio.Event()
 
     async def fail(*_: Any, **__: Any) -> Any:
+        await is_accepted.wait()
         raise ConnectionError("the database is away")
 
     with monkeypatch.context() as patch:
         patch.setattr(stored.StoredMedia, "find", fail)
         answer = await scene.send_image(running, NUMBER, medium.id)
+        is_accepted.set()
         await asyncio.wait([shard.context.journal.broken])
     await inbox.until(1)
     await world.sink.signals.until(lambda: world.sink.statuses_of(answer.id) == ["sent"])
