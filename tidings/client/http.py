@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
+import aiohttp
 import msgspec
+import yarl
 
 from tidings.client import errors
-from tidings.client.errors import ClientError, NetworkAway, NetworkSilent
-from tidings.client.exchanges import Exchange, HttpClient
+from tidings.client.errors import ClientError, NetworkAway, NetworkSilent, NetworkUnreached
 from tidings.wire import registration
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.registration import DeviceRegistration, KeysLeft, KeyUpload
@@ -26,6 +27,9 @@ TRANSFERS = 16  # of blobs, at once, beside the calls: by default
 # Seconds.
 CALL_SECONDS = 40.0  # for a call in all; the network itself gives up after 30
 TRANSFER_SECONDS = 900.0  # for a blob in all, as long as the network allows
+CONNECT_SECONDS = 5.0
+SILENCE_SECONDS = 30.0  # of a transfer without a byte
+KEPT_SECONDS = 4.0  # that an idle connection is kept: less than the network does, which would close it under a call
 
 Shape = TypeVar("Shape")
 
@@ -42,7 +46,7 @@ class DeviceCredentials(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer over HTTP, read to its end. headers: names in lower case."""
+    """Answer over HTTP, read to its end. headers: names in any case."""
 
     status: int
     headers: Mapping[str, str]
@@ -94,11 +98,15 @@ class NetworkApi:
         self.tls = tls
         if tls is None and self.url.startswith("https:"):
             tls = ssl.create_default_context()
-        self._client = HttpClient(self.url, tls=tls, connections=CALLS + transfers)
+        self._checked_by = tls
+        self._connections = CALLS + transfers
+        self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
         """End the kept connections."""
-        self._client.close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -168,7 +176,7 @@ class NetworkApi:
         """
         try:
             async with self._transfer("GET", f"/v1/blobs/{device.number}/{segment(blob)}", device) as answer:
-                yield answer.chunks()
+                yield answer.content.iter_any()
         except errors.NetworkRefusal as refusal:
             if refusal.status != 404:
                 raise
@@ -197,9 +205,9 @@ class NetworkApi:
     async def _exchange(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes, *, seconds: float
     ) -> Answer:
-        asked = self._client.request(method, path, headers, content=content, silence=seconds)
-        async with self._in_time(seconds), asked as exchange:
-            return Answer(exchange.status, exchange.headers, await exchange.read())
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS)
+        async with self._in_time(seconds), self._request(method, path, headers, content or None, timeout) as answer:
+            return Answer(answer.status, answer.headers, await answer.read())
 
     @contextlib.asynccontextmanager
     async def _transfer(
@@ -210,21 +218,97 @@ class NetworkApi:
         *,
         headers: Mapping[str, str] | None = None,
         body: AsyncIterator[bytes] | None = None,
-    ) -> AsyncIterator[Exchange]:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer as soon as its head is here, which is a success."""
         sent = {"Authorization": f"Bearer {device.token}", **(headers or {})}
-        async with self._in_time(TRANSFER_SECONDS), self._client.request(method, path, sent, body=body) as answer:
-            if not 200 <= answer.status < 300:
-                raise _failure(answer.status, await answer.read())
-            yield answer
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
+        async with self._in_time(TRANSFER_SECONDS), asyncio.timeout(None) as silence:
+            source = None if body is None else _Source(body, silence)
+            try:
+                chunks = None if source is None else source.chunks()
+                async with self._request(method, path, sent, chunks, timeout) as answer:
+                    if not 200 <= answer.status < 300:
+                        raise _failure(answer.status, await answer.read())
+                    yield answer
+            except aiohttp.ClientError:
+                if source is not None and source.failure is not None:
+                    raise source.failure from None
+                raise
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        content: bytes | AsyncIterator[bytes] | None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        if self._session is None:
+            # Within a loop, which `__init__` need not be.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._connections, ssl=self._checked_by or True, keepalive_timeout=KEPT_SECONDS
+                ),
+                headers={"User-Agent": "tidings", "Accept-Encoding": "identity"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+                middlewares=(_ask_once,),
+            )
+        # The path is quoted already.
+        url = yarl.URL(self.url + path, encoded=True)
+        return self._session.request(method, url, headers=headers, data=content, timeout=timeout, allow_redirects=False)
 
     @contextlib.asynccontextmanager
     async def _in_time(self, seconds: float) -> AsyncIterator[None]:
+        """Raises what aiohttp does as our own, without its cause, which may have the token in its `repr`."""
+        where = f"no answer from the network at {self.url}"
         try:
             async with asyncio.timeout(seconds):
                 yield
-        except TimeoutError as error:
-            raise NetworkSilent(f"no answer from the network at {self.url} within {seconds:g} s") from error
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NetworkUnreached(f"{where} ({error})") from None
+        except TimeoutError:
+            raise NetworkSilent(f"{where} in time") from None
+        except aiohttp.ClientError as error:
+            raise NetworkAway(f"{where} ({str(error) or type(error).__name__})") from None
+
+
+async def _ask_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """One try, where aiohttp makes two of a GET, PUT or DELETE: then nobody knows whether the first was done.
+
+    Raises `aiohttp.ClientConnectionError`.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientConnectionError(str(error) or type(error).__name__) from error
+
+
+class _Source:
+    """What is sent of a blob. failure: what its source raised, which aiohttp tells as its own.
+
+    aiohttp counts a server's silence from the end of a request on; until then, `silence` does.
+    """
+
+    def __init__(self, body: AsyncIterator[bytes], silence: asyncio.Timeout) -> None:
+        self._body = body
+        self._silence = silence
+        self.failure: Exception | None = None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The source's. While it makes the next one it is not the server that is silent."""
+        loop = asyncio.get_running_loop()
+        try:
+            async for chunk in self._body:
+                self._silence.reschedule(loop.time() + SILENCE_SECONDS)
+                yield chunk
+                self._silence.reschedule(None)
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 def segment(text: str) -> str:
