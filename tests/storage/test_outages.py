@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from harness import polling
 from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
 from tests.storage.test_database import create_things, row, stored, things
@@ -273,8 +274,14 @@ async def hang(server: MariaDB) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         assert server.pid is not None
         os.kill(server.pid, number)
 
+    def stands_still() -> bool:
+        threads = Path(f"/proc/{server.pid}/task").iterdir()
+        return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
     async def stop() -> None:
         send(signal.SIGSTOP)
+        # One of its threads may run on another core yet, and answer.
+        await polling.until(stands_still)
 
     yield stop
     send(signal.SIGCONT)

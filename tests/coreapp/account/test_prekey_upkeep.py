@@ -163,6 +163,7 @@ async def test_keys_are_uploaded_again_until_the_network_has_them(
         await way.stop()
 
 
+@pytest.mark.usefixtures("by_hand")
 async def test_an_owner_that_has_lost_its_lease_makes_no_keys(world: World) -> None:
     clock = ManualClock(time.time())
     running = await world.start(clock=clock)
