@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import time
 from pathlib import Path
 
 import pytest
+from prometheus_client import PROCESS_COLLECTOR, REGISTRY
 
 from harness import metrics, polling
 from tidings.runtime import vitals
-from tidings.runtime.vitals import GarbageCollector, Vitals
+from tidings.runtime.vitals import GarbageCollector, Process, Vitals
 
 
 def above(seconds: str) -> float:
@@ -75,3 +77,23 @@ def test_a_pause_is_counted_under_every_bound_that_it_reaches(monkeypatch: pytes
     assert [found["1", bound] for bound in ("0.0001", "0.0025", "0.005", "1.0", "+Inf")] == [0, 0, 1, 1, 1]
     assert found["0", "+Inf"] == 0
     assert next(s.value for s in family.samples if s.name.endswith("_sum") and s.labels["generation"] == "1") > 0.0029
+
+
+def test_a_process_shows_what_the_library_would(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as files:
+        for index in range(50):
+            files.enter_context((tmp_path / str(index)).open("w"))
+        ours = {sample.name: sample.value for family in Process().collect() for sample in family.samples}
+        theirs = {sample.name: sample.value for family in PROCESS_COLLECTOR.collect() for sample in family.samples}
+    # It opens the directory in order to read it.
+    assert ours["process_open_fds"] == theirs["process_open_fds"] - 1
+    assert ours["process_max_fds"] == theirs["process_max_fds"]
+    assert ours["process_start_time_seconds"] == theirs["process_start_time_seconds"]
+    for name in ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes"):
+        assert ours[name] == pytest.approx(theirs[name], rel=0.1)
+    assert ours.keys() == theirs.keys()
+
+
+def test_only_one_collector_shows_the_process() -> None:
+    shown = [family.name for family in REGISTRY.collect() if family.name.startswith("process_")]
+    assert len(shown) == len(set(shown)) == 6

@@ -1,19 +1,22 @@
-"""What any process shows of itself besides what it counts: how late its event loop is, how long the garbage collector
-stopped it, and the room on its disks."""
+"""What any process shows of itself besides what it counts: what it takes of the machine, how late its event loop is,
+how long the garbage collector stopped it, and the room on its disks."""
 
 from __future__ import annotations
 
 import asyncio
 import bisect
+import contextlib
 import gc
 import logging
+import math
 import os
+import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from prometheus_client import REGISTRY, Gauge, Histogram, Metric
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client import PROCESS_COLLECTOR, REGISTRY, Gauge, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from tidings.runtime import service
@@ -75,6 +78,53 @@ class GarbageCollector(Collector):
 
 COLLECTIONS = GarbageCollector()
 REGISTRY.register(COLLECTIONS)
+
+
+class Process(Collector):
+    """The standard metrics of a process (`process_…`), in place of the library's own, which lists every descriptor in
+    order to count them: with 20,000 connections that stops the process for 20 ms.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        """Raises `OSError` where the system has no such files."""
+        self._proc = proc / "self"
+        self._page = resource.getpagesize()
+        self._tick = 1.0 / os.sysconf("SC_CLK_TCK")
+        booted = next(line for line in (proc / "stat").read_text().splitlines() if line.startswith("btime "))
+        self._started = int(booted.split()[1]) + int(self._stat()[19]) * self._tick
+
+    def _stat(self) -> Sequence[bytes]:
+        """proc(5): the fields behind the name of the process, which may have spaces of its own."""
+        return (self._proc / "stat").read_bytes().rpartition(b")")[2].split()
+
+    def _descriptors(self) -> int:
+        """proc(5): since Linux 6.2 the size of the directory is their number; before that it is 0."""
+        return (self._proc / "fd").stat().st_size or len(os.listdir(self._proc / "fd"))
+
+    def collect(self) -> Iterator[Metric]:
+        stat = self._stat()
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        cpu = (int(stat[11]) + int(stat[12])) * self._tick
+        yield CounterMetricFamily("process_cpu_seconds_total", "User and system CPU time spent", cpu)
+        for name, help, value in (
+            ("virtual_memory_bytes", "Size of virtual memory", int(stat[20])),
+            ("resident_memory_bytes", "Size of resident memory", int(stat[21]) * self._page),
+            ("start_time_seconds", "Start of the process, Unix time", self._started),
+            ("open_fds", "Open file descriptors", self._descriptors()),
+            ("max_fds", "Descriptors that may be open", math.inf if most == resource.RLIM_INFINITY else most),
+        ):
+            yield GaugeMetricFamily(f"process_{name}", help, value)
+
+
+def _show_process() -> None:
+    """Where there is no /proc, the library shows nothing either."""
+    with contextlib.suppress(OSError):
+        process = Process()
+        REGISTRY.unregister(PROCESS_COLLECTOR)
+        REGISTRY.register(process)
+
+
+_show_process()
 
 
 class Vitals:
