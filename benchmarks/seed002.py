@@ -14,6 +14,7 @@ import itertools
 import statistics
 import time
 
+from benchmarks import calibrations
 from benchmarks.devices.api import through_api
 from benchmarks.devices.clients import FIRST_RATE, SENDER, Clients, connect
 from benchmarks.devices.network import most_connections, network_of
@@ -214,6 +215,7 @@ network tells the sender. {RATE:,.0f} a second to everybody in turn, from one pr
 just before the sender writes it to when the device has decoded it. The published service has the sender within the
 server; ours is a client of it, so there is one hop more in each figure. In a volley all are written to at once.""",
     measure=measure,
+    calibrations=calibrations.COMMON,
     names=[
         *(f"steady-{transport}-{count}" for count, transport in STEADY),
         *(f"api-{rate}" for rate in API_RATES),

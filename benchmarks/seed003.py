@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks import calibrations
 from benchmarks.devices.echo import CONVERSATIONS, echoes
 from benchmarks.devices.network import API_KEY, DeviceNetwork, network_of, numbers
 from benchmarks.rig import report, session, summary
@@ -285,6 +286,7 @@ here, so there are groups of 250. Messages to groups are stored before they are 
 recipient, encrypted, that comes to the webhook, and the reply to it over the API (published: 500 and 5,000 a second for
 1,000 and 10,000 connections, without encryption, by the webhook's own answer).""",
     measure=measure,
+    calibrations=calibrations.COMMON,
     names=[
         *(f"{name}-{count}" for name, count in itertools.product(PUBLISHED, (1000, 10_000))),
         *(f"echo-{conversations}" for conversations in CONVERSATIONS),

@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks import calibrations
 from benchmarks.devices import readings
 from benchmarks.devices.clients import SENDER, Clients
 from benchmarks.devices.network import DeviceNetwork, most_connections, network_of, numbers
@@ -291,6 +292,7 @@ takes: a process may open 20,000 files here. Memory of nodes is what is theirs a
 caches of sockets, divided by both ends, which are on this machine. A connection and its login have to be served before
 more than so many others come, or the network tells them to come back later, as it tells strangers.""",
     measure=measure,
+    calibrations=calibrations.COMMON,
     names=["tcp", "ws-json", "death"],
     add_options=_add_options,
 )

@@ -23,7 +23,7 @@ PERIOD = 1.0
 # Bytes by which memory grows until everything is looked through: of a process that has less than this part of a core to
 # do, and of one that has more.
 GROWTH, BUSY_GROWTH = 64 * 1024 * 1024, 256 * 1024 * 1024
-BUSY = 0.5
+BUSY = 0.1
 # Periods after which one that is not busy looks at everything, memory or not: what is in a cycle may hold a file.
 PERIODS = 600
 
