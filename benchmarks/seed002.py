@@ -36,6 +36,8 @@ API_RATES, API_IDLE = (250, 500, 1000), 10_000
 MESSAGES, SIZES, CLIENTS, SAMPLES = (1, 10, 100, 1000), (1536, 4096), (1, 100), 10
 # Of the greatest volleys, 100,000 messages each.
 FEW_SAMPLES = 3
+# MiB that may be under way, an eighth of it one sender's: all of a volley has one.
+UNDER_WAY = 1024
 # The published table, ms: MQTT, WebSocket, gRPC by (clients, size, messages).
 PUBLISHED = {
     (1, 1536): ((9.5, 3.1, 2.7), (30.6, 11.0, 9.4), (128.5, 53.0, 72.3), (674.2, 444.3, 501.2)),
@@ -86,7 +88,7 @@ async def steady(current: Session, count: int, transport: str) -> Run:
 
 async def volleys(current: Session, transport: str) -> Run:
     """Round trips: so many messages to each client, and all of their acknowledgements back."""
-    async with network_of(current) as network:
+    async with network_of(current, settings={"TIDINGS_NETWORK_UNDECIDED_MB": str(UNDER_WAY)}) as network:
         clients = await connect(network, max(CLIENTS), transport)
         # Nobody is new to the network when it begins.
         await clients.send(clients.numbers, rate=FIRST_RATE, count=len(clients.numbers), size=SIZE)
