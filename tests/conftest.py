@@ -53,6 +53,15 @@ def _portable(_watch: statements.Watch, request: pytest.FixtureRequest) -> Itera
     assert not found or request.node.get_closest_marker("unportable"), "\n".join(found)
 
 
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is used up is freed with the last reference to it, or stays; what earlier tests have left is gone."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
     """One MariaDB for all tests of the session; started by the first test that asks for it.

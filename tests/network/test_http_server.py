@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
 import websockets
 from fastapi import FastAPI, WebSocket
 
+from harness import polling
 from network.http_server import HttpServer
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, Network
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.door import Door
-from tidings.runtime.http1 import HEAD_TIMEOUT
+from tidings.runtime.http1 import HEAD_TIMEOUT, BoundedProtocol
 from tidings.runtime.settings import StrangerSettings
 from tidings.runtime.tls import TlsFiles
 
@@ -129,3 +131,8 @@ async def test_the_network_takes_the_number_of_connections_from_its_limits(datab
         assert (await reader.readline()).split()[1] == b"200"
         assert (await held[0].read()).endswith(b"}")
     await network.remove()
+
+
+async def test_nothing_is_kept_of_the_request_that_became_a_websocket(no_collector: None) -> None:
+    async with serve() as (host, port), websockets.connect(f"ws://{host}:{port}/connect"):
+        await polling.until(lambda: not any(isinstance(thing, BoundedProtocol) for thing in gc.get_objects()))

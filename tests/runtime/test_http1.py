@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 import pytest
 
+from harness import polling
 from tests.runtime.http1_support import Server, answer, connected, serve, write_on
 from tidings.runtime import http1
 
@@ -150,3 +152,11 @@ async def test_what_nobody_will_read_is_not_kept(server: Server) -> None:
         writer.write(b"x" * 100_000 + b"GET / HTTP/1.1\r\n\r\n")
         assert not server.protocol().cycle.body
         assert await answer(reader) == (200, b"")
+
+
+async def test_what_is_kept_of_a_connection_goes_with_it(server: Server, no_collector: None) -> None:
+    async with connected(server) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await answer(reader) == (200, b"")
+        kept = weakref.ref(server.protocol())
+    await polling.until(lambda: kept() is None)

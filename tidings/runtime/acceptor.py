@@ -7,6 +7,7 @@ import logging
 import socket
 import ssl
 import struct
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
@@ -54,14 +55,15 @@ class _Arrival:
         self.host = host
         self.since = since
         self.connecting: asyncio.Task[None] | None = None
-        self.protocol: Visitor | None = None
+        # Weak: the protocol has its visit, and that has `close`.
+        self.protocol: weakref.ref[Visitor] | None = None
 
     def close(self) -> None:
         # During a handshake there is a protocol, which has no connection yet.
         if self.connecting is not None and not self.connecting.done():
             self.connecting.cancel()
-        elif self.protocol is not None:
-            self.protocol.give_way()
+        elif self.protocol is not None and (protocol := self.protocol()) is not None:
+            protocol.give_way()
 
 
 class Acceptor(SocketServer):
@@ -139,7 +141,7 @@ class Acceptor(SocketServer):
     async def _connect(self, arrival: _Arrival, visit: Visit) -> None:
         def make() -> asyncio.Protocol:
             protocol = self._make()
-            arrival.protocol = protocol
+            arrival.protocol = weakref.ref(protocol)
             protocol.arrive(visit)
             return protocol
 

@@ -10,6 +10,7 @@ import json
 import math
 import struct
 import termios
+import weakref
 from typing import Any
 
 from uvicorn._types import ASGI3Application
@@ -48,10 +49,12 @@ class _Flow(FlowControl):
 
     def __init__(self, transport: asyncio.Transport, protocol: BoundedProtocol) -> None:
         super().__init__(transport)
-        self._protocol = protocol
+        # Weak, so that a connection is freed when it ends, and does not wait for the collector of garbage.
+        self._protocol = weakref.ref(protocol)
 
     def resume_reading(self) -> None:
-        if self.read_paused and self._protocol.may_read():
+        protocol = self._protocol()
+        if self.read_paused and protocol is not None and protocol.may_read():
             super().resume_reading()
 
 
@@ -101,12 +104,15 @@ class BoundedProtocol(StayingProtocol, Visitor):
     def connection_lost(self, exc: Exception | None) -> None:
         self.leave()
         super().connection_lost(exc)
+        self.forget()
 
     def leave(self) -> None:
         """It is no connection of HTTP any more."""
         if self._turn_timer is not None:
             self.door.given_up(self._visit)
         self._stop_timers()
+        # uvicorn leaves the timer of an idle connection that was reset.
+        self._unset_keepalive_if_required()
         if self._refusal is not None:
             # Else the request would be kept until its turn came.
             self._refusal.cancel()

@@ -52,11 +52,19 @@ class StayingProtocol(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as asked:
                 if self._should_upgrade():
                     self.handle_websocket_upgrade()
+                    self.forget()
                     return
                 data = memoryview(data)[asked.args[0] :]
             self._refuse_upgrade()
             if self.transport.is_closing():
                 return
+
+    def forget(self) -> None:
+        """Nothing comes any more. What this protocol has refers to it: both would be there until the collector of
+        garbage found them, which may be long. What is still being answered stays."""
+        self.parser = None  # type: ignore[assignment]
+        if self.cycle is None or self.cycle.response_complete:
+            self.cycle = self.scope = None  # type: ignore[assignment]
 
     def _refuse_upgrade(self) -> None:
         """Have a parser that knows the same head, but for what asks for another protocol: the body is to come."""
