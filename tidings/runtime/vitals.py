@@ -82,7 +82,9 @@ REGISTRY.register(COLLECTIONS)
 
 class Process(Collector):
     """The standard metrics of a process (`process_…`), in place of the library's own, which lists every descriptor in
-    order to count them: with 20,000 connections that stops the process for 20 ms.
+    order to count them: with 15,000 connections that stops the process for 22 ms.
+
+    What cannot be read is left out: a process that has no descriptor left still says so.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
@@ -102,18 +104,18 @@ class Process(Collector):
         return (self._proc / "fd").stat().st_size or len(os.listdir(self._proc / "fd"))
 
     def collect(self) -> Iterator[Metric]:
-        stat = self._stat()
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        cpu = (int(stat[11]) + int(stat[12])) * self._tick
-        yield CounterMetricFamily("process_cpu_seconds_total", "User and system CPU time spent", cpu)
-        for name, help, value in (
-            ("virtual_memory_bytes", "Size of virtual memory", int(stat[20])),
-            ("resident_memory_bytes", "Size of resident memory", int(stat[21]) * self._page),
-            ("start_time_seconds", "Start of the process, Unix time", self._started),
-            ("open_fds", "Open file descriptors", self._descriptors()),
-            ("max_fds", "Descriptors that may be open", math.inf if most == resource.RLIM_INFINITY else most),
-        ):
-            yield GaugeMetricFamily(f"process_{name}", help, value)
+        bound = math.inf if most == resource.RLIM_INFINITY else most
+        with contextlib.suppress(OSError):
+            yield GaugeMetricFamily("process_max_fds", "Descriptors that may be open", bound)
+            yield GaugeMetricFamily("process_open_fds", "Open file descriptors", self._descriptors())
+            stat = self._stat()
+            cpu = (int(stat[11]) + int(stat[12])) * self._tick
+            resident = int(stat[21]) * self._page
+            yield CounterMetricFamily("process_cpu_seconds_total", "User and system CPU time spent", cpu)
+            yield GaugeMetricFamily("process_virtual_memory_bytes", "Size of virtual memory", int(stat[20]))
+            yield GaugeMetricFamily("process_resident_memory_bytes", "Size of resident memory", resident)
+            yield GaugeMetricFamily("process_start_time_seconds", "Start of the process, Unix time", self._started)
 
 
 def _show_process() -> None:
