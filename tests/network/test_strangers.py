@@ -96,6 +96,7 @@ async def test_logins_before_the_first_success_are_answered_one_by_one_and_pings
     assert (await client.next(device.Failed)).n == 3
 
 
+@pytest.mark.one_node
 async def test_one_address_has_so_many_connections_without_a_login_and_those_logged_in_do_not_count(
     network: Network,
 ) -> None:
@@ -113,6 +114,7 @@ async def test_one_address_has_so_many_connections_without_a_login_and_those_log
         await client.nothing_came()
 
 
+@pytest.mark.one_node
 async def test_the_oldest_without_a_login_makes_room_for_a_device(network: Network) -> None:
     clock = ManualClock()
     await network.start(limits=Limits(strangers=2), clock=clock)
