@@ -34,6 +34,7 @@ SIZE = Gauge("tidings_disk_size_bytes", "Size of that disk", ["directory"])
 # Seconds between two looks at the event loop, and at the disks.
 LAG_INTERVAL, DISK_INTERVAL = 0.25, 10.0
 
+_PROC = Path("/proc")
 
 # Bounds of a pause of the garbage collector, in seconds.
 PAUSES = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -87,21 +88,21 @@ class Process(Collector):
     What cannot be read is left out: a process that has no descriptor left still says so.
     """
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
+    def __init__(self) -> None:
         """Raises `OSError` where the system has no such files."""
-        self._proc = proc / "self"
         self._page = resource.getpagesize()
         self._tick = 1.0 / os.sysconf("SC_CLK_TCK")
-        booted = next(line for line in (proc / "stat").read_text().splitlines() if line.startswith("btime "))
+        booted = next(line for line in (_PROC / "stat").read_text().splitlines() if line.startswith("btime "))
         self._started = int(booted.split()[1]) + int(self._stat()[19]) * self._tick
 
     def _stat(self) -> Sequence[bytes]:
         """proc(5): the fields behind the name of the process, which may have spaces of its own."""
-        return (self._proc / "stat").read_bytes().rpartition(b")")[2].split()
+        return (_PROC / "self/stat").read_bytes().rpartition(b")")[2].split()
 
     def _descriptors(self) -> int:
         """proc(5): since Linux 6.2 the size of the directory is their number; before that it is 0."""
-        return (self._proc / "fd").stat().st_size or len(os.listdir(self._proc / "fd"))
+        descriptors = _PROC / "self/fd"
+        return descriptors.stat().st_size or len(os.listdir(descriptors))
 
     def collect(self) -> Iterator[Metric]:
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
