@@ -12,7 +12,6 @@ from coreapp.exposition import Exposition
 from coreapp.settings import Settings
 from coreapp.shard.health import Needs
 from coreapp.shard.link import LinkHandler
-from coreapp.shard.newcomers import Newcomers
 from coreapp.shard.node import Node
 from tidings.client.http import NetworkApi
 from tidings.keys import checks
@@ -28,6 +27,7 @@ from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
 from tidings.wire import connection, core
+from tidings.wire.newcomers import Newcomers
 
 log = logging.getLogger(__name__)
 

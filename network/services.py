@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from ssl import SSLContext
 
 from fastapi import FastAPI
 
@@ -100,7 +101,7 @@ async def _serve(
     await routing.open()
     try:
         http, tcp, others = await _wire(settings, database, clock, routing)
-        watch = functools.partial(_watch, http, tcp, database, clock)
+        watch = functools.partial(_watch, http, tcp, [database.tls, *routing.contexts], clock)
         await _listen(http, tcp, others, watch, stop, ready, grace=GRACE + settings.drain)
     finally:
         await routing.close()
@@ -198,8 +199,8 @@ def _make_listeners(
     return http, tcp
 
 
-def _watch(http: HttpServer, tcp: TcpListener, database: Database, clock: Clock) -> Service:
-    return CertificateWatch([http.tls, tcp.tls, database.tls], clock)
+def _watch(http: HttpServer, tcp: TcpListener, others: Sequence[SSLContext | None], clock: Clock) -> Service:
+    return CertificateWatch([http.tls, tcp.tls, *others], clock)
 
 
 async def _listen(

@@ -160,6 +160,13 @@ def _redis_url(value: str) -> str:
     return value
 
 
+def _node_address(value: str) -> tuple[str, int]:
+    host, port = env.parse_address("0" + value if value.startswith(":") else value or "0:0")
+    if host in ("0.0.0.0", "::"):  # noqa: S104
+        raise env.wrong("is where the other nodes call this one: name an address of this machine, or :port")
+    return ("" if host == "0" else host), port
+
+
 def _redis_password(data: Mapping[str, Any]) -> str:
     found = secret_sources.find(data["variables"], "TIDINGS_REDIS_PASSWORD")
     try:
@@ -191,6 +198,8 @@ class Cluster(env.Variables):
     authorities: that vouch for its certificate, with `rediss://`; without them the system's.
     prefix:      of its keys, so that two networks can share it.
     node:        the name of this node, for people.
+    node_address: where the other nodes call this one. Without a host that is this machine's address on the way to
+                 Redis; port 0 is any that is free. Workers have this port and those after it.
     silence:     seconds without a heartbeat after which a node is taken to be dead.
     """
 
@@ -199,6 +208,7 @@ class Cluster(env.Variables):
     authorities: str = env.variable("TIDINGS_REDIS_SSL_CA")
     prefix: Annotated[str, env.text(_node_name)] = env.variable("TIDINGS_REDIS_PREFIX", "tidings")
     node: Annotated[str, env.text(_node_name)] = env.variable("TIDINGS_NETWORK_NODE", socket.gethostname())
+    node_address: Annotated[tuple[str, int], env.text(_node_address)] = env.variable("TIDINGS_NETWORK_NODE_ADDRESS", "")
     silence: Annotated[float, env.number(2, 600)] = env.variable("TIDINGS_NETWORK_NODE_SILENCE_S", 5.0)
 
     @property
@@ -264,7 +274,7 @@ class Settings(settings.ProcessSettings):
     allowances: Annotated[Allowances, env.made(lambda data: Allowances.part(data["variables"]))] = env.MADE
 
     def ways(self) -> Sequence[exposure.Way]:
-        """Both listeners."""
+        """The listeners, and Redis."""
         listeners = (
             ("HTTP", self.http_address, self.http_certificate),
             ("TCP", self.tcp_address, self.tcp_certificate),
@@ -278,6 +288,9 @@ class Settings(settings.ProcessSettings):
         if self.cluster.url:
             secured = self.cluster.url.startswith("rediss:")
             ways.append(exposure.Way(exposure.REDIS, "TIDINGS_REDIS_URL", self.cluster.host, secured, "rediss://"))
+            # Next to a Redis of this machine only processes of this machine.
+            host, name = self.cluster.node_address[0] or self.cluster.host, "TIDINGS_NETWORK_NODE_ADDRESS"
+            ways.append(exposure.Way(exposure.NETWORK, name, host, bool(self.tls_files.chain), exposure.OWN))
         return ways
 
     @pydantic.model_validator(mode="after")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from network.cluster.frames import Load
+from network.cluster.links import Links
 from network.cluster.membership import Membership
 from network.cluster.node import Local, Node
 from network.cluster.server import RedisAway, Server
@@ -33,6 +34,7 @@ from network.routing.shared_router import SharedRouter
 from network.settings import Allowances, Settings
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import Service
+from tidings.runtime.tls import FileContext
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ class Routing:
         self._router: Router | None = None
 
     async def open(self) -> None:
-        """Raises `CannotJoin`, and what the database raises when it is not there."""
+        """Raises `CannotJoin`, `CannotListen`, and what the database raises when it is not there."""
         settings, clock, last_seq = self._settings, self._clock, await self._store.last_seq()
         options: dict[str, Any] = {
             "clock": clock,
@@ -104,8 +106,9 @@ class Routing:
             return
         server = Server(settings.cluster)
         membership = Membership(server, settings.cluster, self.measure)
+        links = Links(membership, settings.cluster, settings.tls_files)
         try:
-            await _join(server, membership)
+            await _reach(server, membership)
             # Numbers of all nodes follow the same time, whatever this one's clock is told.
             numbers = NodeSequenceNumbers(SystemClock(), last_seq, membership.slot)
             self.mailboxes.is_shared = True
@@ -113,12 +116,20 @@ class Routing:
             self._announcer = Announcer(router)
             directory = self.directory
             local = Local(router, directory.recipients, directory.logins, directory.refills, self._announcer.announce)
-            self.node = Node(server, membership, local, clock=clock, limits=settings.limits)
+            self.node = node = Node(server, membership, links, local, clock=clock, limits=settings.limits)
+            router.join(node.exchange)
+            directory.join(node)
+            await node.join()
+        except RedisAway as error:
+            await self._abandon(links, server)
+            raise CannotJoin(f"TIDINGS_REDIS_URL: Redis does not answer: {error}") from error
         except BaseException:
-            await server.close()
+            await self._abandon(links, server)
             raise
-        router.join(self.node.exchange)
-        directory.join(self.node)
+
+    async def _abandon(self, links: Links, server: Server) -> None:
+        links.close()
+        await server.close()
 
     @property
     def router(self) -> Router:
@@ -137,6 +148,11 @@ class Routing:
         """Something was put into mailboxes whose devices may be attached to other nodes."""
         if self.node is not None:
             self.node.exchange.lookout.lost_track = True
+
+    @property
+    def contexts(self) -> Sequence[FileContext | None]:
+        """Of TLS between nodes."""
+        return self.node.links.contexts if self.node is not None else ()
 
     def services(self) -> Sequence[Service]:
         """In the order in which they start."""
@@ -208,14 +224,14 @@ def _describe(load: Load) -> dict[str, Any]:
     }
 
 
-async def _join(server: Server, membership: Membership) -> None:
+async def _reach(server: Server, membership: Membership) -> None:
     """Raises `CannotJoin`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_SECONDS
     while True:
         try:
             await server.open()
-            await membership.join()
+            await membership.reserve()
             return
         except RedisAway as error:
             if loop.time() > deadline:

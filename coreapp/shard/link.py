@@ -16,16 +16,15 @@ from coreapp.account.requests import AccountRequests
 from coreapp.config import ConfigSource
 from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
 from coreapp.peers.identities import text_of
-from coreapp.shard import newcomers
 from coreapp.shard.health import Databases
-from coreapp.shard.newcomers import Newcomers
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage import outages
 from tidings.storage.business.shards import LeaseLost
-from tidings.wire import codes, core
+from tidings.wire import codes, core, newcomers
 from tidings.wire.connection import Connection
+from tidings.wire.newcomers import Newcomers
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from network.cluster.forwards import Forward, Forwards
 from network.cluster.frames import Claims, FromNode
 from network.cluster.lookout import Lookout
 from network.cluster.membership import Membership
+from network.cluster.outbox import Outbox
 from network.cluster.presence import Presence
-from network.cluster.streams import Outbox
 from network.cluster.whereabouts import Whereabouts, holder
 from network.routing import admission
 from network.routing.delivery_queue import Origin

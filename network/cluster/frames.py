@@ -1,4 +1,4 @@
-"""What network processes say to each other: packets of frames, in the stream of the process that they are for."""
+"""What network processes say to each other: packets of frames, on links."""
 
 from __future__ import annotations
 
@@ -137,17 +137,41 @@ FromNode = (
 )
 
 
-class Packet(msgspec.Struct, gc=False):
-    """What one process had for another at one moment. source: its incarnation."""
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(list[FromNode]).decode
+
+
+class Call(Frame, tag="call"):
+    """The first words of a link. source: the incarnation that calls. token: of the one that is called."""
 
     source: str
-    frames: list[FromNode]
+    token: str
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Packet)
-encode = _encoder.encode
-decode = _decoder.decode
+class Packet(Frame, tag="packet"):
+    """What one process had for another at one moment. frames: as `encode` has them."""
+
+    frames: bytes
+
+
+class Taken(Frame, tag="taken"):
+    """The packet has been read, and its frames are being seen to: another one may come."""
+
+
+FromCaller = Call | Packet
+FromCalled = Taken
+
+
+class LinkAddress(msgspec.Struct, frozen=True):
+    """Where a process is called by others, and what opens the link."""
+
+    host: str
+    port: int
+    token: str
+
+
+_address_decoder = msgspec.json.Decoder(LinkAddress)
+decode_address = _address_decoder.decode
 
 
 class Load(msgspec.Struct, omit_defaults=True):

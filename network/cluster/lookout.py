@@ -1,7 +1,7 @@
 """What is stored here for devices that are attached elsewhere: their nodes are told to look, after the commit.
 
 What comes later for the same device must not overtake it. So nothing is given to that node from the moment that
-something sets out for the mailbox until the word about it is on its way: in the same stream, and before all that
+something sets out for the mailbox until the word about it is on its way: on the same link, and before all that
 follows.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from network.cluster import frames
 from network.cluster.frames import Claims
 from network.cluster.membership import Membership
+from network.cluster.outbox import Outbox
 from network.cluster.presence import Presence
 from network.cluster.server import RedisAway
-from network.cluster.streams import Outbox
 from network.cluster.whereabouts import Whereabouts
 from network.routing.delivery_queue import Origin
 from tidings.runtime.batcher import BatcherFull

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 from prometheus_client import Gauge
 
-from network.cluster import scripts
-from network.cluster.frames import Load
+from network.cluster import frames, scripts
+from network.cluster.frames import LinkAddress, Load
 from network.cluster.server import RedisAway, Script, Server
 from network.routing.sequence import SLOTS
 from network.settings import Cluster
@@ -26,6 +26,8 @@ IN_TOUCH = Gauge("tidings_network_redis_up", "1 while Redis answers this node")
 HEARTBEAT = 1.0  # seconds
 # Seconds that a slot of sequence numbers is kept for a node that says nothing, which may stand still for so long.
 SLOT_SECONDS = 24 * 3600
+# The same for where a node is called.
+LINK_SECONDS = 60
 
 _BEAT = Script(scripts.BEAT)
 _decoder = msgspec.json.Decoder(Load)
@@ -51,6 +53,7 @@ class Membership:
     nodes:    incarnations that are there, as of the last heartbeat.
     loads:    what each of them has to do, by incarnation.
     in_touch: did Redis answer the last heartbeat?
+    link:     where others call this process, once it can be.
     """
 
     name = "membership"
@@ -64,17 +67,22 @@ class Membership:
         self.nodes: frozenset[str] = frozenset({self.me})
         self.loads: Mapping[str, Load] = {}
         self.in_touch = False
+        self.link: LinkAddress | None = None
         self._key, self._loads_key = server.key("nodes"), server.key("loads")
         # What is to be done about changes.
         self.on_change: Callable[[Change], Awaitable[None]] | None = None
         self._change = _NONE
 
-    async def join(self) -> None:
-        """Be there from now on. Raises `RedisAway`."""
+    async def reserve(self) -> None:
+        """Take a slot. Raises `RedisAway`."""
         while True:
             self.slot = secrets.randbelow(SLOTS)
             if await self._server.take(self._slot_key, self.me, SLOT_SECONDS):
                 break
+
+    async def join(self, link: LinkAddress) -> None:
+        """Be there from now on. Raises `RedisAway`."""
+        self.link = link
         await self.beat()
         self._change = _NONE
         log.info("cluster.joined", extra={"node": self.me, "slot": self.slot, "nodes": len(self.nodes)})
@@ -85,8 +93,15 @@ class Membership:
             await self._server.leave(self._key, self.me)
             await self._server.delete_fields(self._loads_key, [self.me])
             await self._server.remove(self._slot_key)
+            await self._server.remove(self._link_key(self.me))
         except RedisAway as error:
             log.warning("cluster.not_left", extra={"error": str(error)})
+
+    async def find_link(self, node: str) -> LinkAddress | None:
+        """Where another process is called, if it has said so. Raises `RedisAway`, and `MsgspecError` for what one of
+        another version has said."""
+        found = await self._server.get(self._link_key(node))
+        return None if found is None else frames.decode_address(found)
 
     async def run(self, stop: asyncio.Event) -> None:
         beats = 0
@@ -112,6 +127,9 @@ class Membership:
 
     async def beat(self) -> None:
         """Say that this node is there, and learn who else is. Raises `RedisAway`."""
+        if self.link is not None:
+            # Before anybody learns of this process, and has something to say to it.
+            await self._server.renew(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)
         known, *members = await self._server.run(_BEAT, self._key, self.me, int(self._silence * 1000))
         found = frozenset(member.decode() for member in members)
         was_away = not self.in_touch or known != b"1"
@@ -133,6 +151,9 @@ class Membership:
         if dead := [node for node in found if node not in self.nodes]:
             await self._server.delete_fields(self._loads_key, dead)
         self.loads = readable_loads({node: value for node, value in found.items() if node in self.nodes})
+
+    def _link_key(self, node: str) -> str:
+        return self._server.key("link", node)
 
     @property
     def _slot_key(self) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from network.cluster.frames import FromNode
 from network.cluster.membership import Membership
+from network.cluster.outbox import Outbox
 from network.cluster.server import RedisAway
-from network.cluster.streams import Outbox
 
 log = logging.getLogger(__name__)
 

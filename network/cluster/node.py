@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from network.cluster import frames
 from network.cluster.exchange import Exchange
 from network.cluster.frames import Claim, FromNode
+from network.cluster.links import Links
 from network.cluster.membership import Change, Membership
 from network.cluster.news import News
+from network.cluster.outbox import Outbox
 from network.cluster.presence import Place, Presence
 from network.cluster.rounds import Rounds
 from network.cluster.server import RedisAway, Server
-from network.cluster.streams import Inbox, Outbox
 from network.directory.logins import Logins
 from network.directory.recipients import Recipients
 from network.directory.refills import Refills
@@ -66,6 +67,7 @@ class Node:
         self,
         server: Server,
         membership: Membership,
+        links: Links,
         local: Local,
         *,
         clock: Clock,
@@ -78,8 +80,8 @@ class Node:
         self._patrol = patrol
         self._rounds = Rounds(local.router)
         self.membership = membership
-        self._outbox = Outbox(server, membership.me, self._unsent, is_wanted=self._is_wanted)
-        self._inbox = Inbox(server, membership.me, self._received)
+        self.links = links
+        self._outbox = Outbox(links, self._unsent, is_wanted=self._is_wanted)
         self.presence = Presence(server, membership, on_replaced=self._replaced, on_lost=self._lost)
         self.exchange = Exchange(
             local.router,
@@ -99,9 +101,13 @@ class Node:
         membership.on_change = self._changed
         self.tell_askers: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None
 
+    async def join(self) -> None:
+        """Be there for the others. Raises `CannotListen` and `RedisAway`."""
+        await self.membership.join(await self.links.open(self._received))
+
     def services(self) -> Sequence[Service]:
         """In the order in which they start."""
-        return [self.membership, self._inbox, self]
+        return [self.membership, self.links, self]
 
     async def run(self, stop: asyncio.Event) -> None:
         self._to_all(frames.Hello())
@@ -135,7 +141,7 @@ class Node:
         """Say the last answers, and be there no more."""
         await self._outbox.close()
         await self.membership.leave()
-        await self._inbox.remove()
+        self.links.close()
         await self._server.close()
 
     # For connections.

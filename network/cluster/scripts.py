@@ -12,14 +12,6 @@ table.insert(all, 1, known and '1' or '0')
 return all
 """
 
-# A place in a stream: 1, or 0 when it is full. KEYS: the stream. ARGV: its limit, milliseconds that it lasts, packet.
-POST = """
-if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
-redis.call('XADD', KEYS[1], '*', 'p', ARGV[3])
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return 1
-"""
-
 # A device attaches. KEYS: the claims of its number. ARGV: partition, the claim's five fields, seconds that it lasts,
 # 1 when it is to be said again only, incarnations that are known to be dead and do not count.
 # Answers {'held', field, claim} when another one is in force, else {'ok', field, claim, …} with those that are not any

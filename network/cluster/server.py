@@ -24,12 +24,8 @@ log = logging.getLogger(__name__)
 
 # Seconds for a command; whoever waits for it does something else then.
 PATIENCE = 1.5
-# Seconds for which a read of a stream waits for something to come.
-BLOCK = 1.0
 # Commands of one step to a Redis Cluster at the same time.
 PARALLEL = 64
-# Packets in one read of a stream.
-PACKETS = 64
 
 
 class RedisAway(NetworkError):
@@ -51,8 +47,6 @@ class Server:
         self._settings = settings
         self._prefix = settings.prefix
         self._client: Any = None
-        # Reads of the stream wait for their answers; they have connections of their own.
-        self._reader: Any = None
         self._clustered = False
 
     def key(self, *words: str) -> str:
@@ -61,21 +55,20 @@ class Server:
 
     async def open(self) -> None:
         """Find out what kind of server it is."""
-        probe = self._make(redis.Redis, PATIENCE)
+        probe = self._make(redis.Redis)
         try:
             information = await _guard(probe.info("cluster"))
             self._clustered = bool(information.get("cluster_enabled"))
         finally:
             await probe.aclose()
         kind = RedisCluster if self._clustered else redis.Redis
-        self._client, self._reader = self._make(kind, PATIENCE), self._make(kind, BLOCK + PATIENCE)
+        self._client = self._make(kind)
         if self._clustered:
             await _guard(self._client.initialize())
-            await _guard(self._reader.initialize())
 
-    def _make(self, kind: Any, timeout: float) -> Any:
+    def _make(self, kind: Any) -> Any:
         options: dict[str, Any] = {
-            "socket_timeout": timeout,
+            "socket_timeout": PATIENCE,
             "socket_connect_timeout": PATIENCE,
             # Whoever calls knows best whether to try again. A cluster that moves slots has to be asked again, though.
             "retry": Retry(NoBackoff(), 1 if kind is RedisCluster else 0),
@@ -90,9 +83,8 @@ class Server:
 
     async def close(self) -> None:
         """Let go of all connections."""
-        for client in (self._client, self._reader):
-            if client is not None:
-                await client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     async def run(self, script: Script, key: str, *arguments: str | bytes | int) -> Any:
         """One step."""
@@ -136,9 +128,14 @@ class Server:
         """Set it for so long, unless it is there."""
         return bool(await _guard(self._client.set(key, value, nx=True, ex=seconds)))
 
-    async def renew(self, key: str, value: str, seconds: int) -> None:
+    async def renew(self, key: str, value: str | bytes, seconds: int) -> None:
         """Set it for so long."""
         await _guard(self._client.set(key, value, ex=seconds))
+
+    async def get(self, key: str) -> bytes | None:
+        """Its value, if it is there."""
+        found: bytes | None = await _guard(self._client.get(key))
+        return found
 
     async def remove(self, key: str) -> None:
         """Forget a key."""
@@ -147,18 +144,6 @@ class Server:
     async def leave(self, key: str, member: str) -> None:
         """Take a member out of a sorted set."""
         await _guard(self._client.zrem(key, member))
-
-    async def read(self, stream: str, after: str) -> list[tuple[str, bytes]]:
-        """The packets in a stream after this one, with their ids; waits for one, but not for long."""
-        answer = await _guard(self._reader.xread({stream: after}, count=PACKETS, block=int(BLOCK * 1000)))
-        if not answer:
-            return []
-        entries = next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]
-        return [(id_.decode(), fields[b"p"]) for id_, fields in entries]
-
-    async def trim(self, stream: str, before: str) -> None:
-        """Forget the packets before this one."""
-        await _guard(self._client.xtrim(stream, minid=before, approximate=False))
 
     async def _step(self, script: Script, key: str, arguments: Sequence[str | bytes | int]) -> Any:
         try:

@@ -13,7 +13,6 @@ import pytest
 
 from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
-from coreapp.shard.newcomers import Newcomers
 from coreapp.shard.node import Node
 from coreapp.shard.shard import Shard
 from tests.conftest import DatabaseFactory
@@ -30,6 +29,7 @@ from tidings.storage.business import application_settings, nodes, shards
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
+from tidings.wire.newcomers import Newcomers
 from tidings.wire.requests import Requests
 
 BUSINESS = "15550000000"

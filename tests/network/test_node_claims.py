@@ -6,10 +6,9 @@ import asyncio
 import types
 from collections.abc import Callable, Sequence
 
-import pytest
-
-from network.cluster import frames, presence, streams
+from network.cluster import frames, presence
 from network.cluster.frames import Claim, FromNode
+from network.cluster.links import NodeAway
 from network.cluster.node import Local, Node
 from network.cluster.presence import Presence
 from network.cluster.server import RedisAway, Script
@@ -22,7 +21,7 @@ ALICE = "15550100001"
 
 
 class PlayedServer:
-    """Claims and releases that it was asked for; before it answers a claim it does this. Streams are full at first."""
+    """Claims and releases that it was asked for; before it answers a claim it does this."""
 
     def __init__(self, before: Callable[[], object] = lambda: None) -> None:
         self.before = before
@@ -31,8 +30,6 @@ class PlayedServer:
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked, self.released = asyncio.Event(), asyncio.Event()
-        self.full = 0
-        self.posted: list[FromNode] = []
 
     def key(self, *words: str) -> str:
         return ":".join(words)
@@ -48,12 +45,19 @@ class PlayedServer:
             self.claims += [" ".join(map(str, arguments[1:6])) for _, arguments in steps]
         return [[b"ok"] for _ in steps]
 
-    async def run(self, script: Script, key: str, limit: int, milliseconds: int, packet: bytes) -> int:
-        if self.full:
-            self.full -= 1
-            return 0
-        self.posted += frames.decode(packet).frames
-        return 1
+
+class PlayedLinks:
+    """Links to nodes that are away at first, so many times."""
+
+    def __init__(self, away: int = 0) -> None:
+        self.away = away
+        self.taken: list[FromNode] = []
+
+    async def post(self, node: str, packet: bytes) -> None:
+        if self.away:
+            self.away -= 1
+            raise NodeAway("played")
+        self.taken += frames.decode(packet)
 
 
 def away() -> None:
@@ -68,9 +72,10 @@ def a_presence(server: PlayedServer) -> Presence:
     return Presence(server, membership(), on_replaced=lambda *_: None, on_lost=lambda *_: None)
 
 
-def a_node(server: PlayedServer) -> Node:
+def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> Node:
     router = types.SimpleNamespace(attached=lambda: [], look_again=lambda number: None)
-    return Node(server, membership(), Local(router, None, None, None, None), clock=ManualClock(), limits=Limits())
+    local = Local(router, None, None, None, None)
+    return Node(server, membership(), links or PlayedLinks(), local, clock=ManualClock(), limits=Limits())
 
 
 async def test_a_login_that_ends_while_it_is_claimed_leaves_no_claim() -> None:
@@ -131,16 +136,12 @@ async def test_what_is_noted_while_claims_are_not_said_again_is_not_forgotten() 
     assert node.exchange.lookout.lost_track
 
 
-async def test_a_device_whose_node_could_not_be_told_hears_later_that_it_is_attached_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(streams, "FULL_SECONDS", 0.01)
-    server = PlayedServer()
-    server.full = streams.FULL_TRIES
-    node = a_node(server)
+async def test_a_device_whose_node_could_not_be_told_hears_later_that_it_is_attached_elsewhere() -> None:
+    links = PlayedLinks(away=1)
+    node = a_node(PlayedServer(), links)
     node._replaced((ALICE, 0), Claim(0, 1, 0, 7, OTHER))
     async with asyncio.timeout(5):
-        while not server.posted:
+        while not links.taken:
             node.run_once()
             await asyncio.sleep(0)
-    assert server.posted == [frames.Expel(ALICE, 0, 7)]
+    assert links.taken == [frames.Expel(ALICE, 0, 7)]

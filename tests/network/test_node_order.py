@@ -13,8 +13,8 @@ from network.cluster import frames
 from network.cluster.exchange import Exchange
 from network.cluster.frames import Claim, Claims, FromNode
 from network.cluster.lookout import Lookout
+from network.cluster.outbox import Outbox
 from network.cluster.presence import Presence
-from network.cluster.streams import Outbox
 from network.cluster.whereabouts import Whereabouts
 from network.routing.mailbox import SqlMailbox
 from network.settings import Limits
@@ -65,7 +65,7 @@ class SlowMailboxes:
         monkeypatch.setattr(SqlMailbox, "change", changed)
 
 
-async def test_what_comes_after_an_envelope_that_a_full_stream_did_not_take_does_not_overtake_it(
+async def test_what_comes_after_an_envelope_that_another_node_did_not_take_does_not_overtake_it(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await network.start(limits=Limits(store_after=60.0))
@@ -77,7 +77,7 @@ async def test_what_comes_after_an_envelope_that_a_full_stream_did_not_take_does
     await alice.accepted(1)
     mailboxes, post = SlowMailboxes(monkeypatch), Outbox._post
 
-    async def full(outbox: Outbox, node: str, part: list[FromNode]) -> str:
+    async def broken(outbox: Outbox, node: str, part: list[FromNode]) -> str:
         if not any(isinstance(frame, frames.Forward) and frame.send.id == "0" for frame in part):
             return await post(outbox, node, part)
         # Behind it, and on their way already.
@@ -85,15 +85,15 @@ async def test_what_comes_after_an_envelope_that_a_full_stream_did_not_take_does
             alice.send(ALICE, BOB, id)
         while outbox._nodes[node].pending < 3:  # noqa: ASYNC110 (they come over a connection)
             await asyncio.sleep(0)
-        return "full"
+        return "away"
 
-    monkeypatch.setattr(Outbox, "_post", full)
+    monkeypatch.setattr(Outbox, "_post", broken)
     async with asyncio.timeout(PATIENCE):
         alice.send(ALICE, BOB, "0")
         await mailboxes.asked.wait()
         for id in "456":
             alice.send(ALICE, BOB, id)
-        # The stream has room again, and others use it.
+        # The link is there again, and others use it.
         alice.send(ALICE, CAROL, "other")
         await arrive(carol, "other")
         mailboxes.gate.set()

@@ -131,14 +131,17 @@ class FileContext(ssl.SSLContext):
         return ends
 
 
-def client(use: str, files: TlsFiles, *, least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2) -> FileContext:
-    """For connections to servers whose names are verified, by these authorities or, with none, the system's.
+def client(
+    use: str, files: TlsFiles, *, least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2, named: bool = True
+) -> FileContext:
+    """For connections to servers that are verified by these authorities or, with none, the system's.
 
-    Raises `UnusableCertificate`.
+    named: so are their names; otherwise any certificate of these authorities is right. Raises `UnusableCertificate`.
     """
 
     def make(files: TlsFiles) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = named
         _harden(context, least)
         if files.authorities:
             _load_authorities(context, files)

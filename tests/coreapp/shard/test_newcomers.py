@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from coreapp.shard import newcomers
 from coreapp.shard.link import LinkHandler
-from coreapp.shard.newcomers import Newcomers
 from harness import metrics
 from tests.coreapp.conftest import Client
 from tidings.wire import connection as wire
-from tidings.wire import core
+from tidings.wire import core, newcomers
+from tidings.wire.newcomers import Newcomers
 
 KEY = "the key of this link"
 Connect = Callable[[], Any]

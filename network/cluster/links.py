@@ -1,0 +1,304 @@
+"""Links: the connections on which nodes say frames to each other.
+
+Each node listens, and calls every other one that it has something for. The address of a node, and a token that opens
+it, are in Redis as long as it is there: who may read them may speak to it. With a certificate of the installation both
+sides have to show one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+from prometheus_client import Counter
+
+from network.cluster import frames
+from network.cluster.frames import FromNode, LinkAddress
+from network.cluster.membership import Membership
+from network.cluster.server import RedisAway
+from network.errors import CannotListen, NetworkError
+from network.settings import Cluster
+from tidings.runtime import tls
+from tidings.runtime.socket_server import SocketServer
+from tidings.runtime.tls import Clients, FileContext, TlsFiles
+from tidings.runtime.tls_server import Handshakes
+from tidings.wire import connection as wire
+from tidings.wire import newcomers
+from tidings.wire.connection import Connection
+from tidings.wire.newcomers import Newcomers
+
+log = logging.getLogger(__name__)
+
+RECEIVED = Counter("tidings_network_node_frames_received_total", "Frames from other nodes")
+
+# Seconds that another node has to take a connection, and then a packet.
+PATIENCE = 1.5
+# Seconds after a failure in which nothing more is tried.
+REST = 0.25
+# Connections a second to the listener, with handshakes or without, and at once.
+CONNECTIONS, BURST = 50.0, 100.0
+
+Received = Callable[[str, FromNode], None]
+
+
+class NodeAway(NetworkError):
+    """Another node cannot be reached, or does not answer. Whether it has got the packet is unknown."""
+
+
+class Links:
+    """Service: all of one node. It hears what others say from `open` on until it is stopped, and speaks until `close`.
+
+    contexts: TLS of both sides, none where there is no certificate.
+    """
+
+    name = "links"
+
+    def __init__(self, membership: Membership, settings: Cluster, files: TlsFiles) -> None:
+        """files: without a certificate, there is no TLS. Raises `CannotListen` when they cannot be used."""
+        self._membership = membership
+        self._settings = settings
+        self._links: dict[str, _Link] = {}
+        self._listening: asyncio.Server | SocketServer | None = None
+        self._callers: dict[str, Connection] = {}
+        try:
+            self._accepting, self._calling = _contexts(files)
+        except tls.UnusableCertificate as error:
+            raise CannotListen(f"TIDINGS_TLS_CERTIFICATE: {error}") from error
+
+    @property
+    def contexts(self) -> Sequence[FileContext | None]:
+        """Of TLS."""
+        return self._accepting, self._calling
+
+    # The side that is called.
+
+    async def open(self, received: Received) -> LinkAddress:
+        """Listen; where, and what opens it. Raises `CannotListen`.
+
+        received(source, frame): called for each frame, in the order of their source.
+        """
+        host, port = self._settings.node_address
+        strangers, token = Newcomers(), secrets.token_urlsafe(32)
+        try:
+            host = host or await _own_address(self._settings.url)
+            self._listening = await wire.listen(
+                host,
+                port,
+                frames.FromCaller,
+                lambda: _Caller(received, token, strangers, self._callers),
+                tls=self._accepting,
+                handshakes=Handshakes("nodes", rate=CONNECTIONS, burst=BURST),
+                rate=CONNECTIONS,
+                burst=BURST,
+            )
+        except OSError as error:
+            raise CannotListen(f"TIDINGS_NETWORK_NODE_ADDRESS {host}:{port}: {error.strerror or error}") from error
+        bound = self._listening.sockets[0].getsockname()[1]
+        log.info("links.listening", extra={"host": host, "port": bound, "tls": self._accepting is not None})
+        return LinkAddress(host, bound, token)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._hear_no_more()
+
+    def _hear_no_more(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
+        for connection in list(self._callers.values()):
+            connection.close("this node is leaving")
+
+    # The side that calls.
+
+    async def post(self, node: str, packet: bytes) -> None:
+        """Give another node a packet of encoded frames; call it again when it has taken this one.
+
+        Raises `NodeAway`, and `ValueError` for a packet that is too long.
+        """
+        link = self._links.get(node)
+        if link is None:
+            link = self._links[node] = _Link(self._membership, node, self._calling)
+        await link.post(packet)
+
+    def forget(self, node: str) -> None:
+        """It is gone."""
+        link = self._links.pop(node, None)
+        if link is not None:
+            link.end("it is gone")
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._hear_no_more()
+        for node in list(self._links):
+            self.forget(node)
+
+
+class _Link:
+    """The connection to one other node, made when something is to be said, and made again when it broke."""
+
+    def __init__(self, membership: Membership, node: str, context: ssl.SSLContext | None) -> None:
+        self._membership = membership
+        self._node = node
+        self._context = context
+        self._address: LinkAddress | None = None
+        self._connection: Connection | None = None
+        self._answer: asyncio.Future[None] | None = None
+        self._rests_until = 0.0
+        self._is_away = False
+
+    async def post(self, packet: bytes) -> None:
+        """Raises `NodeAway`."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._rests_until:
+            raise NodeAway("it could not be reached a moment ago")
+        try:
+            async with asyncio.timeout(PATIENCE):
+                connection = self._connection or await self._call()
+            self._answer = loop.create_future()
+            connection.send(frames.Packet(packet))
+            async with asyncio.timeout(PATIENCE):
+                await self._answer
+        except (OSError, TimeoutError, RedisAway, NodeAway) as error:
+            self._rests_until = loop.time() + REST
+            self._failed(error)
+            raise NodeAway(str(error) or "it does not answer") from error
+        finally:
+            self._answer = None
+        if self._is_away:
+            self._is_away = False
+            log.info("node.reached", extra={"node": self._node})
+
+    async def _call(self) -> Connection:
+        if self._address is None:
+            self._address = await self._look_up()
+        where = self._address
+        connection = await wire.connect(where.host, where.port, frames.FromCalled, self, tls=self._context)
+        connection.send(frames.Call(self._membership.me, where.token))
+        return connection
+
+    async def _look_up(self) -> LinkAddress:
+        try:
+            found = await self._membership.find_link(self._node)
+        except msgspec.MsgspecError as error:
+            raise NodeAway(f"it is of another version: {error}") from error
+        if found is None:
+            raise NodeAway("it has not said where it can be reached")
+        return found
+
+    def _failed(self, error: Exception) -> None:
+        self.end("it has failed")
+        if not self._is_away:
+            # Once until it is reached again.
+            self._is_away = True
+            where = f"{self._address.host}:{self._address.port}" if self._address is not None else ""
+            log.warning("node.unreachable", extra={"node": self._node, "address": where, "error": str(error)[:200]})
+
+    def end(self, reason: str) -> None:
+        """Let go of the connection, with what is on its way."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort(reason)
+        self._break(reason)
+
+    def _break(self, reason: str) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(NodeAway(reason))
+
+    # What becomes of the connection.
+
+    def opened(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def received(self, connection: Connection, frame: frames.FromCalled) -> None:
+        if self._connection is connection and self._answer is not None and not self._answer.done():
+            self._answer.set_result(None)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        if self._connection is connection:
+            self._connection = None
+            self._break(reason)
+
+
+class _Caller:
+    """A connection from another node; of one node, the last it made. The first frame must be a `Call`."""
+
+    def __init__(self, received: Received, token: str, strangers: Newcomers, callers: dict[str, Connection]) -> None:
+        self._received = received
+        self._token = token.encode()
+        self._strangers = strangers
+        self._callers = callers
+        self._source = ""
+
+    def opened(self, connection: Connection) -> None:
+        self._strangers.came(connection)
+
+    def received(self, connection: Connection, frame: frames.FromCaller) -> None:
+        if isinstance(frame, frames.Call):
+            self._greet(connection, frame)
+        elif not self._source:
+            self._strangers.refuse(connection, newcomers.NO_HELLO)
+        else:
+            self._take(frame.frames)
+            connection.send(frames.Taken())
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self._strangers.left(connection)
+        if self._callers.get(self._source) is connection:
+            del self._callers[self._source]
+            log.debug("node.hung_up", extra={"node": self._source, "reason": reason})
+
+    def _greet(self, connection: Connection, call: frames.Call) -> None:
+        if not hmac.compare_digest(call.token.encode(), self._token):
+            self._strangers.refuse(connection, newcomers.WRONG_KEY)
+            return
+        self._strangers.trusted(connection)
+        former = self._callers.get(call.source)
+        if former is not None:
+            # What is left of it was given up by its sender, and would come after what is said here.
+            former.abort("it has called again")
+        self._source = call.source
+        self._callers[call.source] = connection
+
+    def _take(self, packet: bytes) -> None:
+        try:
+            some = frames.decode(packet)
+        except msgspec.MsgspecError as error:
+            # Of another version, perhaps. Whoever sent it stores what is not answered.
+            log.error("packet.unreadable", extra={"node": self._source, "error": str(error)[:200]})
+            return
+        RECEIVED.inc(len(some))
+        for frame in some:
+            try:
+                self._received(self._source, frame)
+            except Exception:
+                # Those behind it are others' business.
+                log.exception("frame.failed", extra={"node": self._source, "frame": type(frame).__name__})
+
+
+def _contexts(files: TlsFiles) -> tuple[FileContext | None, FileContext | None]:
+    """Of the side that is called, and of the one that calls. Raises `UnusableCertificate`."""
+    if not files.chain:
+        return None, None
+    least = ssl.TLSVersion.TLSv1_3
+    # An address out of Redis is in no certificate: that it is one of the installation has to be enough.
+    return (
+        tls.server("nodes", files, clients=Clients.REQUIRED, least=least),
+        tls.client("nodes", files, least=least, named=False),
+    )
+
+
+async def _own_address(url: str) -> str:
+    """Of this machine, as whoever shares its Redis reaches it: of the way to there. Raises `OSError`."""
+    parts = urlsplit(url)
+    found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, parts.port or 6379, type=socket.SOCK_DGRAM)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        # Sends nothing.
+        probe.connect(address)
+        return str(probe.getsockname()[0])

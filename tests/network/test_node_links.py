@@ -1,0 +1,247 @@
+"""Links between two nodes: what is said on them, and what becomes of it when they break."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness import metrics
+from network.cluster import frames, links
+from network.cluster.frames import FromNode, LinkAddress
+from network.cluster.links import Links, NodeAway
+from network.cluster.server import RedisAway
+from network.errors import CannotListen
+from network.settings import Cluster
+from tests.authority import Authority
+from tests.network.support import PATIENCE
+from tidings.runtime.tls import TlsFiles
+from tidings.wire import connection as wire
+
+ME, OTHER = "me.1", "other.2"
+REDIS = "redis://127.0.0.1:6379"
+PLAIN = TlsFiles()
+
+
+class PlayedMembership:
+    """A membership whose nodes are found where they said they are."""
+
+    def __init__(self, me: str, addresses: dict[str, LinkAddress]) -> None:
+        self.me = me
+        self.addresses = addresses
+        self.is_away = False
+
+    async def find_link(self, node: str) -> LinkAddress | None:
+        if self.is_away:
+            raise RedisAway("played")
+        return self.addresses.get(node)
+
+
+class Peer:
+    """A node as its links know it."""
+
+    def __init__(self, name: str, addresses: dict[str, LinkAddress], files: TlsFiles = PLAIN) -> None:
+        self.name = name
+        self.membership = PlayedMembership(name, addresses)
+        self.links = Links(self.membership, Cluster(url=REDIS), files)
+        self.heard: list[tuple[str, FromNode]] = []
+
+    async def open(self) -> None:
+        self.membership.addresses[self.name] = await self.links.open(self._received)
+
+    def _received(self, source: str, frame: FromNode) -> None:
+        if isinstance(frame, frames.Hello):
+            raise ValueError("a defect")
+        self.heard.append((source, frame))
+
+    async def say(self, node: str, *some: FromNode) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await self.links.post(node, frames.encode(list(some)))
+
+
+class Pair:
+    """Two of them."""
+
+    def __init__(self, files: TlsFiles = PLAIN, other_files: TlsFiles = PLAIN) -> None:
+        addresses: dict[str, LinkAddress] = {}
+        self.me, self.other = Peer(ME, addresses, files), Peer(OTHER, addresses, other_files)
+
+    async def open(self) -> Pair:
+        await self.me.open()
+        await self.other.open()
+        return self
+
+    def close(self) -> None:
+        self.me.links.close()
+        self.other.links.close()
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    pair = await Pair().open()
+    yield pair
+    pair.close()
+
+
+@pytest.fixture
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "REST", 0.0)
+
+
+class Raw:
+    """A caller that says what it likes."""
+
+    def __init__(self) -> None:
+        self.gone = asyncio.Event()
+        self.answers: asyncio.Queue[object] = asyncio.Queue()
+
+    async def call(self, address: LinkAddress) -> wire.Connection:
+        return await wire.connect(address.host, address.port, frames.FromCalled, self)
+
+    def opened(self, connection: wire.Connection) -> None: ...
+
+    def received(self, connection: wire.Connection, frame: object) -> None:
+        self.answers.put_nowait(frame)
+
+    def closed(self, connection: wire.Connection, reason: str) -> None:
+        self.gone.set()
+
+
+async def test_each_hears_what_the_other_says_in_its_order(pair: Pair) -> None:
+    await pair.me.say(OTHER, frames.Moved(1), frames.Moved(2))
+    await pair.me.say(OTHER, frames.Moved(3))
+    await pair.other.say(ME, frames.LookAtAll())
+    assert pair.other.heard == [(ME, frames.Moved(n)) for n in (1, 2, 3)]
+    assert pair.me.heard == [(OTHER, frames.LookAtAll())]
+
+
+async def test_a_frame_that_cannot_be_handled_does_not_keep_those_behind_it(pair: Pair) -> None:
+    await pair.me.say(OTHER, frames.Hello(), frames.Moved(1))
+    assert pair.other.heard == [(ME, frames.Moved(1))]
+
+
+async def test_a_packet_of_another_version_does_not_end_the_link(pair: Pair) -> None:
+    await pair.me.links.post(OTHER, b"\xc1")
+    await pair.me.say(OTHER, frames.Moved(1))
+    assert pair.other.heard == [(ME, frames.Moved(1))]
+
+
+async def test_who_does_not_know_the_token_is_not_heard(pair: Pair, no_rest: None) -> None:
+    before = metrics.value("tidings_link_refused_total", why="wrong_key") or 0.0
+    right = pair.me.membership.addresses[OTHER]
+    pair.me.membership.addresses[OTHER] = LinkAddress(right.host, right.port, "an older node's, at the same port — ü")
+    with pytest.raises(NodeAway):
+        await pair.me.say(OTHER, frames.Moved(1))
+    assert pair.other.heard == []
+    assert metrics.value("tidings_link_refused_total", why="wrong_key") == before + 1
+
+
+async def test_who_says_anything_before_the_token_is_not_heard(pair: Pair) -> None:
+    caller = Raw()
+    connection = await caller.call(pair.me.membership.addresses[ME])
+    connection.send(frames.Packet(frames.encode([frames.Moved(1)])))
+    async with asyncio.timeout(PATIENCE):
+        await caller.gone.wait()
+    assert pair.me.heard == []
+
+
+async def test_a_node_that_calls_again_is_not_heard_on_the_call_before(pair: Pair) -> None:
+    address = pair.me.membership.addresses[ME]
+    first, second = Raw(), Raw()
+    for caller in (first, second):
+        connection = await caller.call(address)
+        connection.send(frames.Call(OTHER, address.token))
+        connection.send(frames.Packet(frames.encode([frames.Moved(1)])))
+        async with asyncio.timeout(PATIENCE):
+            assert await caller.answers.get() == frames.Taken()
+    async with asyncio.timeout(PATIENCE):
+        await first.gone.wait()
+    assert not second.gone.is_set()
+
+
+async def test_what_a_node_does_not_take_in_time_is_given_up_with_the_link(
+    pair: Pair, no_rest: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.me.say(OTHER, frames.Moved(1))
+    monkeypatch.setattr(links, "PATIENCE", 0.05)
+    monkeypatch.setattr(wire.Connection, "send", lambda connection, frame: None)
+    with pytest.raises(NodeAway):
+        await pair.me.say(OTHER, frames.Moved(2))
+    monkeypatch.undo()
+    monkeypatch.setattr(links, "REST", 0.0)
+    await pair.me.say(OTHER, frames.Moved(3))
+    assert pair.other.heard == [(ME, frames.Moved(1)), (ME, frames.Moved(3))]
+
+
+async def test_a_node_that_broke_off_is_called_again(pair: Pair, no_rest: None) -> None:
+    await pair.me.say(OTHER, frames.Moved(1))
+    (connection,) = pair.other.links._callers.values()
+    connection.abort("played")
+    with pytest.raises(NodeAway):
+        await pair.me.say(OTHER, frames.Moved(2))
+        await pair.me.say(OTHER, frames.Moved(2))
+    await pair.me.say(OTHER, frames.Moved(3))
+    assert pair.other.heard[-1] == (ME, frames.Moved(3))
+
+
+async def test_after_a_failure_nothing_is_tried_for_a_while(pair: Pair) -> None:
+    pair.me.membership.is_away = True
+    with pytest.raises(NodeAway, match="played"):
+        await pair.me.say(OTHER, frames.Moved(1))
+    pair.me.membership.is_away = False
+    with pytest.raises(NodeAway, match="a moment ago"):
+        await pair.me.say(OTHER, frames.Moved(1))
+
+
+async def test_where_a_node_is_called_is_asked_once(pair: Pair) -> None:
+    await pair.me.say(OTHER, frames.Moved(1))
+    pair.me.membership.is_away = True
+    (connection,) = pair.other.links._callers.values()
+    connection.close("played")
+    pair.me.links._links[OTHER].end("played")
+    await pair.me.say(OTHER, frames.Moved(2))
+    assert pair.other.heard == [(ME, frames.Moved(1)), (ME, frames.Moved(2))]
+
+
+async def test_a_node_that_has_not_said_where_it_is_is_away(pair: Pair) -> None:
+    with pytest.raises(NodeAway, match="has not said"):
+        await pair.me.say("third.3", frames.Moved(1))
+
+
+async def test_a_node_that_is_gone_is_left_at_once(pair: Pair) -> None:
+    await pair.me.say(OTHER, frames.Moved(1))
+    connection = pair.me.links._links[OTHER]._connection
+    assert connection is not None
+    pair.me.links.forget(OTHER)
+    assert not connection.is_open
+
+
+async def test_with_certificates_of_the_installation_nodes_hear_each_other(tmp_path: Path) -> None:
+    ours = Authority()
+    pair = await Pair(ours.files(tmp_path, "me", "me"), ours.files(tmp_path, "other", "other")).open()
+    await pair.me.say(OTHER, frames.Moved(1))
+    await pair.other.say(ME, frames.Moved(2))
+    assert pair.other.heard == [(ME, frames.Moved(1))]
+    assert pair.me.heard == [(OTHER, frames.Moved(2))]
+    pair.close()
+
+
+@pytest.mark.parametrize("theirs", ["of another authority", "none"])
+async def test_without_a_certificate_of_the_installation_nobody_is_heard(tmp_path: Path, theirs: str) -> None:
+    files = Authority("Another authority").files(tmp_path, "me", "me") if theirs != "none" else PLAIN
+    pair = await Pair(files, Authority().files(tmp_path, "other", "other")).open()
+    with pytest.raises(NodeAway):
+        await pair.me.say(OTHER, frames.Moved(1))
+    assert pair.other.heard == []
+    pair.close()
+
+
+async def test_an_address_that_is_taken_or_a_certificate_that_is_not_there_is_said(pair: Pair, tmp_path: Path) -> None:
+    taken = pair.me.membership.addresses[ME]
+    cluster = Cluster(url=REDIS, node_address=(taken.host, taken.port))
+    with pytest.raises(CannotListen, match="TIDINGS_NETWORK_NODE_ADDRESS"):
+        await Links(pair.me.membership, cluster, PLAIN).open(lambda *_: None)
+    with pytest.raises(CannotListen, match="TIDINGS_TLS_CERTIFICATE"):
+        Links(pair.me.membership, cluster, TlsFiles(*[str(tmp_path / "missing")] * 3))
