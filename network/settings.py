@@ -161,10 +161,13 @@ def _redis_url(value: str) -> str:
 
 
 def _node_address(value: str) -> tuple[str, int]:
-    host, port = env.parse_address("0" + value if value.startswith(":") else value or "0:0")
+    if re.fullmatch(r":[0-9]+", value) or not value:
+        _, port = env.parse_address("any" + (value or ":0"))
+        return "", port
+    host, port = env.parse_address(value)
     if host in ("0.0.0.0", "::"):  # noqa: S104
         raise env.wrong("is where the other nodes call this one: name an address of this machine, or :port")
-    return ("" if host == "0" else host), port
+    return host, port
 
 
 def _redis_password(data: Mapping[str, Any]) -> str:

@@ -116,7 +116,7 @@ class Routing:
             self._announcer = Announcer(router)
             directory = self.directory
             local = Local(router, directory.recipients, directory.logins, directory.refills, self._announcer.announce)
-            self.node = node = Node(server, membership, links, local, clock=clock, limits=settings.limits)
+            self.node = node = Node(server, membership, local, links=links, clock=clock, limits=settings.limits)
             router.join(node.exchange)
             directory.join(node)
             await node.join()

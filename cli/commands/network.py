@@ -42,7 +42,7 @@ def worker_environment(variables: Mapping[str, str], settings: Settings, index: 
         own["TIDINGS_NETWORK_WORKER_PORT"] = str(settings.worker_port + index)
     host, port = settings.cluster.node_address
     if port:
-        own["TIDINGS_NETWORK_NODE_ADDRESS"] = f"{host}:{port + index}"
+        own["TIDINGS_NETWORK_NODE_ADDRESS"] = f"[{host}]:{port + index}" if ":" in host else f"{host}:{port + index}"
     return {**variables, **own}
 
 

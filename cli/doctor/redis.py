@@ -58,7 +58,7 @@ class RedisServer:
         policy = str(told.get("maxmemory_policy", "noeviction"))
         found = []
         if limit and policy != "noeviction":
-            remedy = "set maxmemory-policy noeviction: what it throws away is on its way to a device"
+            remedy = "set maxmemory-policy noeviction: whose device it forgets is taken to be away"
             found.append(warning(self.name, f"maxmemory-policy is {policy}", remedy))
         if limit and used > limit * FULL_PART:
             text = f"{used / limit:.0%} of its {limit / 2**20:,.0f} MiB are used"

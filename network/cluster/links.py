@@ -29,9 +29,8 @@ from tidings.runtime import tls
 from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.tls import Clients, FileContext, TlsFiles
 from tidings.runtime.tls_server import Handshakes
-from tidings.wire import connection as wire
 from tidings.wire import newcomers
-from tidings.wire.connection import Connection
+from tidings.wire.connection import Connection, connect, listen
 from tidings.wire.newcomers import Newcomers
 
 log = logging.getLogger(__name__)
@@ -88,11 +87,11 @@ class Links:
         strangers, token = Newcomers(), secrets.token_urlsafe(32)
         try:
             host = host or await _own_address(self._settings.url)
-            self._listening = await wire.listen(
+            self._listening = await listen(
                 host,
                 port,
                 frames.FromCaller,
-                lambda: _Caller(received, token, strangers, self._callers),
+                lambda: _Caller(received, token, strangers=strangers, callers=self._callers),
                 tls=self._accepting,
                 handshakes=Handshakes("nodes", rate=CONNECTIONS, burst=BURST),
                 rate=CONNECTIONS,
@@ -178,7 +177,7 @@ class _Link:
         if self._address is None:
             self._address = await self._look_up()
         where = self._address
-        connection = await wire.connect(where.host, where.port, frames.FromCalled, self, tls=self._context)
+        connection = await connect(where.host, where.port, frames.FromCalled, self, tls=self._context)
         connection.send(frames.Call(self._membership.me, where.token))
         return connection
 
@@ -228,7 +227,7 @@ class _Link:
 class _Caller:
     """A connection from another node; of one node, the last it made. The first frame must be a `Call`."""
 
-    def __init__(self, received: Received, token: str, strangers: Newcomers, callers: dict[str, Connection]) -> None:
+    def __init__(self, received: Received, token: str, *, strangers: Newcomers, callers: dict[str, Connection]) -> None:
         self._received = received
         self._token = token.encode()
         self._strangers = strangers

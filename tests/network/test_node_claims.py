@@ -75,7 +75,7 @@ def a_presence(server: PlayedServer) -> Presence:
 def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> Node:
     router = types.SimpleNamespace(attached=lambda: [], look_again=lambda number: None)
     local = Local(router, None, None, None, None)
-    return Node(server, membership(), links or PlayedLinks(), local, clock=ManualClock(), limits=Limits())
+    return Node(server, membership(), local, links=links or PlayedLinks(), clock=ManualClock(), limits=Limits())
 
 
 async def test_a_login_that_ends_while_it_is_claimed_leaves_no_claim() -> None:

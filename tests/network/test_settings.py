@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.commands.network import worker_environment
 from network import settings
 from network.errors import CannotListen
 from tests.network.support import Network
@@ -70,11 +71,41 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
         ("TIDINGS_NETWORK_BLOB_QUOTA_MB", "0"),
         ("TIDINGS_NETWORK_WRITE_BUFFER_MB", "3"),
         ("TIDINGS_NETWORK_TCP_CERTIFICATE", "chain.pem"),
+        ("TIDINGS_NETWORK_NODE_ADDRESS", "0.0.0.0:9097"),
+        ("TIDINGS_NETWORK_NODE_ADDRESS", "10.0.0.5"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         read(tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "address"), [("", ("", 0)), (":9097", ("", 9097)), ("[fd00::5]:9097", ("fd00::5", 9097))]
+)
+def test_where_other_nodes_call_is_an_address_or_a_port(tmp_path: Path, value: str, address: tuple[str, int]) -> None:
+    assert read(tmp_path, TIDINGS_NETWORK_NODE_ADDRESS=value).cluster.node_address == address
+
+
+@pytest.mark.parametrize("node", ["", "10.0.0.5:9097"])
+def test_nodes_on_several_machines_speak_tls_or_somebody_asked_for_plaintext(tmp_path: Path, node: str) -> None:
+    variables = {
+        "TIDINGS_REDIS_URL": "redis://127.0.0.1:6379" if node else "rediss://redis.example:6379",
+        "TIDINGS_NETWORK_NODE_ADDRESS": node,
+    }
+    with pytest.raises(SettingsError, match=r"TIDINGS_NETWORK_NODE_ADDRESS.*TIDINGS_ALLOW_PLAINTEXT=network"):
+        read(tmp_path, **variables)
+    assert read(tmp_path, **variables, TIDINGS_ALLOW_PLAINTEXT="network").cluster.url
+    files = {f"TIDINGS_TLS_{word}": f"{word}.pem" for word in ("CERTIFICATE", "KEY", "CA")}
+    assert read(tmp_path, **variables, **files).cluster.url
+
+
+def test_workers_are_called_on_one_port_after_the_other(tmp_path: Path) -> None:
+    shared = {"TIDINGS_NETWORK_WORKERS": "2", "TIDINGS_REDIS_URL": "redis://127.0.0.1:6379"}
+    for value, second in (("[::1]:9097", ("::1", 9098)), (":9097", ("", 9098)), ("127.0.0.1:0", ("127.0.0.1", 0))):
+        variables = {**shared, "TIDINGS_NETWORK_NODE_ADDRESS": value}
+        environment = worker_environment(variables, read(tmp_path, **variables), 1)
+        assert read(tmp_path, **environment).cluster.node_address == second
 
 
 @pytest.mark.parametrize("variables", [{}, {"TIDINGS_NETWORK_WRITE_BUFFER_MB": "5"}])
