@@ -133,15 +133,15 @@ async def ramp(current: Session, transport: str, wanted: int) -> None:
             title = f"ramp over {transport}, {nodes} nodes"
             return figures(name, title, climbing.count, "connections", climbing.seconds, sampler.samples, details)
 
-        if await current.once(Variant(name, name, climb)) is None:
+        if await current.once(Variant(name, name, climb), again=False) is None:
             return
         current.report.notes.append(f"{_rows(climbing.rows)}\n\nIt stopped {climbing.stopped}.")
         name = f"traffic-{transport}"
-        run = await current.once(Variant(name, name, functools.partial(traffic, network, climbing, name)))
+        run = await current.once(Variant(name, name, functools.partial(traffic, network, climbing, name)), again=False)
         if run is not None:
             current.report.notes.append(_rows(run.details["rows"]))
         name = f"storm-{transport}"
-        run = await current.once(Variant(name, name, functools.partial(storm, network, climbing, name)))
+        run = await current.once(Variant(name, name, functools.partial(storm, network, climbing, name)), again=False)
         if run is not None:
             current.report.notes.append("\n".join(f"- {what}: {value:,}" for what, value in run.details.items()))
 

@@ -148,17 +148,25 @@ class _Link:
         self._address: LinkAddress | None = None
         self._connection: Connection | None = None
         self._answer: asyncio.Future[None] | None = None
+        self._turn = asyncio.Lock()
         self._rests_until = 0.0
         self._is_away = False
 
     async def post(self, packet: bytes) -> None:
         """Raises `NodeAway`."""
+        # A node that is forgotten and comes back may have what is left of before on its way.
+        async with self._turn:
+            await self._post(packet)
+
+    async def _post(self, packet: bytes) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() < self._rests_until:
             raise NodeAway("it could not be reached a moment ago")
         try:
             async with asyncio.timeout(PATIENCE):
                 connection = self._connection or await self._call()
+            if connection is not self._connection:
+                raise NodeAway("it hung up at once")
             self._answer = loop.create_future()
             connection.send(frames.Packet(packet))
             async with asyncio.timeout(PATIENCE):

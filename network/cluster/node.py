@@ -36,8 +36,8 @@ TICK = 0.1  # seconds
 PATROL = 600
 # Ticks after which claims are said again.
 AGAIN = 6000
-# The same, when one of them could not be.
-UNCLAIMED = 10
+# The same, when one of them could not be; after which those are told again who have not noted something.
+PRESSING = 10
 # Words to devices that are attached elsewhere by now that may wait to be said again.
 MAX_EXPELS = 10_000
 # Seconds that other nodes have, at the end, to answer what they were given.
@@ -124,8 +124,10 @@ class Node:
             return
         self._rounds.go_on(self._ticks % self._patrol, self._patrol)
         self._say_expels_again()
-        unclaimed = self.presence.unclaimed and self._ticks % UNCLAIMED == 0
-        if self._ticks % AGAIN == 0 or self._news.untold or self.exchange.lookout.lost_track or unclaimed:
+        if self._ticks % AGAIN == 0:
+            self.presence.unclaimed = True
+        pressing = self._ticks % PRESSING == 0 and (self._news.untold or self.presence.unclaimed)
+        if pressing or self.exchange.lookout.lost_track:
             self._return()
 
     async def close(self) -> None:
@@ -289,7 +291,7 @@ class Node:
         self._news.gone(change.gone)
         if change.was_away:
             self._local.recipients.changed_all()
-            self._news.untold = True
+            self._news.untold = self.presence.unclaimed = True
             self._return()
 
     def _return(self) -> None:
@@ -305,7 +307,8 @@ class Node:
             # Before any envelope, which would overtake what they look for.
             self.exchange.lookout.tell_all()
         try:
-            await self.presence.say_again()
+            if unclaimed:
+                await self.presence.say_again()
         except (RedisAway, BatcherFull) as error:
             log.warning("claims.not_said_again", extra={"error": str(error)})
             # What was noted meanwhile holds too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import subprocess
@@ -17,6 +18,7 @@ from benchmarks.rig.machine import Clock, Shares
 from benchmarks.rig.report import Report
 from benchmarks.rig.run import Run
 from benchmarks.rig.sampler import Pauses, Point, Samples
+from benchmarks.rig.session import Session, Variant
 from harness import ledger
 
 QUIET = Shares(others=0.01, stolen=0.0, own=0.9)
@@ -53,6 +55,27 @@ def a_run(name: str, rate: float, shares: Shares = QUIET) -> Run:
         throughput=[rate, rate],
         samples=samples(shares),
     )
+
+
+@pytest.mark.parametrize(
+    ("others", "taken"), [([0.01, 0.2], 0.01), ([0.2, 0.1, 0.01], 0.01), ([0.2, 0.1, 0.3, 0.01], 0.1)]
+)
+async def test_a_run_is_taken_again_while_others_have_too_much_of_the_machine(
+    others: list[float], taken: float, tmp_path: Path
+) -> None:
+    left = [a_run("one", 100.0, Shares(part, 0.0, 0.5)) for part in others]
+
+    async def measure() -> Run:
+        return left.pop(0)
+
+    found = Report("some", "title", "how", True, {})
+    session = Session(found, argparse.Namespace(again=2), tmp_path)
+    run = await session.once(Variant("one", "one", measure))
+    assert found.runs == [run]
+    assert run is not None
+    assert run.samples.shares.others == taken
+    assert len(left) == (len(others) - 3 if len(others) > 3 else len(others) - others.index(taken) - 1)
+    assert bool(found.notes) == (others[0] > 0.05)
 
 
 def test_a_summary_is_by_nearest_rank_in_milliseconds() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from harness import metrics
 from harness.redis_server import RedisServer
+from network.cluster.links import Links, NodeAway
 from network.cluster.presence import Presence
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
@@ -306,6 +307,27 @@ async def test_without_redis_nodes_serve_their_own_store_the_rest_and_come_back(
     await redis_is(network, "ok")
     await talk(alice, bob, "after")
     assert (await health(network, "/health/ready"))[0] == 200
+
+
+async def test_nodes_that_do_not_reach_each_other_store_what_they_have_and_go_on_when_they_do(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    await talk(alice, bob, "before")
+
+    async def cut(links: Links, node: str, packet: bytes) -> None:
+        raise NodeAway("played")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Links, "post", cut)
+        alice.send(ALICE, BOB, "stored")
+        await alice.accepted(1)
+    (delivery,) = await bob.deliveries(1)
+    assert delivery.id == "stored"
+    bob.ack(delivery)
+    await talk(alice, bob, "after")
 
 
 async def test_a_node_that_stops_lets_its_devices_go_one_after_the_other(network: Network) -> None:
