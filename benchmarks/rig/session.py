@@ -85,7 +85,9 @@ class Session:
         self.report.runs.append(best)
         if len(taken) > 1:
             others = ", ".join(f"{one.samples.shares.others:.0%}" for one in taken)
-            self.report.notes.append(f"*{best.title}* was taken {len(taken)} times; others had {others} of the machine.")
+            self.report.notes.append(
+                f"*{best.title}* was taken {len(taken)} times; others had {others} of the machine."
+            )
         return best
 
     async def alternate(self, base: Variant, *others: Variant, rounds: int) -> None:

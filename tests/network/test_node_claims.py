@@ -131,6 +131,7 @@ async def test_what_is_noted_while_claims_are_not_said_again_is_not_forgotten() 
     node = a_node(server)
     assert await node.claim(ALICE, 0, device.WHOLE)
     server.before = change
+    node.presence.unclaimed = True
     await node._come_back()
     assert node._news.untold
     assert node.exchange.lookout.lost_track
