@@ -213,11 +213,20 @@ class CoreappLinks:
         """Are there several shards?"""
         return len(self._owners) > 1
 
+    @property
+    def has_contacts_by_shard(self) -> bool:
+        """Is each shard asked for its own contacts? Not while one is away, or its owner of an earlier release."""
+        return self.has_shards and bool(self._owning) and all(peer.knows_its_contacts for peer in self._owning)
+
+    def shard_of(self, recipient: str) -> int:
+        """The number of a recipient's shard, as far as the map of the shards is known."""
+        return addresses.shard_of(recipient, max(1, len(self._owners)))
+
     def owner(self, recipient: str | None) -> Owner | None:
         """The owner of a recipient's shard, or of the first shard."""
         if not self._owners:
             return None
-        return self._owners.get(addresses.shard_of(recipient, len(self._owners)) if recipient else 0)
+        return self._owners.get(self.shard_of(recipient) if recipient else 0)
 
     async def _ask_one(self, address: str, make: Make, expect: type[Answer], timeout: float) -> Answer | CoreappAway:
         peer = self._peers.get(address)

@@ -90,6 +90,11 @@ class Peer:
         """False for an earlier release, which would accept a message twice that it is asked for again."""
         return self._version >= 1
 
+    @property
+    def knows_its_contacts(self) -> bool:
+        """False for an earlier release, of which the owner of the first shard alone is asked for contacts."""
+        return self._version >= 2
+
     async def run(self) -> None:
         """Until cancelled, or retired and disconnected."""
         delay = FIRST_RETRY

@@ -7,9 +7,9 @@ not for minutes only, since it may register at any time. Whoever writes is on th
 One shard alone reads what the database has when it is opened. While all of that fits into memory, whoever is not there
 is not in the database either, which is not asked then.
 
-With several shards the first one answers contacts calls, and each one checks the recipients of its own messages. What
-one has found the others find in the database: a check is answered once it is there, and that a number is not on the
-network is looked up there each time.
+With several shards each one is asked for the numbers whose messages are its own, and the first one for those of calls
+that do not wait, and of groups. What one has found of another's numbers that one finds in the database: such a check is
+answered once it is there, and that a number is not on the network is looked up there each time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.errors import Refused
 from coreapp.journal import Change
-from coreapp.peers import phone_numbers
 from coreapp.webhook import bodies
 from tidings.client.errors import ClientError
 from tidings.runtime.batcher import Batcher, BatcherFull
@@ -35,7 +34,7 @@ from tidings.runtime.lru import LRU
 from tidings.storage import outages
 from tidings.storage.business import contacts
 from tidings.storage.business.callbacks import Callback
-from tidings.wire import codes, core
+from tidings.wire import addresses, codes, core, phone_numbers
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +65,8 @@ class ContactCache:
         self._clock = context.clock
         self._account = context.account
         self._shard = context.shard
-        self._is_shared = context.lease.shards > 1
+        self._shards = context.lease.shards
+        self._is_shared = self._shards > 1
         # Whoever a message is for is checked then, rather than refused as unknown.
         self._check_unknown = context.settings.check_unknown
         self._unregistered_seconds = context.settings.unregistered_seconds
@@ -294,8 +294,9 @@ class ContactCache:
             rows.append(contacts.Contact(self._account, wa_id, wa_id in registered, int(now * 1000)))
         # A cache: an answer need not wait for it to be on disk, unless other shards look there; what a crash loses is
         # checked again.
-        committed = self._journal.put(Change(self._account, checked_contacts=rows), urgent=self._is_shared)
-        if self._is_shared:
+        for_others = any(addresses.shard_of(wa_id, self._shards) != self._shard for wa_id in numbers)
+        committed = self._journal.put(Change(self._account, checked_contacts=rows), urgent=for_others)
+        if for_others:
             await committed
         log.info("contacts.synced", extra={"numbers": len(numbers), "registered": len(registered)})
         return [wa_id in registered for wa_id in wa_ids]

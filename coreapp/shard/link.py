@@ -166,7 +166,7 @@ class LinkHandler:
         if isinstance(question, core.GroupQuestion):
             return await self._of("").groups.requests.answer(question)
         if isinstance(question, core.CheckContacts):
-            contacts = await self._of("").peers.contacts.check(
+            contacts = await self._of(question.of).peers.contacts.check(
                 question.inputs,
                 wait=question.wait,
                 force=question.force_check,

@@ -66,8 +66,8 @@ class Client:
         content = b'{"type":"text","text":{"body":"%s"}}' % text.encode()
         return await self.ask(lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, request_id))
 
-    async def check(self, *inputs: str, wait: bool = True, force: bool = False) -> list[core.Contact]:
-        answer = await self.ask(lambda n: core.CheckContacts(n, BUSINESS, list(inputs), wait, force))
+    async def check(self, *inputs: str, wait: bool = True, force: bool = False, of: str = "") -> list[core.Contact]:
+        answer = await self.ask(lambda n: core.CheckContacts(n, BUSINESS, list(inputs), wait, force, of=of))
         assert isinstance(answer, core.Contacts), answer
         return answer.contacts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 
@@ -12,8 +13,11 @@ from tidings.storage.business import shards
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp import coreapp_link
+from webapp.contacts.schemas import Contacts
+from webapp.contacts.service import ContactChecks
 from webapp.errors import CoreappAway, CoreappRefused
 from webapp.shard_map import DatabaseShardMap, FixedShardMap
+from webapp.tokens import Caller
 
 
 async def test_a_message_that_has_waited_for_an_owner_has_the_rest_of_its_time_for_the_answer(
@@ -36,6 +40,46 @@ async def test_each_recipient_goes_to_the_owner_of_its_shard(link: Link) -> None
     await links.ask_first(lambda n: core.CheckContacts(n=n, account="1", inputs=["1"]), core.Contacts)
     assert [len(coreapp.asked(core.AcceptMessage)) for coreapp in coreapps] == [1, 1]
     assert [len(coreapp.asked(core.CheckContacts)) for coreapp in coreapps] == [1, 0]
+    for coreapp in coreapps:
+        await coreapp.stop()
+
+
+CALLER = Caller("admin", "15550000000", "ROLE_ADMIN", "1", "mark", 0)
+
+
+async def test_contacts_are_asked_of_the_owners_of_their_shards_and_answered_in_their_order(link: Link) -> None:
+    coreapps = [await FakeCoreapp().start() for _ in range(2)]
+    links = await link(ScriptedMap(*(owner(coreapp, shard) for shard, coreapp in enumerate(coreapps))))
+    checks = ContactChecks(links)
+    first, second = of_shard(0, 2), of_shard(1, 2)
+    inputs = [f"+{second}", "no number", f" +{first}", second, first]
+    for shard in range(2):
+        await accept(links, of_shard(shard, 2))
+    found = await checks.check(CALLER, Contacts(contacts=inputs, blocking="wait"), "request")
+    assert [entry["input"] for entry in found] == inputs
+    assert [entry.get("wa_id") for entry in found] == [second, None, first, second, first]
+    asked = [(q.of, q.inputs) for coreapp in coreapps for q in coreapp.asked(core.CheckContacts)]
+    parts = [("", ["no number"]), (first, [f" +{first}", first]), (second, [f"+{second}", second])]
+    assert sorted(asked) == sorted(parts)
+    assert [q.of for q in coreapps[1].asked(core.CheckContacts)] == [second]
+    for coreapp in coreapps:
+        await coreapp.stop()
+
+
+@pytest.mark.parametrize(("blocking", "version"), [("no_wait", core.LINK_VERSION), ("wait", 1)])
+async def test_a_contacts_call_that_does_not_wait_or_meets_an_earlier_release_is_asked_whole_of_the_first_shard(
+    link: Link, blocking: Literal["wait", "no_wait"], version: int
+) -> None:
+    coreapps = [await FakeCoreapp().start() for _ in range(2)]
+    coreapps[1].version = version
+    links = await link(ScriptedMap(*(owner(coreapp, shard) for shard, coreapp in enumerate(coreapps))))
+    # Both are known when both have been asked something.
+    for shard in range(2):
+        await accept(links, of_shard(shard, 2))
+    inputs = [of_shard(1, 2), of_shard(0, 2)]
+    await ContactChecks(links).check(CALLER, Contacts(contacts=inputs, blocking=blocking), "request")
+    assert [(q.of, q.inputs) for q in coreapps[0].asked(core.CheckContacts)] == [("", inputs)]
+    assert not coreapps[1].asked(core.CheckContacts)
     for coreapp in coreapps:
         await coreapp.stop()
 

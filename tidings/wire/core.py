@@ -11,8 +11,9 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
     n: int
 
 
-# What a Coreapp says that it understands, in its answer to `Hello`: 1 has `Ping`, and `AcceptMessage.repeated`.
-LINK_VERSION = 1
+# What a Coreapp says that it understands, in its answer to `Hello`: 1 has `Ping`, and `AcceptMessage.repeated`; 2 has
+# `CheckContacts.of`.
+LINK_VERSION = 2
 
 
 class Hello(Frame, tag="hello"):
@@ -28,13 +29,17 @@ class Ping(Frame, tag="ping"):
 
 
 class CheckContacts(Frame, tag="check_contacts"):
-    """POST /v1/contacts. Answered by `Contacts` or `Refused`."""
+    """POST /v1/contacts. Answered by `Contacts` or `Refused`.
+
+    of: a number whose shard is to answer, because all of the numbers are of it; the first one when there is none.
+    """
 
     account: str
     inputs: list[str]
     wait: bool = False
     force_check: bool = False
     request_id: str = ""
+    of: str = ""
 
 
 class AcceptMessage(Frame, tag="accept_message"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidings.wire import addresses, core
+from tidings.wire import addresses, core, phone_numbers
 from tidings.wire.codes import NOT_FOUND, UNKNOWN_CONTACT
 from webapp.contacts import schemas
 from webapp.coreapps import ShardOwners
@@ -14,26 +15,63 @@ from webapp.tokens import Caller
 
 
 class ContactChecks:
-    """Asks the Coreapp, which remembers and batches."""
+    """Asks the Coreapps, which remember and batch."""
 
     def __init__(self, coreapps: ShardOwners) -> None:
         self._coreapps = coreapps
 
     async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
         """One entry for each input, in their order. Raises what the Coreapp link raises."""
-        answer = await self._coreapps.ask_first_safely(
-            lambda n: core.CheckContacts(
+        inputs = request.contacts
+        found: dict[int, core.Contact] = {}
+        parts = self._spread(request)
+        for part, contacts in zip(
+            parts.values(),
+            await asyncio.gather(
+                *[
+                    self._ask(caller, request, [inputs[place] for place in part], of, request_id)
+                    for of, part in parts.items()
+                ]
+            ),
+            strict=True,
+        ):
+            found.update(zip(part, contacts, strict=True))
+        # The inputs as they were sent, whatever the Coreapp made of them.
+        return [_entry(sent, found[place]) for place, sent in enumerate(inputs)]
+
+    def _spread(self, request: schemas.Contacts) -> Mapping[str, Sequence[int]]:
+        """The places of the inputs by a number of the shard that is to be asked for them, empty for the first one.
+
+        A call that does not wait stays whole: one webhook tells of all that was found out later.
+        """
+        everywhere = range(len(request.contacts))
+        if not self._coreapps.has_contacts_by_shard or request.blocking != "wait":
+            return {"": everywhere}
+        numbers: dict[int, str] = {}
+        parts: dict[str, list[int]] = {}
+        for place in everywhere:
+            wa_id = phone_numbers.normalise(request.contacts[place]) or ""
+            of = numbers.setdefault(self._coreapps.shard_of(wa_id), wa_id) if wa_id else ""
+            parts.setdefault(of, []).append(place)
+        return parts
+
+    async def _ask(
+        self, caller: Caller, request: schemas.Contacts, inputs: list[str], of: str, request_id: str
+    ) -> Sequence[core.Contact]:
+        def question(n: int) -> core.CheckContacts:
+            return core.CheckContacts(
                 n=n,
                 account=caller.account,
-                inputs=request.contacts,
+                inputs=inputs,
                 wait=request.blocking == "wait",
                 force_check=request.force_check,
                 request_id=request_id,
-            ),
-            core.Contacts,
-        )
-        # The inputs as they were sent, whatever the Coreapp made of them.
-        return [_entry(sent, contact) for sent, contact in zip(request.contacts, answer.contacts, strict=True)]
+                of=of,
+            )
+
+        if not of:
+            return (await self._coreapps.ask_first_safely(question, core.Contacts)).contacts
+        return (await self._coreapps.ask_safely(of, question, core.Contacts)).contacts
 
     async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
         """The identity of a contact. Raises `InvalidRequest` for no contact, and what the Coreapp link raises."""

@@ -1,4 +1,4 @@
-"""Contacts: one call at a time with accumulation, how long an answer holds, and every way to write a number.
+"""Contacts: one call at a time with accumulation, and how long an answer holds.
 
 `REFUSING` is the rule before version 2.39, by which it is easily seen who is known.
 """
@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import types
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from coreapp.peers import contact_cache, phone_numbers
+from coreapp.peers import contact_cache
 from coreapp.peers.contact_cache import ContactCache
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import soon
@@ -334,35 +331,3 @@ async def test_a_message_needs_no_contacts_call_before_it(world: World) -> None:
     away = await running.client.send(NUMBERS[2])
     assert (away.code, away.retry_after) == (1016, 5)
     assert isinstance(await running.client.send(NUMBERS[0]), core.Accepted)
-
-
-@pytest.mark.parametrize(
-    ("text", "wa_id"),
-    [
-        ("+1 555 011 0001", "15550110001"),
-        ("15550110001", "15550110001"),
-        (" +49 (30) 901820 ", "4930901820"),
-        ("+1.555.011-0001", "15550110001"),
-        ("+4930901820", "4930901820"),
-        ("+44 (0)20 7946 0123", "442079460123"),
-        ("0044 20 7946 0123", "442079460123"),
-        (" 0049(0)30-901820", "4930901820"),
-        ("000123456789", None),
-        ("+", None),
-        ("", None),
-        ("hello", None),
-        ("0123", None),
-        ("9" * 16, None),
-        ("+1" * 100, None),
-    ],
-)
-def test_how_numbers_are_written(text: str, wa_id: str | None) -> None:
-    assert phone_numbers.normalise(text) == wa_id
-
-
-@given(st.one_of(st.text(max_size=70), st.text("+0123456789 ()-./x;=ext٣٤", max_size=40)))
-def test_any_text_is_a_wa_id_of_digits_or_nothing(text: str) -> None:
-    found = phone_numbers.normalise(text)
-    assert found is None or re.fullmatch("[1-9][0-9]{3,19}", found)
-    if found is not None:
-        assert phone_numbers.normalise("+" + found) is not None

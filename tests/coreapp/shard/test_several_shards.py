@@ -116,6 +116,10 @@ async def test_a_second_process_is_given_half_of_the_shards_and_gives_them_back_
         assert isinstance(await owner.client.send(number), core.Accepted)
         assert (await other.client.send(number)).code == 1018
     assert (await second.client.ask(lambda n: core.CheckContacts(n, BUSINESS, ["1"]))).code == 1018
+    for number in NUMBERS:
+        owner, other = (first, second) if shard_of(number, COUNT) in owned_by(first) else (second, first)
+        assert (await owner.client.check(number, of=number, force=True))[0].status == "valid"
+        assert (await other.client.ask(lambda n: core.CheckContacts(n, BUSINESS, ["1"], of=number))).code == 1018  # noqa: B023
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 16)
 
     started = asyncio.get_running_loop().time()
