@@ -175,6 +175,7 @@ async def test_nodes_meet_in_a_redis_cluster(
     await nodes[2].process.kill9()
     await load.reach(RATE)
     await load.end()
+    await nodes[0].becomes(nodes=2)
     url, headers = nodes[0].http + "/v1/announcements", {"Authorization": f"Apikey {API_KEY}"}
     async with aiohttp.ClientSession() as http, http.post(url, json={"text": "To all"}, headers=headers) as answer:
         said = await answer.json()
