@@ -34,7 +34,7 @@ class Clock:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shares:
-    """Parts of the machine's time between two readings."""
+    """Parts of the machine's time between two readings. others: what the host took is the least of it."""
 
     others: float
     stolen: float
@@ -68,8 +68,10 @@ def shares(before: Clock, after: Clock) -> Shares:
     """What became of the time between."""
     whole = max(after.at - before.at, 1e-9) * (os.cpu_count() or 1)
     own = after.own - before.own
-    others = max(0.0, after.busy - before.busy - own)
-    return Shares(round(others / whole, 4), round((after.stolen - before.stolen) / whole, 4), round(own / whole, 4))
+    stolen = after.stolen - before.stolen
+    # Processes are charged for interrupts, too: what they used hides a part of what others had.
+    others = max(stolen, after.busy - before.busy - own)
+    return Shares(round(others / whole, 4), round(stolen / whole, 4), round(own / whole, 4))
 
 
 def describe(server: MariaDB | None = None) -> dict[str, str]:

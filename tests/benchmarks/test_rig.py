@@ -120,6 +120,8 @@ def test_what_others_use_is_what_nobody_of_ours_did(monkeypatch: pytest.MonkeyPa
     assert found.is_marked
     # Clocks of processes are a little ahead of the machine's.
     assert machine.shares(before, Clock(at=110.0, busy=60.0, stolen=1.0, own=30.5)).others == 0.0
+    # That hides nothing of what the host took.
+    assert machine.shares(before, Clock(at=110.0, busy=66.0, stolen=3.0, own=36.5)).others == 0.1
 
 
 def test_a_child_that_has_ended_counts_as_ours() -> None:
