@@ -53,12 +53,7 @@ PAGE = 1000  # contacts that are read at once when the shard is opened
 class ContactCache:
     """The contacts of one account."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        *,
-        cache_limit: int = 100_000,
-    ) -> None:
+    def __init__(self, context: ShardContext, *, cache_limit: int = 100_000) -> None:
         self._database = context.database
         self._journal = context.journal
         self._upstream = context.upstream
@@ -66,7 +61,6 @@ class ContactCache:
         self._account = context.account
         self._shard = context.shard
         self._shards = context.lease.shards
-        self._is_shared = self._shards > 1
         # Whoever a message is for is checked then, rather than refused as unknown.
         self._check_unknown = context.settings.check_unknown
         self._unregistered_seconds = context.settings.unregistered_seconds
@@ -81,7 +75,7 @@ class ContactCache:
 
     def fill(self) -> None:
         """Begin to read what the database has; nobody waits for it."""
-        if not self._is_shared:
+        if self._shards == 1:
             self._start(self._fill())
 
     @property
@@ -154,7 +148,7 @@ class ContactCache:
 
     def _cached(self, wa_id: str) -> bool | None:
         entry = self._fresh(wa_id)
-        if entry is None or (self._is_shared and not entry):
+        if entry is None or (self._shards > 1 and not entry):
             # Another shard may have found it registered since.
             return None
         return entry

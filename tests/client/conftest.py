@@ -14,6 +14,8 @@ from tidings import e2ee
 from tidings.client import keys
 from tidings.client.http import NetworkApi
 
+TOKEN = "a-token-that-nobody-may-read"
+
 
 @pytest.fixture
 def database_engine() -> str:
@@ -25,6 +27,11 @@ class Registered:
     number: str
     token: str | None
     identity: e2ee.IdentityKeyPair
+
+
+def stranger(token: str = TOKEN) -> Registered:
+    """One who has not registered."""
+    return Registered("15550001111", token, e2ee.IdentityKeyPair.generate())
 
 
 @pytest.fixture

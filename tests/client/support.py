@@ -16,6 +16,12 @@ from tidings.wire import device
 PATIENCE = 10.0
 
 
+async def pieces(content: bytes, size: int = 64 * 1024) -> AsyncIterator[bytes]:
+    """The content of a blob, as it is uploaded."""
+    for start in range(0, len(content), size):
+        yield content[start : start + size]
+
+
 class Recorder(DeviceListener[str]):
     """One connection and everything that it told, in order."""
 

@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.client.conftest import Registered, register
+from tests.client.conftest import TOKEN, register, stranger
+from tests.client.support import pieces
 from tests.network.support import REGISTRATION_KEY, Network
 from tidings import e2ee
-from tidings.client import errors, http, keys
+from tidings.client import errors, keys
 from tidings.client.groups import GroupApi
 from tidings.client.http import CALLS, MAX_BULK, TRANSFERS, NetworkApi
 from tidings.wire import groups
@@ -21,22 +22,13 @@ from tidings.wire.device import Login
 from tidings.wire.registration import DeviceRegistration
 
 ADA, BEN, CAT = "15550001111", "15550002222", "15550003333"
-TOKEN = "a-token-that-nobody-may-read"
 MIB = 1024 * 1024
-KEPT = b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{"database":"ok"}'
-
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def body(number: str, *, code: str = "", token: str = "", epoch: int = 0) -> DeviceRegistration:
     identity = e2ee.IdentityKeyPair.generate()
     made, _ = keys.generate(identity, 1, lasting=True)
     return made.registration(number, 4711, identity.public, code=code, token=token, epoch=epoch)
-
-
-async def pieces(content: bytes, size: int = 64 * 1024) -> AsyncIterator[bytes]:
-    for start in range(0, len(content), size):
-        yield content[start : start + size]
 
 
 @contextlib.asynccontextmanager
@@ -52,45 +44,6 @@ async def serving(answer: bytes) -> AsyncIterator[str]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     server.close()
-
-
-class Server:
-    """Does as it is told with each connection, of which it counts how many there were."""
-
-    def __init__(self, serve: Serve) -> None:
-        self._serve = serve
-        self.connections = 0
-        self.url = ""
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            await self._serve(reader, writer)
-        writer.close()
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[NetworkApi]:
-        server = await asyncio.start_server(self, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with NetworkApi(self.url) as api:
-            yield api
-        server.close()
-
-
-def answering(*answers: bytes) -> Server:
-    """One after the other, each to a request without a body; then the connection ends."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for answer in answers:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(answer)
-            await writer.drain()
-
-    return Server(serve)
-
-
-def stranger() -> Registered:
-    return Registered(ADA, TOKEN, e2ee.IdentityKeyPair.generate())
 
 
 async def test_a_number_is_registered_by_its_code(api: NetworkApi, caplog: pytest.LogCaptureFixture) -> None:
@@ -272,7 +225,7 @@ async def test_a_status_says_enough_without_a_reason(status: int, kind: type[err
     answer = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\nLocation: http://127.0.0.1:1/\r\n\r\n" % status
     async with serving(answer) as url, NetworkApi(url) as api:
         with pytest.raises(errors.ClientError) as raised:
-            await api.count_keys(Registered(ADA, TOKEN, e2ee.IdentityKeyPair.generate()))
+            await api.count_keys(stranger())
     assert type(raised.value) is kind
     if isinstance(raised.value, errors.NetworkRefusal):
         assert raised.value.status == status
@@ -282,7 +235,7 @@ async def test_a_status_says_enough_without_a_reason(status: int, kind: type[err
     "answer", [b"", b"no HTTP at all\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"]
 )
 async def test_what_is_no_answer_is_told_without_the_token(answer: bytes) -> None:
-    device = Registered(ADA, TOKEN, e2ee.IdentityKeyPair.generate())
+    device = stranger()
     async with serving(answer) as url, NetworkApi(url) as api:
         with pytest.raises(errors.NetworkAway) as up:
             await api.upload_blob(device, pieces(b"ciphertext"), 10)
@@ -329,147 +282,3 @@ def test_what_a_proxy_puts_off_is_asked_again_and_what_the_network_refuses_is_no
     status: int, reason: str, kind: type[errors.ClientError]
 ) -> None:
     assert type(errors.of_answer(status, reason, "")) is kind
-
-
-async def test_calls_one_after_the_other_share_a_connection() -> None:
-    server = answering(KEPT, KEPT, KEPT)
-    async with server.running() as api:
-        for _ in range(3):
-            await api.health(seconds=5)
-    assert server.connections == 1
-
-
-async def test_a_connection_that_was_idle_for_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "KEPT_SECONDS", 0.0)
-    server = answering(KEPT, KEPT)
-    async with server.running() as api:
-        for _ in range(2):
-            await api.health(seconds=5)
-    assert server.connections == 2
-
-
-async def test_a_connection_that_is_closed_while_it_is_kept_is_not_used_again() -> None:
-    gone = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(KEPT)
-        writer.write_eof()
-        # The other side has noticed.
-        await reader.read()
-        gone.set()
-
-    server = Server(serve)
-    async with server.running() as api:
-        for _ in range(3):
-            await api.health(seconds=5)
-            await gone.wait()
-            gone.clear()
-    assert server.connections == 3
-
-
-async def test_what_follows_an_answer_is_not_taken_for_the_next_one() -> None:
-    foreign = b'HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{"database":"foreign"}'
-    server = answering(KEPT + foreign)
-    async with server.running() as api:
-        for _ in range(2):
-            with contextlib.suppress(errors.NetworkAway):
-                assert await api.health(seconds=5) == {"database": "ok"}
-    assert server.connections == 2
-
-
-async def test_what_may_have_been_done_is_asked_once_and_is_not_called_unreached() -> None:
-    asked = 0
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
-        await reader.readuntil(b"\r\n\r\n")
-        asked += 1
-
-    async with Server(serve).running() as api:
-        with pytest.raises(errors.NetworkAway) as raised:
-            await api.block(stranger(), BEN)
-    assert type(raised.value) is errors.NetworkAway
-    assert asked == 1
-
-
-async def test_a_refusal_before_the_end_of_a_blob_is_heard_and_no_more_is_sent() -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 507 Full\r\nContent-Length: 4\r\n\r\nfu")
-        writer.write(b"ll")
-        await reader.read()
-
-    sent = 0
-
-    async def endless() -> AsyncIterator[bytes]:
-        nonlocal sent
-        while True:
-            sent += MIB
-            yield bytes(MIB)
-            await asyncio.sleep(0)
-
-    server = Server(refuse)
-    async with server.running() as api:
-        for _ in range(2):
-            with pytest.raises(errors.NetworkFull):
-                await api.upload_blob(stranger(), endless(), 2**40)
-    assert server.connections == 2
-    assert sent < 256 * MIB
-
-
-async def test_no_more_of_a_blob_is_taken_than_its_reader_wants() -> None:
-    written = 0
-
-    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal written
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (64 * MIB))
-        for _ in range(64):
-            writer.write(bytes(MIB))
-            await writer.drain()
-            written += MIB
-
-    async with Server(pour).running() as api, api.download_blob(stranger(), "x") as chunks:
-        size = len(await anext(chunks))
-        for _ in range(3000):
-            await asyncio.sleep(0)
-        assert written < 32 * MIB
-        async for chunk in chunks:
-            size += len(chunk)
-        assert size == 64 * MIB
-
-
-async def test_a_network_that_falls_silent_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SILENCE_SECONDS", 0.05)
-
-    async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok")
-        await reader.read()
-
-    async with Server(stall).running() as api:
-        with pytest.raises(errors.NetworkSilent):
-            async with api.download_blob(stranger(), "x") as chunks:
-                async for _ in chunks:
-                    pass
-
-
-async def test_a_network_that_stops_taking_a_blob_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SILENCE_SECONDS", 0.2)
-    over = asyncio.Event()
-
-    async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await over.wait()
-
-    async with Server(stall).running() as api:
-        with pytest.raises(errors.NetworkSilent):
-            await api.upload_blob(stranger(), pieces(bytes(64 * MIB)), 64 * MIB)
-        over.set()
-
-
-async def test_a_token_with_a_line_break_is_not_sent() -> None:
-    server = answering(KEPT)
-    async with server.running() as api:
-        with pytest.raises(ValueError, match="header"):
-            await api.count_keys(Registered(ADA, "a\r\nX: y", e2ee.IdentityKeyPair.generate()))

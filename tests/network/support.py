@@ -393,3 +393,11 @@ async def kept(network: Network) -> list[str]:
 async def _ids_in(network: Network, table: sa.Table) -> list[str]:
     async with network.reading() as connection:
         return list((await connection.execute(sa.select(table.c.id).order_by(table.c.seq))).scalars())
+
+
+def reason(answer: tuple[int, dict[str, Any]]) -> tuple[int, str]:
+    """The status and the reason of a refusal."""
+    status, body = answer
+    assert set(body) == {"error"}
+    assert body["error"]["detail"]
+    return status, body["error"]["reason"]

@@ -22,22 +22,15 @@ class ContactChecks:
 
     async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
         """One entry for each input, in their order. Raises what the Coreapp link raises."""
-        inputs = request.contacts
-        found: dict[int, core.Contact] = {}
         parts = self._spread(request)
-        for part, contacts in zip(
-            parts.values(),
-            await asyncio.gather(
-                *[
-                    self._ask(caller, request, [inputs[place] for place in part], of, request_id)
-                    for of, part in parts.items()
-                ]
-            ),
-            strict=True,
-        ):
-            found.update(zip(part, contacts, strict=True))
+        answers = await asyncio.gather(
+            *[self._ask(caller, request, places, of, request_id) for of, places in parts.items()]
+        )
+        found: dict[int, core.Contact] = {}
+        for places, contacts in zip(parts.values(), answers, strict=True):
+            found.update(zip(places, contacts, strict=True))
         # The inputs as they were sent, whatever the Coreapp made of them.
-        return [_entry(sent, found[place]) for place, sent in enumerate(inputs)]
+        return [_entry(sent, found[place]) for place, sent in enumerate(request.contacts)]
 
     def _spread(self, request: schemas.Contacts) -> Mapping[str, Sequence[int]]:
         """The places of the inputs by a number of the shard that is to be asked for them, empty for the first one.
@@ -47,17 +40,20 @@ class ContactChecks:
         everywhere = range(len(request.contacts))
         if not self._coreapps.has_contacts_by_shard or request.blocking != "wait":
             return {"": everywhere}
-        numbers: dict[int, str] = {}
+        numbers: dict[int, str] = {0: ""}
         parts: dict[str, list[int]] = {}
         for place in everywhere:
-            wa_id = phone_numbers.normalise(request.contacts[place]) or ""
-            of = numbers.setdefault(self._coreapps.shard_of(wa_id), wa_id) if wa_id else ""
-            parts.setdefault(of, []).append(place)
+            wa_id = phone_numbers.normalise(request.contacts[place])
+            # What is no number is answered by any shard.
+            shard = self._coreapps.shard_of(wa_id) if wa_id else 0
+            parts.setdefault(numbers.setdefault(shard, wa_id or ""), []).append(place)
         return parts
 
     async def _ask(
-        self, caller: Caller, request: schemas.Contacts, inputs: list[str], of: str, request_id: str
+        self, caller: Caller, request: schemas.Contacts, places: Sequence[int], of: str, request_id: str
     ) -> Sequence[core.Contact]:
+        inputs = [request.contacts[place] for place in places]
+
         def question(n: int) -> core.CheckContacts:
             return core.CheckContacts(
                 n=n,

@@ -1,0 +1,222 @@
+"""Keys over HTTP: uploaded, counted and rotated, and every way to get them wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.network.support import (
+    ALICE,
+    BOB,
+    REGISTRATION_KEY,
+    Network,
+    kyber_prekey,
+    one_time_prekey,
+    reason,
+    registration,
+    signed_prekey,
+)
+from tidings.e2ee.identity import IdentityKeyPair
+from tidings.wire import device
+
+
+@pytest.fixture(params=[("tcp", "mariadb"), ("tcp", "sqlite")], ids=["mariadb", "sqlite"])
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    transport, database = request.param
+    return transport, database
+
+
+def spoiled(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    *parents, last = path.split(".")
+    target: Any = body
+    for name in parents:
+        target = target[int(name)] if name.isdigit() else target[name]
+    target[last] = value
+    return body
+
+
+def flipped(text: str) -> str:
+    """The same length, another type byte: all keys here start with `B` (0x05) or `C` (0x08)."""
+    return ("A" if text[0] != "A" else "B") + text[1:]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        ("number", "+15550000001", "$.number"),
+        ("number", "123456", "$.number"),
+        ("number", 15550000001, "$.number"),
+        ("registration_id", -1, "$.registration_id"),
+        ("registration_id", 2**32, "$.registration_id"),
+        ("identity_key", "BQ==", "$.identity_key"),
+        ("identity_key", "not base64!", "$.identity_key"),
+        ("identity_key", flipped, "identity_key"),
+        ("signed_prekey.public", flipped, "signed_prekey.public"),
+        ("signed_prekey.signature", "AAAA", "$.signed_prekey.signature"),
+        ("signed_prekey.signature", flipped, "signed_prekey"),
+        ("signed_prekey", None, "$.signed_prekey"),
+        ("kyber_prekey.public", flipped, "kyber_prekey.public"),
+        ("kyber_prekey.signature", flipped, "kyber_prekey"),
+        ("kyber_prekey.public", "CAAA", "$.kyber_prekey.public"),
+        ("prekeys.3.public", flipped, "prekeys[3].public"),
+        ("prekeys.3.key_id", "three", "$.prekeys[3].key_id"),
+        ("kyber_prekeys.0.signature", flipped, "kyber_prekeys[0]"),
+        ("prekeys", [{}] * 101, "$.prekeys"),
+    ],
+)
+async def test_a_key_that_is_not_what_it_says_is_refused_with_its_place(
+    network: Network, path: str, value: Any, place: str
+) -> None:
+    await network.start()
+    body = registration(ALICE, kyber_prekeys=1)
+    if callable(value):
+        old: Any = body
+        for name in path.split("."):
+            old = old[int(name)] if name.isdigit() else old[name]
+        value = value(old)
+    answer = await network.request("POST", "/v1/registrations", spoiled(body, path, value), token=REGISTRATION_KEY)
+    assert reason(answer) == (400, "invalid")
+    assert place in answer[1]["error"]["detail"]
+
+
+def left(prekeys: Iterable[int], kyber_prekeys: Iterable[int] = ()) -> dict[str, Any]:
+    """What a device is told that it has left."""
+    ids, kyber_ids = list(prekeys), list(kyber_prekeys)
+    return {
+        "prekeys": len(ids),
+        "kyber_prekeys": len(kyber_ids),
+        "prekey_ids": ids,
+        "kyber_prekey_ids": kyber_ids,
+    }
+
+
+async def test_keys_are_uploaded_counted_and_rotated_by_their_device_alone(network: Network) -> None:
+    await network.start()
+    identity = IdentityKeyPair.generate()
+    await network.register(ALICE)
+    body = registration(BOB, prekeys=1, identity=identity)
+    _, answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+    token, path = answer["token"], f"/v1/keys/{BOB}"
+    for wrong in ("", network.tokens[ALICE], REGISTRATION_KEY):
+        assert reason(await network.request("GET", path, token=wrong)) == (401, "unauthorized")
+        assert reason(await network.request("PUT", path, {}, token=wrong)) == (401, "unauthorized")
+    assert await network.request("GET", path, token=token) == (200, left([1]))
+
+    upload = {
+        "signed_prekey": signed_prekey(identity, 2),
+        "kyber_prekey": kyber_prekey(identity, 901),
+        "prekeys": [one_time_prekey(key_id) for key_id in (1, 2, 3)],
+        "kyber_prekeys": [kyber_prekey(identity, 1)],
+    }
+    # The same upload again, after a lost answer say, changes nothing.
+    for _ in range(2):
+        assert await network.request("PUT", path, upload, token=token) == (200, left([1, 2, 3], [1]))
+    foreign = {"signed_prekey": signed_prekey(IdentityKeyPair.generate(), 3)}
+    assert reason(await network.request("PUT", path, foreign, token=token)) == (400, "invalid")
+
+    alice = await network.connect(ALICE)
+    bundles = [(await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))).bundles[0] for _ in range(2)]
+    assert [bundle.signed_prekey_id for bundle in bundles] == [2, 2]
+    assert [bundle.kyber_prekey_id for bundle in bundles] == [1, 901]
+
+
+@pytest.mark.parametrize("kind", ["prekeys", "kyber_prekeys", "the last resort"])
+async def test_two_keys_of_one_kind_with_one_id_are_refused_wherever_they_come(network: Network, kind: str) -> None:
+    await network.start()
+    identity = IdentityKeyPair.generate()
+    body = registration(ALICE, prekeys=1, identity=identity)
+    _, answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+    twice: dict[str, Any]
+    if kind == "the last resort":
+        twice = {"kyber_prekey": kyber_prekey(identity, 7), "kyber_prekeys": [kyber_prekey(identity, 7)]}
+    elif kind == "prekeys":
+        twice = {"prekeys": [one_time_prekey(7), one_time_prekey(8), one_time_prekey(7)]}
+    else:
+        twice = {"kyber_prekeys": [kyber_prekey(identity, 7), kyber_prekey(identity, 7)]}
+    upload = await network.request("PUT", f"/v1/keys/{ALICE}", twice, token=answer["token"])
+    again = await network.request("POST", "/v1/registrations", body | twice, token=REGISTRATION_KEY)
+    for refused in (upload, again):
+        assert reason(refused) == (400, "invalid")
+        place = "prekeys" if kind == "prekeys" else "kyber_prekeys"
+        assert refused[1]["error"]["detail"] == f"{place}: two keys have the id 7"
+    assert await network.request("GET", f"/v1/keys/{ALICE}", token=answer["token"]) == (200, left([1]))
+
+
+async def test_one_time_kyber_keys_need_a_last_resort_or_they_would_end_in_a_step_down(network: Network) -> None:
+    await network.start()
+    identity = IdentityKeyPair.generate()
+    body = registration(ALICE, kyber=False, identity=identity)
+    one_time = {"kyber_prekeys": [kyber_prekey(identity, 7)]}
+    refused = await network.request("POST", "/v1/registrations", body | one_time, token=REGISTRATION_KEY)
+    assert reason(refused) == (400, "invalid")
+    _, answer = await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY)
+    path, token = f"/v1/keys/{ALICE}", answer["token"]
+    assert reason(await network.request("PUT", path, one_time, token=token)) == (400, "invalid")
+    both = one_time | {"kyber_prekey": kyber_prekey(identity, 900)}
+    for upload in (both, one_time):
+        assert (await network.request("PUT", path, upload, token=token))[0] == 200
+
+
+async def test_a_registration_without_kyber_takes_the_kyber_keys_out_of_the_directory(network: Network) -> None:
+    await network.start()
+    await network.register(BOB)
+    identity = IdentityKeyPair.generate()
+    bob = await network.connect(BOB)
+    for kyber in (True, False):
+        body = registration(ALICE, kyber_prekeys=int(kyber), kyber=kyber, identity=identity)
+        assert (await network.request("POST", "/v1/registrations", body, token=REGISTRATION_KEY))[0] == 201
+        (bundle,) = (await bob.ask(lambda n: device.Fetch(n, BOB, [ALICE]))).bundles
+        assert (bundle.kyber_prekey is not None) is kyber
+        assert bundle.identity_key == identity.public
+
+
+async def test_more_one_time_keys_than_are_kept_are_refused(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, prekeys=100)
+    path, token = f"/v1/keys/{ALICE}", network.tokens[ALICE]
+    for start in range(100, 500, 100):
+        keys = {"prekeys": [one_time_prekey(start + i + 1) for i in range(100)]}
+        assert (await network.request("PUT", path, keys, token=token))[0] == 200
+    answer = await network.request("PUT", path, {"prekeys": [one_time_prekey(501)]}, token=token)
+    assert reason(answer) == (400, "too_many")
+    assert await network.request("GET", path, token=token) == (200, left(range(1, 501)))
+
+
+async def test_keys_of_a_later_epoch_are_not_changed_under_an_earlier_one_whoever_is_there(network: Network) -> None:
+    """A program that was stopped in its turn, and goes on when nobody is logged in, changes nothing."""
+    await network.start()
+
+    async def register(epoch: int) -> tuple[int, Any]:
+        return await network.request(
+            "POST", "/v1/registrations", registration(ALICE) | {"epoch": epoch}, token=REGISTRATION_KEY
+        )
+
+    status, registered = await register(4)
+    assert status == 201, registered
+    token = registered["token"]
+
+    async def upload(epoch: int, key_id: int) -> int:
+        body = {"epoch": epoch, "prekeys": [one_time_prekey(key_id)]}
+        return (await network.request("PUT", f"/v1/keys/{ALICE}", body, token=token))[0]
+
+    assert await upload(3, 900) == 409
+    assert await upload(4, 901) == 200
+    assert await upload(6, 902) == 200
+    # It outlives the process.
+    await network.stop()
+    await network.start()
+    assert await upload(5, 903) == 409
+    status, refused = await register(5)
+    assert (status, refused["error"]["reason"]) == (409, "stale_epoch")
+    assert await upload(0, 904) == 200, "who counts no turns is not bound by them"
+    left = await network.request("GET", f"/v1/keys/{ALICE}", token=token)
+    assert {901, 902, 904} <= set(left[1]["prekey_ids"])
+    assert not {900, 903} & set(left[1]["prekey_ids"])
+    assert (await register(7))[0] == 201
+    assert (await register(6))[0] == 409
+    # Whoever has the number next begins anew.
+    token = (await register(8))[1]["token"]
+    assert (await network.request("DELETE", f"/v1/registrations/{ALICE}", token=token))[0] in (200, 204)
+    assert (await register(1))[0] == 201
