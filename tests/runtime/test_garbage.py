@@ -1,4 +1,4 @@
-"""What collections of garbage look through, and that nothing is kept for good."""
+"""When garbage is collected, and that nothing is kept for good."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidings.runtime.garbage import BUSY_GROWTH, GROWTH, PERIODS, Collector, Resident
+from tidings.runtime.garbage import BUSY, BUSY_GROWTH, CALM, GROWTH, PERIODS, Collector, Resident, settle
 
 
-class Plain:
-    """An object in no cycle."""
-
-
-class Knot(Plain):
+class Knot:
     """An object in a cycle with itself."""
 
     def __init__(self) -> None:
@@ -31,13 +27,18 @@ class Process:
         self.cpu = 0.0
         self.collector = Collector(lambda: self.resident, lambda: self.cpu)
 
+    def pass_time(self, periods: int, cpu: float = 0.0) -> None:
+        """cpu: seconds in each period."""
+        for _ in range(periods):
+            self.cpu += cpu
+            self.collector.look()
+
 
 @pytest.fixture
 def process() -> Iterator[Process]:
     was_enabled = gc.isenabled()
     gc.disable()
     yield Process()
-    gc.unfreeze()
     if was_enabled:
         gc.enable()
 
@@ -46,64 +47,67 @@ def a_knot() -> weakref.ref[Knot]:
     return weakref.ref(Knot())
 
 
-def test_what_was_there_at_the_last_look_is_passed_by_until_memory_has_grown(process: Process) -> None:
+def test_a_calm_process_collects_what_is_in_cycles_when_its_memory_has_grown(process: Process) -> None:
     here = a_knot()
-    process.collector.look()
-    assert gc.get_freeze_count() > 1000
     process.resident += GROWTH
-    process.collector.look()
-    gc.collect()
+    process.pass_time(CALM + 1)
     assert here() is not None
     process.resident += 1
-    process.collector.look()
+    process.pass_time(1)
     assert here() is None
-    assert gc.get_freeze_count() > 1000
 
 
-def test_growth_counts_from_what_the_last_look_at_everything_has_left(process: Process) -> None:
+def test_growth_counts_from_what_the_last_collection_has_left(process: Process) -> None:
     process.resident += GROWTH + 1
-    process.collector.look()
+    process.pass_time(CALM)
     here = a_knot()
-    process.collector.look()
+    process.pass_time(CALM)
     assert here() is not None
 
 
-def test_a_busy_process_looks_at_everything_later(process: Process) -> None:
+def test_a_process_that_has_just_been_busy_waits(process: Process) -> None:
+    process.resident += GROWTH + 1
     here = a_knot()
-    process.cpu += 0.6
+    process.pass_time(CALM - 1)
+    process.pass_time(1, cpu=2 * BUSY)
+    process.pass_time(CALM - 1)
+    assert here() is not None
+    process.pass_time(1)
+    assert here() is None
+
+
+def test_a_busy_process_does_not_wait_for_ever(process: Process) -> None:
+    here = a_knot()
     process.resident += BUSY_GROWTH
-    process.collector.look()
+    process.pass_time(1, cpu=2 * BUSY)
     assert here() is not None
-    process.cpu += 0.6
     process.resident += 1
-    process.collector.look()
+    process.pass_time(1, cpu=2 * BUSY)
     assert here() is None
 
 
-def test_everything_is_looked_at_after_ten_minutes_once_there_is_time(process: Process) -> None:
+def test_after_ten_minutes_there_is_a_collection_once_there_is_time(process: Process) -> None:
     here = a_knot()
-    for _ in range(PERIODS):
-        process.cpu += 0.6
-        process.collector.look()
+    process.pass_time(PERIODS, cpu=2 * BUSY)
+    process.pass_time(CALM - 1)
     assert here() is not None
-    process.collector.look()
+    process.pass_time(1)
     assert here() is None
     here = a_knot()
-    for _ in range(PERIODS - 1):
-        process.collector.look()
+    process.pass_time(PERIODS - 1)
     assert here() is not None
-    process.collector.look()
+    process.pass_time(1)
     assert here() is None
 
 
-def test_what_is_new_is_collected_and_what_falls_out_of_use_needs_no_collection(process: Process) -> None:
-    plain = Plain()
-    process.collector.look()
-    here, plain_here = a_knot(), weakref.ref(plain)
-    del plain
-    assert plain_here() is None
-    gc.collect(0)
-    assert here() is None
+async def test_from_the_start_on_nothing_is_collected_by_itself(process: Process) -> None:
+    gc.enable()
+    settle()
+    here = a_knot()
+    many: list[list[int]] = [[] for _ in range(100_000)]
+    assert here() is not None
+    del many
+    gc.unfreeze()
 
 
 def test_memory_is_read_in_bytes() -> None:

@@ -1,9 +1,9 @@
-"""What the garbage collector looks through: what has come within a second; and everything, when memory has grown, or
-ten minutes have passed.
+"""When the garbage collector looks: not by itself, but when memory has grown, or ten minutes have passed, and the process
+has had little to do for a while.
 
 Almost nothing here is in a cycle: objects are freed when nobody has them any more. A collection is mostly in vain, and
-stops the process for as long as there are objects to look through: a quarter of a second for all of a process with ten
-thousand connections, and no less for the youngest, when ten thousand requests have come since the last one.
+stops the process for as long as there are objects to look through: a quarter of a second for those of ten thousand
+connections, and a tenth for what comes in one second of a flood.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# More new objects than there were, after which these are looked through, and how often what is left of them is. Where
-# many requests come and go their number swings by ten thousands.
-THRESHOLDS = (50_000, 5, 20)
-# Seconds after which what is there is passed by.
+# Seconds between two looks at how much memory there is.
 PERIOD = 1.0
-# Bytes by which memory grows until everything is looked through: of a process that has less than this part of a core to
-# do, and of one that has more.
+# Bytes by which memory grows until there is a collection: of a process that is calm, and of any. Right after a flood
+# there are those who wait, and most of what it has left is freed without one.
 GROWTH, BUSY_GROWTH = 64 * 1024 * 1024, 256 * 1024 * 1024
-BUSY = 0.1
-# Periods after which one that is not busy looks at everything, memory or not: what is in a cycle may hold a file.
+# Calm is who had less than this part of a core to do in so many periods, one after the other.
+BUSY, CALM = 0.1, 10
+# Periods after which a calm one has a collection, memory or not: what is in a cycle may hold a file.
 PERIODS = 600
+# Elsewhere than on Linux, where memory cannot be read like this: new objects after which the collector looks by itself.
+THRESHOLDS = (50_000, 5, 20)
 
 _STATM = Path("/proc/self/statm")
 
 
 class Collector:
-    """Objects that live for a second are passed by from then on. Those in cycles wait for a look at everything."""
+    """Collects what is in cycles, now and then."""
 
     def __init__(self, resident: Callable[[], int], cpu: Callable[[], float] = time.process_time) -> None:
         """resident: bytes of memory that the process has; cpu: seconds that it has used."""
@@ -39,21 +39,19 @@ class Collector:
         self._cpu = cpu
         self._used = cpu()
         self._least = resident()
-        self._periods = 0
+        self._periods = self._calm = 0
 
     def look(self) -> None:
         """Once in each period."""
         used = self._cpu()
-        is_busy = used - self._used > BUSY * PERIOD
+        self._calm = 0 if used - self._used > BUSY * PERIOD else self._calm + 1
         self._used = used
         self._periods += 1
         grown = self._resident() - self._least
-        if grown > BUSY_GROWTH or (not is_busy and (grown > GROWTH or self._periods >= PERIODS)):
-            gc.unfreeze()
+        if grown > BUSY_GROWTH or (self._calm >= CALM and (grown > GROWTH or self._periods >= PERIODS)):
             gc.collect()
             self._least = self._resident()
             self._periods = 0
-        gc.freeze()
 
     def run(self) -> None:
         """For as long as the loop runs."""
@@ -62,15 +60,14 @@ class Collector:
 
 
 def settle() -> None:
-    """What was made so far stays, and so does most of what will be: from now on, in the loop that runs.
-
-    Elsewhere than on Linux, where memory cannot be read like this, the collector goes on as it is used to.
-    """
+    """From now on, in the loop that runs. What was made so far stays, and is passed by."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*THRESHOLDS)
     if _STATM.exists():
+        gc.disable()
         Collector(Resident().read).run()
+    else:
+        gc.set_threshold(*THRESHOLDS)
 
 
 class Resident:
