@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import itertools
+import math
 from pathlib import Path
 
 import pytest
@@ -208,3 +210,35 @@ async def test_more_than_may_wait_to_be_begun_are_refused(server: Server) -> Non
             writer.write(b"GET /other" + KNOWN)
         statuses = [(await answer(reader))[0] for reader, _ in found]
     assert set(statuses) == {200, 503}
+
+
+async def test_of_clients_that_hang_up_together_few_are_closed_in_a_turn(server: Server) -> None:
+    server.door.farewells = turns.Turns(each=1, waiting=math.inf)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(20):
+            reader, writer = await stack.enter_async_context(connected(server))
+            writer.write(b"GET /other" + KNOWN)
+            assert (await answer(reader))[0] == 200
+    left = [len(server.door)]
+    async with asyncio.timeout(10):
+        while left[-1]:
+            await asyncio.sleep(0)
+            left.append(len(server.door))
+    assert {before - after for before, after in itertools.pairwise(left)} == {0, 1}
+
+
+async def test_for_whoever_has_hung_up_nothing_is_begun(server: Server) -> None:
+    paths: list[str] = []
+    server.on_path = paths.append
+    # None is made before the test says so.
+    server.door.turns, server.door.farewells = turns.Turns(each=0), turns.Turns(each=0)
+    async with connected(server) as (reader, writer), connected(server) as (_, leaving):
+        leaving.write(b"GET /gone" + KNOWN)
+        leaving.write_eof()
+        await soon(lambda: (len(server.door.turns), len(server.door.farewells)) == (1, 1))
+        waiting, server.door.turns = server.door.turns, turns.Turns()
+        waiting._each = 1
+        waiting._next()
+        writer.write(b"GET /other" + KNOWN)
+        assert (await answer(reader))[0] == 200
+    assert paths == ["/other"]

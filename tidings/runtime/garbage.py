@@ -1,5 +1,5 @@
-"""When the garbage collector looks: not by itself, but when memory has grown, or ten minutes have passed, and the process
-has had little to do for a while.
+"""When the garbage collector looks: not by itself, but when memory has grown, or ten minutes have passed, and the
+process has had little to do for a while.
 
 Almost nothing here is in a cycle: objects are freed when nobody has them any more. A collection is mostly in vain, and
 stops the process for as long as there are objects to look through: a quarter of a second for those of ten thousand

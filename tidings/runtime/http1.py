@@ -83,6 +83,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._read_timer: asyncio.TimerHandle | None = None
         self._turn_timer: asyncio.TimerHandle | None = None
         self._refusal: Cancellable | None = None
+        self._has_hung_up = False
 
     def arrive(self, visit: Visit) -> None:
         self._visit = visit
@@ -100,6 +101,15 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._visit.is_served = True
         self.flow = _Flow(transport, self)
         self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client has hung up, and the connection is closed in its turn: of ten thousand clients of a program that
+        ends, all have, and closing all of them takes half a second. With TLS it is closed when this returns."""
+        self._has_hung_up = True
+        if self.scheme == "https":
+            return False
+        self.door.farewells.take(self.transport.close)
+        return not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.leave()
@@ -284,7 +294,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def _begin_now(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         # Nothing is done for whoever has left meanwhile.
-        if not self.transport.is_closing():
+        if not (self._has_hung_up or self.transport.is_closing()):
             super()._start_asgi_task(cycle, app)
 
     def _await_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
