@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 import weakref
 
 import pytest
@@ -83,6 +85,36 @@ async def test_any_number_of_requests_in_one_write_may_ask_for_http_2(server: Se
         writer.write(b"".join(asking % n for n in range(2_500)))
         for n in range(2_500):
             assert await answer(reader) == (200, b"%04d" % n)
+
+
+def segments_of(writer: asyncio.StreamWriter) -> int:
+    """Segments with data that came, as the system has counted them (`tcpi_data_segs_in` in linux/tcp.h)."""
+    information = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 156)
+    return int.from_bytes(information[152:156], sys.byteorder)
+
+
+async def test_the_head_of_an_answer_and_its_body_come_in_one_segment(server: Server) -> None:
+    async with connected(server) as (reader, writer):
+        for n in range(1, 4):
+            writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 2\r\n\r\nab")
+            assert await answer(reader) == (200, b"ab")
+            assert segments_of(writer) == n
+
+
+@pytest.mark.parametrize("asked", [b"HEAD /", b"GET /nothing"])
+async def test_the_head_of_an_answer_without_a_body_comes_too(server: Server, asked: bytes) -> None:
+    async with connected(server) as (reader, writer):
+        for _ in range(2):
+            writer.write(asked + b" HTTP/1.1\r\n\r\n")
+            assert await answer(reader) == (200, b"")
+
+
+async def test_who_waits_to_be_told_to_go_on_is_told(server: Server) -> None:
+    async with connected(server) as (reader, writer):
+        writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"ab")
+        assert await answer(reader) == (200, b"ab")
 
 
 @pytest.mark.parametrize("path", [b"/", b"/read"])

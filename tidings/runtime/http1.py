@@ -40,6 +40,7 @@ VISITOR = "tidings.visitor"
 _VERSION = b"HTTP/1."
 _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
 _VERSIONS = ("1.1", "1.0")
+_GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 _WRONG_VERSION = "the request is not one of HTTP/1.0 or HTTP/1.1"
 
 
@@ -56,6 +57,40 @@ class _Flow(FlowControl):
         protocol = self._protocol()
         if self.read_paused and protocol is not None and protocol.may_read():
             super().resume_reading()
+
+
+class _Answer:
+    """The transport of one answer: its head is written together with what follows, in one segment rather than two."""
+
+    __slots__ = ("_head", "_is_begun", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._is_begun = False
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            self._transport.write(self._head + data)
+            self._head = b""
+        elif self._is_begun or data == _GO_ON:
+            self._transport.write(data)
+        else:
+            self._is_begun = True
+            self._head = data
+
+    def flush(self) -> None:
+        """Nothing follows."""
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
 
 class BoundedProtocol(StayingProtocol, Visitor):
@@ -84,6 +119,8 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._turn_timer: asyncio.TimerHandle | None = None
         self._refusal: Cancellable | None = None
         self._has_hung_up = False
+        # That is being written.
+        self._answer: _Answer | None = None
 
     def arrive(self, visit: Visit) -> None:
         self._visit = visit
@@ -269,7 +306,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
     def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """However many others came with it, what asks how the process does has not to wait for them."""
         if cycle.scope["path"] in self.door.urgent:
-            super()._start_asgi_task(cycle, app)
+            self._start(cycle, app)
         elif not self._take_turn(cycle, app):
             # Said before anything else is done for it, or there would be no time left for the others.
             self._refusal = Cancellable(functools.partial(self._refuse, cycle, app))
@@ -295,7 +332,12 @@ class BoundedProtocol(StayingProtocol, Visitor):
     def _begin_now(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         # Nothing is done for whoever has left meanwhile.
         if not (self._has_hung_up or self.transport.is_closing()):
-            super()._start_asgi_task(cycle, app)
+            self._start(cycle, app)
+
+    def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answer = _Answer(self.transport)
+        cycle.transport = self._answer  # type: ignore[assignment]
+        super()._start_asgi_task(cycle, app)
 
     def _await_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         wait = self.door.begin(self._visit, cycle.scope["headers"])
@@ -405,6 +447,9 @@ class BoundedProtocol(StayingProtocol, Visitor):
                 self.door.serve(self._visit, is_whole=True)
 
     def on_response_complete(self) -> None:
+        assert self._answer is not None
+        self._answer.flush()
+        self._answer = None
         if self._is_stranger and not self.pipeline:
             self.door.ended(self._visit)
         super().on_response_complete()
