@@ -203,10 +203,10 @@ class CoreappLinks:
         """One entry for each Coreapp that owns a shard, stands by or is lost, by address."""
         return self._coreapps
 
-    @property
-    def is_crowded(self) -> bool:
-        """Can no owner of a shard take another message soon? Those that stand by are handed none."""
-        return bool(self._owning) and all(peer.is_crowded for peer in self._owning)
+    def is_crowded(self, delay: float) -> bool:
+        """Can no owner of a shard take another message soon, which comes in so many seconds? Those that stand by are
+        handed none."""
+        return bool(self._owning) and all(peer.is_crowded(delay) for peer in self._owning)
 
     @property
     def has_shards(self) -> bool:

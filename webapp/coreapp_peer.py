@@ -80,10 +80,9 @@ class Peer:
         """Connected, and nothing speaks against an answer. What is asked of one that stands still may be done later."""
         return self._greeted and not self._silent
 
-    @property
-    def is_crowded(self) -> bool:
-        """Do messages wait for their turn for too long?"""
-        return self._messages.is_crowded
+    def is_crowded(self, delay: float) -> bool:
+        """Do messages wait for their turn for too long, if they wait so many seconds before they come here?"""
+        return self._messages.is_crowded(delay)
 
     @property
     def knows_repeats(self) -> bool:

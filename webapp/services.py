@@ -228,7 +228,7 @@ def _door(
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         tls=settings.tls,
         urgent=envelope.MONITORED,
-        is_crowded=lambda path: path == MESSAGES_PATH and links.is_crowded,
+        is_crowded=lambda path, delay: path == MESSAGES_PATH and links.is_crowded(delay),
     )
 
 

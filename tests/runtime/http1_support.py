@@ -49,7 +49,7 @@ class Server(http_server.Server):
             trusted=trusted,
             recognise=lambda given: given == b"known",
             urgent=("/urgent",),
-            is_crowded=lambda path: path in self.crowded,
+            is_crowded=lambda path, delay: path in self.crowded,
         )
         super().__init__(
             uvicorn.Config(

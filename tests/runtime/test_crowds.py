@@ -199,7 +199,28 @@ async def test_whoever_leaves_before_his_refusal_is_forgotten(server: Server, mo
             other.write(b"GET /full" + KNOWN)
             await soon(lambda: len(server.door.refusals) == 1)
         await soon(lambda: len(server.door) == 1)
-        assert server.door.refusals._waiting[0]() is turns.CANCELLED
+        assert server.door.refusals._waiting[0][1]() is turns.CANCELLED
+
+
+async def test_who_waits_to_be_begun_is_crowded_out_by_so_much_the_sooner(server: Server) -> None:
+    delays: list[float] = []
+
+    def is_crowded(path: str, delay: float) -> bool:
+        delays.append(delay)
+        return delay > 0.0
+
+    server.door.is_crowded = is_crowded
+    # None is made before the test says so.
+    server.door.turns = waiting = turns.Turns(each=0)
+    async with connected(server) as (first, writer), connected(server) as (second, other):
+        writer.write(b"GET /other" + KNOWN)
+        await soon(lambda: len(waiting) == 1)
+        other.write(b"GET /other" + KNOWN)
+        assert (await answer(second))[0] == 503
+        assert delays[0] == 0.0 < delays[1]
+        waiting._each = 1
+        waiting._next()
+        assert (await answer(first))[0] == 200
 
 
 async def test_more_than_may_wait_to_be_begun_are_refused(server: Server) -> None:

@@ -62,15 +62,26 @@ async def test_who_gives_up_keeps_no_place(gone: list[int]) -> None:
 async def test_nobody_joins_those_of_whom_one_has_waited_too_long(advance: Callable[[float], None]) -> None:
     places, order = Places(1, patience=1.0), list[int]()
     tasks = await waiting(places, order, 2)
-    assert not places.is_crowded
+    assert not places.is_crowded()
     advance(1.1)
-    assert places.is_crowded
+    assert places.is_crowded()
     with pytest.raises(Crowded):
         await places.take()
     places.give_back()
     await asyncio.gather(*tasks)
-    assert not places.is_crowded
+    assert not places.is_crowded()
     assert order == [0, 1]
+
+
+async def test_who_has_to_wait_before_has_less_time_here(advance: Callable[[float], None]) -> None:
+    places, order = Places(1, patience=1.0), list[int]()
+    assert not places.is_crowded(2.0), "nobody waits here"
+    tasks = await waiting(places, order, 2)
+    advance(0.6)
+    assert not places.is_crowded(0.3)
+    assert places.is_crowded(0.5)
+    places.give_back()
+    await asyncio.gather(*tasks)
 
 
 async def test_one_who_waited_too_long_and_went_keeps_nobody_out(advance: Callable[[float], None]) -> None:
@@ -79,7 +90,7 @@ async def test_one_who_waited_too_long_and_went_keeps_nobody_out(advance: Callab
     advance(1.1)
     tasks[1].cancel()
     await asyncio.wait([tasks[1]])
-    assert not places.is_crowded
+    assert not places.is_crowded()
 
 
 async def test_more_places_are_for_those_who_wait() -> None:

@@ -6,6 +6,8 @@ import asyncio
 import functools
 import itertools
 
+import pytest
+
 from tidings.runtime.turns import PACE, Cancellable, Refusals, Turns
 
 
@@ -55,6 +57,20 @@ async def test_a_call_behind_too_many_is_never_made() -> None:
     for _ in range(2):
         await asyncio.sleep(0)
     assert done == [0, 1, 2]
+
+
+async def test_the_delay_is_for_how_long_the_first_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, loop = Turns(each=1, pace=60.0), asyncio.get_running_loop()
+    now = 100.0
+    monkeypatch.setattr(loop, "time", lambda: now)
+    for seconds in (0.0, 0.5, 0.25):
+        now += seconds
+        turns.take(lambda: None)
+    assert turns.delay == 0.25
+    turns._next()
+    assert turns.delay == 0.0
+    turns._next()
+    assert turns.delay == 0.0
 
 
 async def test_a_call_that_is_not_wanted_any_more_costs_no_turn() -> None:

@@ -83,12 +83,14 @@ class Door:
         recognise: Callable[[bytes], bool] = lambda authorization: False,
         tls: bool = False,
         urgent: Collection[str] = (),
-        is_crowded: Callable[[str], bool] = lambda path: False,
+        is_crowded: Callable[[str, float], bool] = lambda path, delay: False,
     ) -> None:
         """connections: open at a time, of all; recognise(): is this value of `Authorization` known to be good?
 
-        urgent: paths of requests that are begun before others that came with them. is_crowded(path): would such a
-        request be refused, since too many wait already?
+        urgent: paths of requests that are begun before others that came with them.
+
+        is_crowded(path, delay): would such a request, which waits so many seconds to be begun, be refused, since too
+        many wait already?
         """
         self.urgent = urgent
         self.is_crowded = is_crowded

@@ -313,7 +313,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self.door.refusals.take(self._refusal)
 
     def _take_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> bool:
-        if self.door.is_crowded(cycle.scope["path"]):
+        if self.door.is_crowded(cycle.scope["path"], self.door.turns.delay):
             return False
         return self.door.turns.take(functools.partial(self._begin_now, cycle, app))
 

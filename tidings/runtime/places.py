@@ -27,12 +27,11 @@ class Places:
         self._limit = limit
         self._wake()
 
-    @property
-    def is_crowded(self) -> bool:
-        """Would whoever has to wait now be turned away?"""
+    def is_crowded(self, delay: float = 0.0) -> bool:
+        """Would whoever has to wait now be turned away? delay: seconds that he has to wait before he comes here."""
         self._forget_gone()
         now = asyncio.get_running_loop().time()
-        return bool(self._waiting) and now - self._waiting[0][0] > self._patience
+        return bool(self._waiting) and now - self._waiting[0][0] + delay > self._patience
 
     def try_take(self) -> bool:
         """Take one if there is one for whoever comes now."""
@@ -45,7 +44,7 @@ class Places:
         """Wait for one. Raises `Crowded`."""
         if self.try_take():
             return
-        if self.is_crowded:
+        if self.is_crowded():
             raise Crowded
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 # Requests that are begun in one turn of the loop: a few milliseconds of work.
 EACH = 16
-# Those that may wait: half a second of work.
+# Those that may wait: half a second of work, a second in a flood.
 WAITING = 1_000
 # Refusals a second, which take a sixth of a core, and seconds between two groups of them.
 REFUSALS, PACE = 2_000, 0.01
@@ -49,18 +49,24 @@ class Turns:
         self._most = waiting
         self._pace = pace
         self._made = 0
-        self._waiting: collections.deque[Callable[[], object]] = collections.deque()
+        # With the loop's time of their coming.
+        self._waiting: collections.deque[tuple[float, Callable[[], object]]] = collections.deque()
 
     def __len__(self) -> int:
         """Calls that wait."""
         return len(self._waiting)
+
+    @property
+    def delay(self) -> float:
+        """Seconds that the first of them has waited."""
+        return asyncio.get_running_loop().time() - self._waiting[0][0] if self._waiting else 0.0
 
     def take(self, call: Callable[[], object]) -> bool:
         """Make the call now, or in one of the next turns; false, and never, when too many wait already."""
         if self._waiting or self._made >= self._each:
             if len(self._waiting) >= self._most:
                 return False
-            self._waiting.append(call)
+            self._waiting.append((asyncio.get_running_loop().time(), call))
             return True
         if not self._made:
             self._await_turn()
@@ -82,7 +88,8 @@ class Turns:
             while self._waiting and self._made < self._each:
                 # Whatever becomes of it.
                 self._made += 1
-                if self._waiting.popleft()() is CANCELLED:
+                _, call = self._waiting.popleft()
+                if call() is CANCELLED:
                     self._made -= 1
 
 
