@@ -256,9 +256,22 @@ async def test_a_coreapp_that_does_not_own_the_shard_says_so(world: World) -> No
     assert isinstance(await restore(second, data), core.Done)
 
 
-async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(world: World) -> None:
+async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running = await world.start()
     data = await export(running)
+    looking = asyncio.Event()
+
+    async def look() -> float:
+        looking.set()
+        await running.stop.wait()
+        return 1.0
+
+    # A look that was under way would begin the next term, and so do it.
+    monkeypatch.setattr(running.node, "run_once", look)
+    running.node._look.kick()
+    await looking.wait()
     desk = running.node.requests
     asking = asyncio.create_task(desk.restore_keys(BUSINESS, PASSWORD, data))
     await desk.reopen.wait()
