@@ -24,7 +24,7 @@ async def test_a_lost_lease_fences_off_the_old_owner(world: World) -> None:
     await first.client.check(NUMBER)
     before = await first.client.send(NUMBER, "mine")
     assert isinstance(before, core.Accepted)
-    second = await world.start(node="second", lease_seconds=0.3, heartbeat_seconds=0.05)
+    second = await world.start(node="second", lease_seconds=0.8, heartbeat_seconds=0.05)
 
     late = await first.client.send(NUMBER, "too late")
     assert isinstance(late, core.Refused)
