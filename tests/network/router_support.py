@@ -14,6 +14,16 @@ from tidings.storage.network.mailbox import Envelope, Waiting
 from tidings.wire import device
 
 
+def drawn_limits(rng: random.Random, *sizes: int) -> Limits:
+    """sizes: bytes that may be unacknowledged, of a device and of a connection."""
+    return Limits(
+        window=rng.choice([1, 3, 10]),
+        held=rng.choice([1, 4, 20]),
+        window_bytes=rng.choice(sizes),
+        session_bytes=rng.choice(sizes),
+    )
+
+
 class SlowMailbox:
     """A mailbox in memory that takes a random number of turns of the loop for everything."""
 

@@ -10,7 +10,7 @@ import pytest
 from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
 from network.settings import Limits, Quotas
-from tests.network.router_support import Device, Everybody, Sender, SlowMailbox, known
+from tests.network.router_support import Device, Everybody, Sender, SlowMailbox, drawn_limits, known
 from tidings.runtime.clock import ManualClock
 from tidings.storage.network.group_messages import GroupMessage
 from tidings.storage.network.mailbox import Envelope
@@ -25,12 +25,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
     rng = random.Random(seed)
     clock = ManualClock()
     store = SlowMailbox(rng)
-    limits = Limits(
-        window=rng.choice([1, 3, 10]),
-        held=rng.choice([1, 4, 20]),
-        window_bytes=rng.choice([1, 2000, 10_000, 10_000_000]),
-        session_bytes=rng.choice([1, 2000, 10_000, 10_000_000]),
-    )
+    limits = drawn_limits(rng, 1, 2000, 10_000, 10_000_000)
     numbers = SequenceNumbers(clock, 0)
     router = Router(store, Everybody(), known(store), numbers=numbers, clock=clock, limits=limits, ttl=3600)
     sender = Sender()

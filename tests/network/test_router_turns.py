@@ -11,7 +11,7 @@ import pytest
 from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
 from network.settings import Limits
-from tests.network.router_support import Everybody, Fleet, Sender, SlowMailbox, known
+from tests.network.router_support import Everybody, Fleet, Sender, SlowMailbox, drawn_limits, known
 from tidings.runtime.clock import ManualClock
 from tidings.wire import device
 
@@ -21,12 +21,7 @@ async def test_devices_that_share_a_connection_take_turns_and_each_gets_everythi
     rng = random.Random(seed)
     clock = ManualClock()
     store = SlowMailbox(rng)
-    limits = Limits(
-        window=rng.choice([1, 3, 10]),
-        held=rng.choice([1, 4, 20]),
-        window_bytes=rng.choice([1, 2000, 10_000]),
-        session_bytes=rng.choice([1, 2000, 10_000]),
-    )
+    limits = drawn_limits(rng, 1, 2000, 10_000)
     router = Router(
         store, Everybody(), known(store), numbers=SequenceNumbers(clock, 0), clock=clock, limits=limits, ttl=3600
     )

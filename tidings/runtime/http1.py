@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from tidings.runtime.acceptor import Visitor
 from tidings.runtime.door import Door, Visit
+from tidings.runtime.http1_answers import Answer
 from tidings.runtime.http1_upgrades import StayingProtocol
 from tidings.runtime.turns import Cancellable
 
@@ -40,7 +41,6 @@ VISITOR = "tidings.visitor"
 _VERSION = b"HTTP/1."
 _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
 _VERSIONS = ("1.1", "1.0")
-_GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 _WRONG_VERSION = "the request is not one of HTTP/1.0 or HTTP/1.1"
 
 
@@ -57,40 +57,6 @@ class _Flow(FlowControl):
         protocol = self._protocol()
         if self.read_paused and protocol is not None and protocol.may_read():
             super().resume_reading()
-
-
-class _Answer:
-    """The transport of one answer: its head is written together with what follows, in one segment rather than two."""
-
-    __slots__ = ("_head", "_is_begun", "_transport")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._is_begun = False
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            self._transport.write(self._head + data)
-            self._head = b""
-        elif self._is_begun or data == _GO_ON:
-            self._transport.write(data)
-        else:
-            self._is_begun = True
-            self._head = data
-
-    def flush(self) -> None:
-        """Nothing follows."""
-        if self._head:
-            self._transport.write(self._head)
-            self._head = b""
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
 
 
 class BoundedProtocol(StayingProtocol, Visitor):
@@ -120,7 +86,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._refusal: Cancellable | None = None
         self._has_hung_up = False
         # That is being written.
-        self._answer: _Answer | None = None
+        self._answer: Answer | None = None
 
     def arrive(self, visit: Visit) -> None:
         self._visit = visit
@@ -335,7 +301,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self._start(cycle, app)
 
     def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._answer = _Answer(self.transport)
+        self._answer = Answer(self.transport)
         cycle.transport = self._answer  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
