@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rig import calibration, plots, run
+from benchmarks.rig import calibration, flames, plots, profiles, run
 from benchmarks.rig.calibration import Calibrated
 from benchmarks.rig.machine import MARK
+from benchmarks.rig.profiles import Stacks
 from benchmarks.rig.run import Ratio, Run
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -29,6 +30,7 @@ class Report:
     name:  of the files; title, how: for people. notes: Markdown after the tables.
     whole: all runs of the benchmark were asked for, in their full length. is_brief: Markdown has the first tables only.
     drawings: further plots, each drawn into a file whose name ends with its own.
+    profiles: by name of the run and process, where runs were asked for them; rounds of a run together.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Report:
     notes: list[str] = dataclasses.field(default_factory=list)
     is_brief: bool = False
     drawings: dict[str, Callable[[Path], None]] = dataclasses.field(default_factory=dict)
+    profiles: dict[str, dict[str, Stacks]] = dataclasses.field(default_factory=dict)
 
     def medians(self) -> list[Run]:
         """For each name the run in the middle."""
@@ -63,7 +66,7 @@ def one_line(one: Run) -> str:
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """The files `<date>-<name>.{json,md,png}` and those of further drawings, called partial unless it is whole."""
+    """The files `<date>-<name>.{json,md,png}` with plots and flames, called partial unless it is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     date = datetime.date.today().isoformat()
     stem = f"{date}-{report.name}" + ("" if report.whole else "-partial")
@@ -75,6 +78,10 @@ def write(report: Report, folder: Path) -> list[Path]:
     for name, draw in report.drawings.items():
         paths.append(folder / f"{stem}-{name}.png")
         draw(paths[-1])
+    for one in report.medians():
+        if one.name in report.profiles:
+            paths.append(folder / f"{stem}-{one.name}-flames.svg")
+            flames.draw(f"{one.title}, {date}", report.profiles[one.name], paths[-1])
     paths[1].write_text(_markdown(report, date, [path.name for path in paths[2:]]))
     return paths
 
@@ -113,6 +120,7 @@ def tables(report: Report) -> str:
     groups = [_rates(runs), _ratios(report.ratios), _calibrations(runs, report.calibrations)]
     if not report.is_brief:
         groups += [_latencies(runs), _cpu(runs), _memory(runs), _garbage(runs), _queues(runs)]
+    groups += [_profile(one, report.profiles[one.name]) for one in runs if one.name in report.profiles]
     return "\n\n".join("\n".join(lines) for lines in groups if lines)
 
 
@@ -220,3 +228,13 @@ def _queues(runs: Sequence[Run]) -> list[str]:
         deepest = sorted(one.samples.deepest().items(), key=lambda entry: -entry[1])[:6]
         rows.append([_title(one), ", ".join(f"{name} {depth:,.0f}" for name, depth in deepest) or "all empty"])
     return table(["run", "deepest queues, items, as seen every 2 s"], rows, words=2)
+
+
+def _profile(one: Run, profile: Mapping[str, Stacks]) -> list[str]:
+    header = [
+        f"{_title(one)}: where its CPU went",
+        "room of the house, with its calls of libraries",
+        "part",
+        "µs for each",
+    ]
+    return table(header, profiles.lines(one, profile), words=2)

@@ -190,7 +190,7 @@ def main(benchmark: Benchmark, documentation: str | None) -> None:
     parser.add_argument(
         "--again", type=int, default=0, metavar="N", help="take a run again, up to N times, while it is marked"
     )
-    parser.add_argument("--profile", action="store_true", help="sample the stacks; the profiles go to --keep-logs")
+    parser.add_argument("--profile", action="store_true", help="sample the stacks: tables and flames of where CPU went")
     benchmark.add_options(parser)
     options = parser.parse_args()
     for name in options.only or ():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-from benchmarks.rig import contents
+from benchmarks.rig import contents, profiles
+from benchmarks.rig.profiles import Stacks
 from benchmarks.rig.sampler import Sampler
 from benchmarks.rig.session import Session
 from harness.client import Business
@@ -55,11 +57,15 @@ class Scene:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stage:
-    """A prepared installation. owners: the shards of each Coreapp, that runs wait for; keep: where logs go after each
-    run, `None` for nowhere."""
+    """A prepared installation.
+
+    owners: the shards of each Coreapp, that runs wait for.
+    profiles: where those of each run go, if its processes leave any; keep: where logs go, `None` for nowhere.
+    """
 
     installation: Installation
     owners: Mapping[str, int]
+    profiles: dict[str, dict[str, Stacks]]
     keep: Path | None = None
 
     @contextlib.asynccontextmanager
@@ -79,6 +85,8 @@ class Stage:
                 with contextlib.suppress(OSError):
                     await asyncio.to_thread(installation.keep_metrics)
                 await installation.stop()
+                for process, stacks in profiles.read(installation.directory).items():
+                    self.profiles.setdefault(name, {}).setdefault(process, collections.Counter()).update(stacks)
                 if self.keep is not None:
                     keep_logs(installation.directory, self.keep / name)
 
@@ -118,7 +126,7 @@ async def prepared(
             await asyncio.to_thread(installation.save)
             print(f"prepared in {time.monotonic() - began:.0f} s", flush=True)
             owners = dict.fromkeys(installation.named("coreapp"), shape.shards // shape.coreapps)
-            yield Stage(installation, owners if shape.coreapps > 1 else {}, keep)
+            yield Stage(installation, owners if shape.coreapps > 1 else {}, session.report.profiles, keep)
 
 
 def _clear(server: MariaDB) -> None:

@@ -8,11 +8,12 @@ import json
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
 
-from benchmarks.rig import calibration, contents, machine, report, run, sampler, summary
+from benchmarks.rig import calibration, contents, flames, machine, profiles, report, run, sampler, summary
 from benchmarks.rig.calibration import Calibrated
 from benchmarks.rig.machine import Clock, Shares
 from benchmarks.rig.report import Report
@@ -227,3 +228,48 @@ def test_contents_have_the_size_asked_for_and_no_two_are_shown_alike() -> None:
 
 def test_a_document_is_expected_as_its_recipient_shows_it() -> None:
     assert contents.sized("1", "a-1", 10_240).digest == ledger.digest("[document] a-1.pdf, application/pdf (10.2 kB)")
+
+
+PROFILE = """\
+__main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118;coreapp.webhook.poster.Poster.post:95 60
+__main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118;coreapp.webhook.poster.Poster.post:9;hmac.digest:8 10
+__main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118 25
+runpy._run_code:88;importlib._bootstrap._load:5 4
+__main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118;tidings.<locals>.<genexpr>:1 1
+"""
+
+
+def test_a_profile_says_what_each_room_costs_with_what_it_calls() -> None:
+    stacks = profiles.parse(PROFILE)
+    rooms = profiles.rooms(stacks)
+    assert rooms[:2] == [("coreapp.webhook", 0.7), (profiles.LOOP_NAME, 0.25)]
+    assert rooms[2:] == [(profiles.ELSEWHERE, 0.04), ("1 more", pytest.approx(0.01))]
+    lines = profiles.lines(a_run("warm", 100), {"coreapp": stacks, "nobody": stacks})
+    assert lines[0] == ["coreapp", "coreapp.webhook", "70.0%", "140"]
+    assert {line[0] for line in lines} == {"coreapp"}
+
+
+def test_a_report_of_a_profiled_run_has_its_flames(tmp_path: Path) -> None:
+    found = Report("example", "An example", "How.", runs=[a_run("warm", 100), a_run("cold", 50)])
+    found.profiles["warm"] = {"coreapp": profiles.parse(PROFILE)}
+    *_, flames_path = report.write(found, tmp_path)
+    assert flames_path.name.endswith("-example-warm-flames.svg")
+    text = next(tmp_path.glob("*.md")).read_text()
+    assert "| coreapp | coreapp.webhook | 70.0% | 140 |" in text
+    assert flames_path.name in text
+
+
+def test_a_frame_is_as_wide_as_its_part_of_the_process(tmp_path: Path) -> None:
+    flames.draw("<title>", {"coreapp": profiles.parse(PROFILE)}, tmp_path / "flames.svg")
+    tree = xml.etree.ElementTree.parse(tmp_path / "flames.svg")
+    svg = "{http://www.w3.org/2000/svg}"
+    widths = {
+        told.text.partition(":")[0]: float(shown.get("width", 0)) / flames.WIDTH
+        for group in tree.iter(f"{svg}g")
+        if (told := group.find(f"{svg}title")) is not None
+        and told.text
+        and (shown := group.find(f"{svg}rect")) is not None
+    }
+    assert widths["coreapp.webhook.poster.Poster.post"] == 0.7
+    assert widths["hmac.digest"] == 0.1
+    assert "tidings.<locals>.<genexpr>" in widths

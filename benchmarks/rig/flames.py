@@ -1,0 +1,92 @@
+"""Profiles drawn as flames that hang down: a picture for browsers, which tells what is under the pointer."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.rig.profiles import PACKAGES, Stacks
+
+WIDTH, ROW = 1600, 17  # pixels
+CHARACTER = 6.1  # pixels that one takes, at the size of `_HEAD`
+LEAST = 0.002  # part of a process that is still drawn
+_HEAD = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="monospace" font-size="10">
+<style>
+rect {{ stroke: #fff; stroke-width: 0.5 }} text {{ pointer-events: none }} g:hover > rect {{ fill: #ffd54f }}
+</style>
+<rect width="100%" height="100%" fill="#fff"/>
+"""
+
+
+@dataclasses.dataclass(slots=True)
+class _Frame:
+    """A function as others called it. count: samples in it and in what it calls."""
+
+    count: int = 0
+    calls: dict[str, _Frame] = dataclasses.field(default_factory=dict)
+
+
+def draw(title: str, profile: Mapping[str, Stacks], path: Path) -> None:
+    """One picture of all processes, one below the other; the width of a frame is its part of the process's samples."""
+    parts: list[str] = []
+    top = ROW * 2
+    for process, stacks in profile.items():
+        root = _tree(stacks)
+        parts.append(_text(4, top, f"{process}: {root.count:,} ms of CPU time", "bold"))
+        drawn = list(_rectangles(root, 0.0, 0, root.count))
+        parts += [
+            _rectangle(name, at, top + ROW * (depth + 1) - 12, count, root.count) for name, at, depth, count in drawn
+        ]
+        top += ROW * (3 + max((depth for _, _, depth, _ in drawn), default=0) + 1)
+    head = _HEAD.format(width=WIDTH, height=top)
+    path.write_text("\n".join([head, _text(4, ROW, title, "bold"), *parts, "</svg>"]) + "\n")
+
+
+def _tree(stacks: Stacks) -> _Frame:
+    root = _Frame()
+    for stack, count in stacks.items():
+        root.count += count
+        frame = root
+        for name in stack:
+            frame = frame.calls.setdefault(name, _Frame())
+            frame.count += count
+    return root
+
+
+def _rectangles(frame: _Frame, left: float, depth: int, total: int) -> Iterator[tuple[str, float, int, int]]:
+    """Name, left edge (part of the width), depth and samples of what a frame calls, and what they call."""
+    for name, called in sorted(frame.calls.items(), key=lambda entry: -entry[1].count):
+        if called.count / total < LEAST:
+            return
+        yield name, left, depth, called.count
+        yield from _rectangles(called, left, depth + 1, total)
+        left += called.count / total
+
+
+def _rectangle(name: str, left: float, top: float, count: int, total: int) -> str:
+    width = count / total * WIDTH
+    room = int((width - 4) / CHARACTER)
+    short = name if len(name) <= room else "…" + name[len(name) - room + 1 :]
+    label = _text(left * WIDTH + 2, top + 12, short) if room >= 5 else ""
+    told = html.escape(f"{name}: {count:,} ms, {count / total:.1%}")
+    return (
+        f'<g><title>{told}</title><rect x="{left * WIDTH:.1f}" y="{top}" width="{width:.1f}" height="{ROW - 1}"'
+        f' fill="{_colour(name)}"/>{label}</g>'
+    )
+
+
+def _text(left: float, top: float, text: str, weight: str = "normal") -> str:
+    return f'<text x="{left:.1f}" y="{top}" font-weight="{weight}">{html.escape(text)}</text>'
+
+
+def _colour(name: str) -> str:
+    """Of its package: one hue for each of ours, grey for libraries."""
+    package = name.partition(".")[0]
+    if package not in PACKAGES:
+        return "#d5d8dc"
+    module = ".".join(name.split(".")[:2])
+    return f"hsl({zlib.crc32(module.encode()) % 360} 60% 75%)"
