@@ -13,6 +13,7 @@ from tidings.storage import types
 from tidings.storage.business import users
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import Database, pages
+from tidings.storage.row_lists import any_row_of, row_list
 
 # Kinds of pre-key.
 SIGNED = "signed"
@@ -171,17 +172,18 @@ async def take_one_time_prekeys(connection: AsyncConnection, account: str, key_i
     return found
 
 
+_PREKEYS_BY_ID = sa.select(own_prekeys).where(
+    any_row_of("keys", own_prekeys.c.account, own_prekeys.c.kind, own_prekeys.c.key_id)
+)
+
+
 async def list_prekeys_by_id(
     connection: AsyncConnection, account: str, wanted: Collection[tuple[str, int]]
 ) -> Sequence[OwnPreKey]:
     """Those of these private pre-keys, (kind, id), that are there."""
     found: list[OwnPreKey] = []
     for page in pages(list(wanted)):
-        rows = await connection.execute(
-            sa.select(own_prekeys).where(
-                own_prekeys.c.account == account, sa.tuple_(own_prekeys.c.kind, own_prekeys.c.key_id).in_(page)
-            )
-        )
+        rows = await connection.execute(_PREKEYS_BY_ID, {"keys": row_list([(account, *key) for key in page])})
         found += [OwnPreKey(*row) for row in rows]
     return found
 

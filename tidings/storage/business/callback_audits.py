@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.database import pages
+from tidings.storage.row_lists import any_row_of, row_list
 
 
 async def list_after(
@@ -29,6 +30,7 @@ async def delete_before(connection: AsyncConnection, table: sa.Table, key: str, 
     """Forget rows that are of before `before` (Unix milliseconds), at most `limit`; how many."""
     query = sa.select(table.c.at, table.c[key]).where(table.c.at < before).order_by(table.c.at).limit(limit)
     found = [tuple(row) for row in await connection.execute(query)]
+    delete = table.delete().where(any_row_of("rows", table.c.at, table.c[key]))
     for page in pages(found):
-        await connection.execute(table.delete().where(sa.tuple_(table.c.at, table.c[key]).in_(page)))
+        await connection.execute(delete, {"rows": row_list(page)})
     return len(found)

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, insert_or_ignore, pages, save_rows
+from tidings.storage.row_lists import any_row_of, row_list
 
 MESSAGES, MEDIA = "messages", "media"  # resources
 
@@ -105,11 +106,9 @@ async def delete_older(connection: AsyncConnection, before: int, limit: int) -> 
             .limit(limit)
         )
     )
+    delete = table.delete().where(
+        any_row_of("rows", table.c.account, table.c.resource, table.c.key_hash), table.c.created_at <= before
+    )
     for page in pages(rows):
-        await connection.execute(
-            table.delete().where(
-                sa.tuple_(table.c.account, table.c.resource, table.c.key_hash).in_([tuple(row) for row in page]),
-                table.c.created_at <= before,
-            )
-        )
+        await connection.execute(delete, {"rows": row_list(page)})
     return len(rows)

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of, insert_or_ignore, pages, save_rows
+from tidings.storage.database import insert_or_ignore, pages, save_rows
 from tidings.storage.handset.tables import groups, key_holders, sender_keys
+from tidings.storage.row_lists import any_row_of, row_list
 
 Key = tuple[str, str, str]  # number, group, sender
 LEAVING = -1
@@ -71,7 +72,7 @@ async def save_keys(connection: AsyncConnection, rows: Sequence[SenderKeyRow]) -
 
 
 _KEYS = sa.select(sender_keys).where(
-    sa.tuple_(sender_keys.c.number, sender_keys.c.group_id, sender_keys.c.sender).in_(any_of("keys"))
+    any_row_of("keys", sender_keys.c.number, sender_keys.c.group_id, sender_keys.c.sender)
 )
 
 
@@ -79,7 +80,7 @@ async def list_keys(connection: AsyncConnection, wanted: Collection[Key]) -> lis
     """Those of these sender keys that exist."""
     found: list[SenderKeyRow] = []
     for page in pages(list(wanted), 300):
-        rows = await connection.execute(_KEYS, {"keys": list(page)})
+        rows = await connection.execute(_KEYS, {"keys": row_list(page)})
         found += [SenderKeyRow(*row) for row in rows]
     return found
 

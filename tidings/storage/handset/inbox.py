@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.database import any_of, pages
 from tidings.storage.handset.tables import inbox
+from tidings.storage.row_lists import any_row_of, row_list
 from tidings.storage.rows import write_rows
 
 # Kinds of what is in the inbox.
@@ -27,7 +28,7 @@ _KINDS = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id, inbox.c.kind, inbox
     inbox.c.id.in_(any_of("ids"))
 )
 _DELETE_UNREADABLE = inbox.delete().where(
-    inbox.c.kind == UNREADABLE, sa.tuple_(inbox.c.id, inbox.c.number, inbox.c.peer).in_(any_of("keys"))
+    inbox.c.kind == UNREADABLE, any_row_of("keys", inbox.c.id, inbox.c.number, inbox.c.peer)
 )
 
 
@@ -98,7 +99,7 @@ async def delete_unreadable(connection: AsyncConnection, keys: Sequence[tuple[st
     """Make room for messages that could not be decrypted before, by (number, peer, id)."""
     for page in pages(keys, 333):
         found = [(id_, number, peer) for number, peer, id_ in page]
-        await connection.execute(_DELETE_UNREADABLE, {"keys": found})
+        await connection.execute(_DELETE_UNREADABLE, {"keys": row_list(found)})
 
 
 async def list_recent(connection: AsyncConnection, fleet: str, limit: int) -> list[tuple[str, str, str]]:

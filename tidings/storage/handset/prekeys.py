@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of, pages
+from tidings.storage.database import pages
 from tidings.storage.handset.tables import devices, prekeys
+from tidings.storage.row_lists import any_row_of, row_list
 
 # Kinds of pre-key. The ids of one device's pre-keys are unique across kinds.
 ONE_TIME = "ec"  # deleted in the transaction that stores the session it set up
@@ -18,8 +19,9 @@ KYBER_ONE_TIME = "kyber"  # deleted like the EC ones
 KYBER_LAST = "kyber_last"  # the last resort: used again and again
 
 _LASTING = (SIGNED, KYBER_LAST)
-_PREKEYS = sa.select(prekeys).where(prekeys.c.number.in_(any_of("numbers")), prekeys.c.key_id.in_(any_of("ids")))
-_DELETE_PREKEYS = prekeys.delete().where(sa.tuple_(prekeys.c.number, prekeys.c.key_id).in_(any_of("pairs")))
+_OF_PAIRS = any_row_of("pairs", prekeys.c.number, prekeys.c.key_id)
+_PREKEYS = sa.select(prekeys).where(_OF_PAIRS)
+_DELETE_PREKEYS = prekeys.delete().where(_OF_PAIRS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,20 +51,17 @@ async def add(connection: AsyncConnection, rows: Sequence[PreKeyRow]) -> None:
 
 async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[PreKeyRow]:
     """Those of these (number, key id) that are still there."""
-    asked = set(wanted)
-    numbers, ids = sorted({number for number, _ in asked}), sorted({key_id for _, key_id in asked})
     found: list[PreKeyRow] = []
-    for some_numbers in pages(numbers):
-        for some_ids in pages(ids):
-            rows = await connection.execute(_PREKEYS, {"numbers": some_numbers, "ids": some_ids})
-            found += [PreKeyRow(*row) for row in rows if (row[0], row[1]) in asked]
+    for page in pages(sorted(set(wanted)), 500):
+        rows = await connection.execute(_PREKEYS, {"pairs": row_list(page)})
+        found += [PreKeyRow(*row) for row in rows]
     return found
 
 
 async def delete(connection: AsyncConnection, used: Iterable[tuple[str, int]]) -> None:
     """Forget these (number, key id)."""
     for page in pages(list(used), 500):
-        await connection.execute(_DELETE_PREKEYS, {"pairs": page})
+        await connection.execute(_DELETE_PREKEYS, {"pairs": row_list(page)})
 
 
 async def list_due(connection: AsyncConnection, fleet: str, before: int, *, after: str, limit: int) -> Sequence[str]:

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of, insert_or_update, pages
+from tidings.storage.database import insert_or_update, pages
 from tidings.storage.handset.tables import sessions
+from tidings.storage.row_lists import any_row_of, row_list
 from tidings.storage.rows import write_rows
 
-_SESSIONS = sa.select(sessions).where(sa.tuple_(sessions.c.number, sessions.c.peer).in_(any_of("pairs")))
+_OF_PAIRS = any_row_of("pairs", sessions.c.number, sessions.c.peer)
+_SESSIONS = sa.select(sessions).where(_OF_PAIRS)
+_DELETE = sessions.delete().where(_OF_PAIRS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ async def list_sessions(connection: AsyncConnection, wanted: Iterable[tuple[str,
     """Those of these (number, peer) that exist."""
     found: list[SessionRow] = []
     for page in pages(list(wanted), 500):
-        rows = await connection.execute(_SESSIONS, {"pairs": page})
+        rows = await connection.execute(_SESSIONS, {"pairs": row_list(page)})
         found += [SessionRow(*row) for row in rows]
     return found
 
@@ -48,4 +51,4 @@ async def list_sessions(connection: AsyncConnection, wanted: Iterable[tuple[str,
 async def delete(connection: AsyncConnection, gone: Iterable[tuple[str, str]]) -> None:
     """Forget the sessions of these (number, peer)."""
     for page in pages(list(gone), 500):
-        await connection.execute(sessions.delete().where(sa.tuple_(sessions.c.number, sessions.c.peer).in_(page)))
+        await connection.execute(_DELETE, {"pairs": row_list(page)})

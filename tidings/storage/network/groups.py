@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
 from tidings.storage.network.tables import metadata
+from tidings.storage.row_lists import any_row_of, row_list
 from tidings.storage.rows import write_rows
 
 chats = sa.Table(
@@ -195,14 +196,14 @@ async def find_icon(connection: AsyncConnection, id: str) -> bytes | None:
     return found
 
 
-_SENDS = sa.select(sends.c.sender, sends.c.id).where(sa.tuple_(sends.c.sender, sends.c.id).in_(any_of("keys")))
+_SENDS = sa.select(sends.c.sender, sends.c.id).where(any_row_of("keys", sends.c.sender, sends.c.id))
 
 
 async def list_sends(connection: AsyncConnection, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Those of the messages, each (sender, id), that were taken."""
     found: set[tuple[str, str]] = set()
     for page in pages(list(keys), 500):
-        rows = await connection.execute(_SENDS, {"keys": list(page)})
+        rows = await connection.execute(_SENDS, {"keys": row_list(page)})
         found.update((sender, id_) for sender, id_ in rows)
     return found
 

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.database import any_of, insert_or_ignore, pages
 from tidings.storage.network.tables import metadata
+from tidings.storage.row_lists import any_row_of, row_list
 
 # Rows in one IN (…).
 CHUNK = 500
@@ -138,16 +139,14 @@ async def take_one_each(
     return ordinary, post_quantum
 
 
-_DELETE = {
-    keys: keys.delete().where(sa.tuple_(keys.c.number, keys.c.key_id).in_(any_of("taken"))) for keys in (table, kyber)
-}
+_DELETE = {keys: keys.delete().where(any_row_of("taken", keys.c.number, keys.c.key_id)) for keys in (table, kyber)}
 
 
 async def _delete_all(connection: AsyncConnection, keys: sa.Table, taken: Iterable[PreKeyRow | KyberPreKeyRow]) -> None:
     ids = [(key.number, key.key_id) for key in taken]
     if not ids:
         return
-    deleted = await connection.execute(_DELETE[keys], {"taken": ids})
+    deleted = await connection.execute(_DELETE[keys], {"taken": row_list(ids)})
     if deleted.rowcount != len(ids):
         raise TakenMeanwhile(f"{len(ids) - deleted.rowcount} of {len(ids)} keys")
 
