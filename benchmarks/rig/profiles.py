@@ -16,7 +16,9 @@ PACKAGES = ("webapp", "coreapp", "network", "handset", "tidings", "media", "cli"
 # The loop itself, which has no frame: callbacks of uvloop, waits, and the reads and writes that it does.
 LOOP = "cli.process"
 LOOP_NAME = "event loop, its reads and writes"
-ELSEWHERE = "start of the process"
+ELSEWHERE = "elsewhere"
+# Whatever SQLAlchemy does for a query has its own stack (a greenlet), whose outermost function is SQLAlchemy's.
+STORAGE = "tidings.storage"
 # A room with less than this part of its process goes to the rest.
 LEAST = 0.02
 _PREFIX, _SUFFIX = "profile-", ".txt"
@@ -46,7 +48,7 @@ def room(stack: Sequence[str]) -> str:
         if package in PACKAGES:
             found = f"{package}.{rest.partition('.')[0]}"
             return LOOP_NAME if found == LOOP else found
-    return ELSEWHERE
+    return STORAGE if stack and stack[0].startswith("sqlalchemy.") else ELSEWHERE
 
 
 def rooms(stacks: Stacks) -> list[tuple[str, float]]:

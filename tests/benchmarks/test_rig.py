@@ -234,7 +234,8 @@ PROFILE = """\
 __main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118;coreapp.webhook.poster.Poster.post:95 60
 __main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118;coreapp.webhook.poster.Poster.post:9;hmac.digest:8 10
 __main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118 25
-runpy._run_code:88;importlib._bootstrap._load:5 4
+runpy._run_code:88;importlib._bootstrap._load:5 3
+sqlalchemy.engine.base.Connection.execute:5;pymysql.converters.escape:9 1
 __main__.main:68;cli.process.run:75;asyncio.runners.Runner.run:118;tidings.<locals>.<genexpr>:1 1
 """
 
@@ -243,7 +244,8 @@ def test_a_profile_says_what_each_room_costs_with_what_it_calls() -> None:
     stacks = profiles.parse(PROFILE)
     rooms = profiles.rooms(stacks)
     assert rooms[:2] == [("coreapp.webhook", 0.7), (profiles.LOOP_NAME, 0.25)]
-    assert rooms[2:] == [(profiles.ELSEWHERE, 0.04), ("1 more", pytest.approx(0.01))]
+    assert rooms[2:] == [(profiles.ELSEWHERE, 0.03), ("2 more", pytest.approx(0.02))]
+    assert profiles.room(("sqlalchemy.engine.base.Connection.execute", "re.sub")) == profiles.STORAGE
     lines = profiles.lines(a_run("warm", 100), {"coreapp": stacks, "nobody": stacks})
     assert lines[0] == ["coreapp", "coreapp.webhook", "70.0%", "140"]
     assert {line[0] for line in lines} == {"coreapp"}
