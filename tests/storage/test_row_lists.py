@@ -1,0 +1,108 @@
+"""Rows that are asked for by several columns are found by an index, however many there are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import tidings.storage
+from tests.conftest import DatabaseFactory
+from tidings.storage import types
+from tidings.storage.database import Connection
+from tidings.storage.row_lists import any_row_of, row_list
+
+ROWS = 5000
+
+keys = sa.Table(
+    "listed_keys",
+    sa.MetaData(),
+    sa.Column("number", types.key(20), primary_key=True),
+    sa.Column("key_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("hash", types.fixed_bytes(4), primary_key=True),
+    sa.Column("body", types.blob(), nullable=False),
+    mysql_engine="InnoDB",
+)
+_LISTED = any_row_of("rows", keys.c.number, keys.c.key_id, keys.c.hash)
+_SELECT = sa.select(keys.c.key_id).where(_LISTED, keys.c.body != b"").order_by(keys.c.key_id)
+_DELETE = keys.delete().where(_LISTED)
+
+
+def row(number: int) -> tuple[str, int, bytes]:
+    return f"1555{number % 10}", number, number.to_bytes(4)
+
+
+@pytest.fixture
+async def connection(database_factory: DatabaseFactory) -> AsyncIterator[Connection]:
+    """In a transaction that sees `ROWS` rows."""
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await connection.run_sync(keys.metadata.create_all)
+        made = [
+            {"number": n, "key_id": id_, "hash": hash_, "body": b"x" * 200} for n, id_, hash_ in map(row, range(ROWS))
+        ]
+        await connection.execute(keys.insert(), made)
+    async with database.transaction() as connection:
+        if connection.dialect.name != "sqlite":
+            (await connection.exec_driver_sql("ANALYZE TABLE listed_keys")).all()
+        yield connection
+
+
+async def explain(connection: Connection, statement: sa.Executable, rows: Sequence[Any]) -> list[Any]:
+    """The plan of the database for a statement that is executed: rows of its `EXPLAIN`."""
+    sent: list[tuple[str, Any]] = []
+
+    def note(connection: Any, cursor: Any, text: str, parameters: Any, *context: Any) -> None:
+        sent.append((text, parameters))
+
+    synchronous = connection.sync_connection
+    assert synchronous is not None
+    sa.event.listen(synchronous, "before_cursor_execute", note)
+    await connection.execute(statement, {"rows": rows})
+    sa.event.remove(synchronous, "before_cursor_execute", note)
+    ((text, parameters),) = sent
+    word = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+    return list((await connection.exec_driver_sql(f"{word} {text}", parameters)).mappings())
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+@pytest.mark.parametrize("statement", [_SELECT, _DELETE], ids=["select", "delete"])
+async def test_an_index_finds_them(connection: Connection, statement: sa.Executable, count: int) -> None:
+    plan = await explain(connection, statement, row_list([row(number) for number in range(count)]))
+    if connection.dialect.name == "sqlite":
+        own = [step["detail"] for step in plan if "listed_keys" in step["detail"]]
+        assert own
+        assert all(detail.startswith("SEARCH") and "(number=? AND key_id=? AND hash=?)" in detail for detail in own)
+    else:
+        assert plan[0]["type"] in ("range", "const")
+        assert plan[0]["key"] == "PRIMARY"
+        assert int(plan[0]["rows"]) <= count
+
+
+async def test_they_are_those_that_are_listed(connection: Connection) -> None:
+    listed = [row(7), row(8), (*row(9)[:2], b"none"), ("1555", 10, row(10)[2])]
+    assert (await connection.execute(_SELECT, {"rows": row_list(listed)})).scalars().all() == [7, 8]
+    assert (await connection.execute(_SELECT, {"rows": row_list(listed[1:2])})).scalars().all() == [8]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_deletion_counts_each_once(connection: Connection, count: int) -> None:
+    gone = await connection.execute(_DELETE, {"rows": row_list([row(number) for number in range(count)])})
+    assert gone.rowcount == count
+    left = await connection.execute(sa.select(sa.func.count()).select_from(keys))
+    assert left.scalar_one() == ROWS - count
+
+
+def test_nobody_else_compares_several_columns_with_a_list() -> None:
+    """Written plainly, it reads the whole table."""
+    found = {
+        path.name
+        for path in Path(tidings.storage.__path__[0]).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "tuple_"
+    }
+    assert found == {"row_lists.py"}
