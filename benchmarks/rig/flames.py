@@ -12,7 +12,7 @@ from benchmarks.rig.profiles import PACKAGES, Stacks
 
 WIDTH, ROW = 1600, 17  # pixels
 CHARACTER = 6.1  # pixels that one takes, at the size of `_HEAD`
-LEAST = 0.002  # part of a process that is still drawn
+LEAST = 0.003  # part of a process that is still drawn
 _HEAD = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="monospace" font-size="10">
 <style>
