@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import dataclasses
 import html
 import zlib
@@ -84,9 +85,10 @@ def _text(left: float, top: float, text: str, weight: str = "normal") -> str:
 
 
 def _colour(name: str) -> str:
-    """Of its package: one hue for each of ours, grey for libraries."""
+    """Of its module: a hue for each of ours, grey for libraries."""
     package = name.partition(".")[0]
     if package not in PACKAGES:
         return "#d5d8dc"
     module = ".".join(name.split(".")[:2])
-    return f"hsl({zlib.crc32(module.encode()) % 360} 60% 75%)"
+    red, green, blue = colorsys.hls_to_rgb(zlib.crc32(module.encode()) % 360 / 360, 0.75, 0.6)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
