@@ -122,13 +122,14 @@ async def list_page(
     return [_envelope(row) for row in rows]
 
 
+_OWNERS = sa.select(table.c.recipient).where(table.c.recipient.in_(any_of("recipients"))).distinct()
+
+
 async def list_recipients(connection: AsyncConnection, numbers: Sequence[str]) -> set[str]:
     """Those of the numbers that have envelopes waiting."""
     found: set[str] = set()
     for start in range(0, len(numbers), CHUNK):
-        rows = await connection.execute(
-            sa.select(table.c.recipient).where(table.c.recipient.in_(numbers[start : start + CHUNK])).distinct()
-        )
+        rows = await connection.execute(_OWNERS, {"recipients": numbers[start : start + CHUNK]})
         found.update(rows.scalars())
     return found
 

@@ -151,17 +151,19 @@ async def _delete_all(connection: AsyncConnection, keys: sa.Table, taken: Iterab
         raise TakenMeanwhile(f"{len(ids) - deleted.rowcount} of {len(ids)} keys")
 
 
+_COUNT = {
+    keys: sa.select(keys.c.number, sa.func.count()).where(keys.c.number.in_(any_of("numbers"))).group_by(keys.c.number)
+    for keys in (table, kyber)
+}
+
+
 async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dict[str, Counts]:
     """How many one-time keys each of the numbers has left."""
     ordinary: dict[str, int] = {}
     post_quantum: dict[str, int] = {}
     for keys, left in ((table, ordinary), (kyber, post_quantum)):
         for start in range(0, len(numbers), CHUNK):
-            rows = await connection.execute(
-                sa.select(keys.c.number, sa.func.count())
-                .where(keys.c.number.in_(numbers[start : start + CHUNK]))
-                .group_by(keys.c.number)
-            )
+            rows = await connection.execute(_COUNT[keys], {"numbers": numbers[start : start + CHUNK]})
             left.update((number, count) for number, count in rows)
     return {number: Counts(ordinary.get(number, 0), post_quantum.get(number, 0)) for number in numbers}
 
