@@ -123,8 +123,16 @@ class Installation:
         """The names of the processes that this command starts, the standby left out."""
         return [name for name, process in self.processes.items() if process.command == command]
 
+    def profiles(self) -> dict[str, Path]:
+        """The files that processes have left which were profiled, by their names."""
+        paths = {name: self._profile_path(name) for name in sorted(self.processes)}
+        return {name: path for name, path in paths.items() if path.exists()}
+
+    def _profile_path(self, name: str) -> Path:
+        return self.directory / f"profile-{name}.txt"
+
     def _environment(self, name: str) -> dict[str, str]:
-        profile = {"TIDINGS_PROFILE": str(self.directory / f"profile-{name}.txt")} if self._profile else {}
+        profile = {"TIDINGS_PROFILE": str(self._profile_path(name))} if self._profile else {}
         return {**self.common, **profile}
 
     async def __aenter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,15 +15,32 @@ def noted(containing: str) -> Iterator[list[str]]:
     """Within the block, the statements of every engine in this process that contain this text."""
     found: list[str] = []
 
-    def note(connection: sa.Connection, cursor: Any, statement: str, *_: Any) -> None:
+    def note(statement: str, parameters: Any) -> None:
         if containing in statement:
             found.append(statement)
 
-    sa.event.listen(sa.Engine, "before_cursor_execute", note)
-    try:
+    with _told(note):
         yield found
+
+
+@contextlib.contextmanager
+def sent() -> Iterator[list[tuple[str, Any]]]:
+    """Within the block, the statements of every engine in this process, each with its parameters."""
+    found: list[tuple[str, Any]] = []
+    with _told(lambda statement, parameters: found.append((statement, parameters))):
+        yield found
+
+
+@contextlib.contextmanager
+def _told(note: Callable[[str, Any], None]) -> Iterator[None]:
+    def told(connection: sa.Connection, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        note(statement, parameters)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", told)
+    try:
+        yield
     finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+        sa.event.remove(sa.Engine, "before_cursor_execute", told)
 
 
 # What a statement must not have: the reason, and a pattern. Seen on MariaDB, where all of this works.

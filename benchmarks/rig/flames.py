@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.rig.profiles import PACKAGES, Stacks
+from benchmarks.rig import profiles
+from benchmarks.rig.profiles import Stacks
 
 WIDTH, ROW = 1600, 17  # pixels
 CHARACTER = 6.1  # pixels that one takes, at the size of `_HEAD`
@@ -86,9 +87,8 @@ def _text(left: float, top: float, text: str, weight: str = "normal") -> str:
 
 def _colour(name: str) -> str:
     """Of its module: a hue for each of ours, grey for libraries."""
-    package = name.partition(".")[0]
-    if package not in PACKAGES:
+    module = profiles.module(name)
+    if not module:
         return "#d5d8dc"
-    module = ".".join(name.split(".")[:2])
     red, green, blue = colorsys.hls_to_rgb(zlib.crc32(module.encode()) % 360 / 360, 0.75, 0.6)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 from benchmarks.rig.run import Run
@@ -21,15 +20,6 @@ ELSEWHERE = "elsewhere"
 STORAGE = "tidings.storage"
 # A room with less than this part of its process goes to the rest.
 LEAST = 0.02
-_PREFIX, _SUFFIX = "profile-", ".txt"
-
-
-def read(directory: Path) -> dict[str, Stacks]:
-    """By process, what `TIDINGS_PROFILE` has left in the directory of an installation."""
-    return {
-        path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): parse(path.read_text())
-        for path in sorted(directory.glob(f"{_PREFIX}*{_SUFFIX}"))
-    }
 
 
 def parse(text: str) -> Stacks:
@@ -41,14 +31,18 @@ def parse(text: str) -> Stacks:
     return stacks
 
 
+def module(frame: str) -> str:
+    """The first two names of a function of ours, `coreapp.webhook`; empty for one of a library."""
+    package, *names = frame.split(".")
+    return f"{package}.{names[0]}" if package in PACKAGES else ""
+
+
 def room(stack: Sequence[str]) -> str:
-    """That of the innermost function of ours, with what it calls in libraries: `coreapp.webhook`."""
+    """The module of the innermost function of ours, with what it calls in libraries."""
     for frame in reversed(stack):
-        package, _, rest = frame.partition(".")
-        if package in PACKAGES:
-            found = f"{package}.{rest.partition('.')[0]}"
+        if found := module(frame):
             return LOOP_NAME if found == LOOP else found
-    return STORAGE if stack and stack[0].startswith("sqlalchemy.") else ELSEWHERE
+    return STORAGE if stack[0].startswith("sqlalchemy.") else ELSEWHERE
 
 
 def rooms(stacks: Stacks) -> list[tuple[str, float]]:

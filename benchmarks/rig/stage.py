@@ -85,8 +85,9 @@ class Stage:
                 with contextlib.suppress(OSError):
                     await asyncio.to_thread(installation.keep_metrics)
                 await installation.stop()
-                for process, stacks in profiles.read(installation.directory).items():
-                    self.profiles.setdefault(name, {}).setdefault(process, collections.Counter()).update(stacks)
+                for process, path in installation.profiles().items():
+                    stacks = self.profiles.setdefault(name, {}).setdefault(process, collections.Counter())
+                    stacks.update(profiles.parse(path.read_text()))
                 if self.keep is not None:
                     keep_logs(installation.directory, self.keep / name)
 

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 import tidings.storage
+from tests import statements
 from tests.conftest import DatabaseFactory
 from tidings.storage import types
 from tidings.storage.database import Connection
@@ -54,16 +55,8 @@ async def connection(database_factory: DatabaseFactory) -> AsyncIterator[Connect
 
 async def explain(connection: Connection, statement: sa.Executable, rows: Sequence[Any]) -> list[Any]:
     """The plan of the database for a statement that is executed: rows of its `EXPLAIN`."""
-    sent: list[tuple[str, Any]] = []
-
-    def note(connection: Any, cursor: Any, text: str, parameters: Any, *context: Any) -> None:
-        sent.append((text, parameters))
-
-    synchronous = connection.sync_connection
-    assert synchronous is not None
-    sa.event.listen(synchronous, "before_cursor_execute", note)
-    await connection.execute(statement, {"rows": rows})
-    sa.event.remove(synchronous, "before_cursor_execute", note)
+    with statements.sent() as sent:
+        await connection.execute(statement, {"rows": rows})
     ((text, parameters),) = sent
     word = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
     return list((await connection.exec_driver_sql(f"{word} {text}", parameters)).mappings())

@@ -13,6 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from tidings.storage.database import any_of
+
 
 class _AnyRow(FunctionElement[bool]):
     """The plain comparison, `tuple_(…).in_(…)`, as its one clause.
@@ -26,11 +28,11 @@ class _AnyRow(FunctionElement[bool]):
 
 def any_row_of(name: str, *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
     """Whether a row has these columns as one of a list does, which is given by `name` at execution: by `row_list`."""
-    return _AnyRow(sa.tuple_(*columns).in_(sa.bindparam(name, expanding=True)))
+    return _AnyRow(sa.tuple_(*columns).in_(any_of(name)))
 
 
 def row_list(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """The list for `any_row_of`, of at least one row: none of one alone."""
+    """The list for `any_row_of`, of at least one row; one alone is in it twice."""
     found = [tuple(row) for row in rows]
     return found * 2 if len(found) == 1 else found
 

@@ -122,14 +122,14 @@ async def list_page(
     return [_envelope(row) for row in rows]
 
 
-_OWNERS = sa.select(table.c.recipient).where(table.c.recipient.in_(any_of("recipients"))).distinct()
+_RECIPIENTS = sa.select(table.c.recipient).where(table.c.recipient.in_(any_of("recipients"))).distinct()
 
 
 async def list_recipients(connection: AsyncConnection, numbers: Sequence[str]) -> set[str]:
     """Those of the numbers that have envelopes waiting."""
     found: set[str] = set()
-    for start in range(0, len(numbers), CHUNK):
-        rows = await connection.execute(_OWNERS, {"recipients": numbers[start : start + CHUNK]})
+    for page in pages(numbers, CHUNK):
+        rows = await connection.execute(_RECIPIENTS, {"recipients": page})
         found.update(rows.scalars())
     return found
 

@@ -162,8 +162,8 @@ async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dic
     ordinary: dict[str, int] = {}
     post_quantum: dict[str, int] = {}
     for keys, left in ((table, ordinary), (kyber, post_quantum)):
-        for start in range(0, len(numbers), CHUNK):
-            rows = await connection.execute(_COUNT[keys], {"numbers": numbers[start : start + CHUNK]})
+        for page in pages(numbers, CHUNK):
+            rows = await connection.execute(_COUNT[keys], {"numbers": page})
             left.update((number, count) for number, count in rows)
     return {number: Counts(ordinary.get(number, 0), post_quantum.get(number, 0)) for number in numbers}
 
