@@ -36,8 +36,7 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
             return False
         self.stop_keepalive()
         self.connections.discard(self)
-        # Else these two would be there until the collector of garbage finds them.
-        del self.scope["extensions"][EXTENSION]
+        self._let_go()
         transport.set_protocol(connection)
         connection.connection_made(transport)
         self.transport = _Gone()
@@ -45,7 +44,21 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
             connection.data_received(bytes(self._early))
         return True
 
+    def _let_go(self) -> None:
+        """Leave nothing in a circle, or the request is there until the collector of garbage finds it, in minutes.
+
+        The parser of `websockets` is a generator that its connection has, and that has the connection.
+        """
+        self.conn.parser.close()
+        scope: Any = getattr(self, "scope", None)
+        if scope is not None:
+            scope["extensions"].pop(EXTENSION, None)
+
     # From the transport.
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._let_go()
 
     def data_received(self, data: bytes) -> None:
         if not self.handshake_initiated or self.handshake_complete:
@@ -62,6 +75,12 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
         scope: Any = getattr(self, "scope", None)
         if scope is not None:
             scope["extensions"][EXTENSION] = self
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            # Denied, which uvicorn would log as a handshake that the application has forgotten.
+            self.handshake_complete = True
 
 
 class _Gone(asyncio.Transport):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
 import struct
 from typing import Any
@@ -12,7 +14,9 @@ import msgspec
 import pytest
 import websockets
 from websockets.frames import Frame, Opcode
+from websockets.server import ServerProtocol
 
+from harness import polling
 from network.connections import websocket_connection, websocket_frames
 from network.connections.websocket_connection import PING as PING_SECONDS
 from network.connections.websocket_connection import SUBPROTOCOLS, WebSocketConnection
@@ -295,3 +299,16 @@ async def test_a_websocket_that_leaves_is_told_goodbye(network: Network) -> None
         assert msgspec.json.decode(await socket.recv())["t"] == "ok"
         await socket.close(4000, "enough")
         assert socket.close_code == 4000
+
+
+@one_pair
+@pytest.mark.parametrize("protocol", ["tidings.v1.json", "something.else"], ids=["open", "denied"])
+async def test_a_handshake_that_is_over_leaves_nothing_and_no_error(
+    no_collector: None, network: Network, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await network.start()
+    url = "http://{}:{}/v1/connect".format(*network.addresses.http)
+    with contextlib.suppress(aiohttp.WSServerHandshakeError):
+        await network.http.ws_connect(url, protocols=(protocol,))
+    await polling.until(lambda: not any(isinstance(thing, ServerProtocol) for thing in gc.get_objects()))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
