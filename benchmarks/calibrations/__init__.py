@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.calibrations import echo, fastapi_post, mysqlslap, pqxdh, ratchet, webhook_post
+from benchmarks.calibrations import echo, fastapi_post, mysqlslap, pqxdh, ratchet, ratchet_alone, webhook_post
 from benchmarks.rig.calibration import Calibrate
 
-# Beside every benchmark of messages over the API: some 15 s together.
+# Beside every benchmark of messages over the API: some 17 s together.
 COMMON: Sequence[Calibrate] = (
     mysqlslap.calibrate,
     fastapi_post.calibrate,
     webhook_post.calibrate,
     ratchet.calibrate,
+    ratchet_alone.calibrate,
     pqxdh.calibrate,
     echo.calibrate,
 )
