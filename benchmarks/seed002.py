@@ -31,7 +31,7 @@ RECIPIENTS = 15_000
 # Connections, and over what.
 STEADY = ((1000, TCP), (1000, WS_JSON), (10_000, TCP), (10_000, WS_JSON), (100_000, TCP))
 # Texts a second over the API, with so many idle connections.
-API_RATES, API_IDLE = (250, 500, 1000), 10_000
+API_RATES, API_IDLE = (100, 250, 500, 1000), 10_000
 # Volleys, as the published table has them.
 MESSAGES, SIZES, CLIENTS, SAMPLES = (1, 10, 100, 1000), (1536, 4096), (1, 100), 10
 # Of the greatest volleys, 100,000 messages each.
