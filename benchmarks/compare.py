@@ -1,5 +1,7 @@
 """Compares this tree with an earlier revision: `python -m benchmarks.compare REVISION [--workload NAME] [--rounds 3]`.
 
+With `--python`, the earlier revision, or this one (`HEAD`), is run by another interpreter.
+
 Each round runs the system benchmark (`benchmarks.system`) in both trees at once, and lets them run by turns of
 `--slice` seconds: while one runs, every process of the other stands still. So whatever the machine does to one it does
 to the other within the second; runs of minutes one after the other differed by 30 % with the same tree on both sides.
@@ -14,6 +16,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import platform
 import signal
 import statistics
 import subprocess
@@ -53,17 +56,25 @@ class Round:
         return float(self.after["rate"] / self.before["rate"])
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tree:
+    """Where a revision is, and the interpreter that runs it, which has what it depends on."""
+
+    where: Path
+    python: str = sys.executable
+
+
 class Run:
     """One run of the system benchmark that belongs to a tree."""
 
-    def __init__(self, tree: Path, workload: str, messages: int, output: Path) -> None:
-        self._about = f"{workload} in {tree}"
+    def __init__(self, tree: Tree, workload: str, messages: int, output: Path) -> None:
+        self._about = f"{workload} in {tree.where}"
         self._output = output
         self._log = output / "log"
-        command = [sys.executable, "-m", "benchmarks.system", "--workload", workload]
+        command = [tree.python, "-m", "benchmarks.system", "--workload", workload]
         command += ["--messages", str(messages), "--output", str(output)]
         with self._log.open("w") as log:
-            self._process = subprocess.Popen(command, cwd=tree, stdout=log, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(command, cwd=tree.where, stdout=log, stderr=subprocess.STDOUT)
 
     def __enter__(self) -> Self:
         return self
@@ -110,28 +121,31 @@ def take_turns(runs: Sequence[Run], seconds: float) -> None:
             run.signal(signal.SIGSTOP)
 
 
-def run(revision: str, workload: str, rounds: int, *, messages: int, seconds: float) -> list[Round]:
-    """All rounds, by turns of so many seconds. Raises `Failed`, and `CalledProcessError` for an unknown revision."""
+def run(revision: str, workload: str, rounds: int, *, messages: int, seconds: float, python: str) -> list[Round]:
+    """All rounds, by turns of so many seconds. Raises `Failed`, and `CalledProcessError` for an unknown revision.
+
+    python: the interpreter of the revision.
+    """
     found: list[Round] = []
     with tempfile.TemporaryDirectory(prefix="tidings-before-") as directory:
         tree = Path(directory) / "tree"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), revision], cwd=ROOT, check=True)
         try:
             for number in range(rounds):
-                found.append(_round(tree, workload, messages, seconds))
+                found.append(_round(Tree(tree, python), workload, messages, seconds))
                 print(f"round {number + 1}: {_line(found[-1])}", flush=True)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
     return found
 
 
-def _round(tree: Path, workload: str, messages: int, seconds: float) -> Round:
+def _round(earlier: Tree, workload: str, messages: int, seconds: float) -> Round:
     with tempfile.TemporaryDirectory(prefix="tidings-compare-") as directory, contextlib.ExitStack() as stack:
         runs = []
-        for name, where in (("before", tree), ("after", ROOT)):
+        for name, tree in (("before", earlier), ("after", Tree(ROOT))):
             output = Path(directory) / name
             output.mkdir()
-            runs.append(stack.enter_context(Run(where, workload, messages, output)))
+            runs.append(stack.enter_context(Run(tree, workload, messages, output)))
         began = machine.read(time.monotonic())
         take_turns(runs, seconds)
         shares = machine.shares(began, machine.read(time.monotonic()))
@@ -153,15 +167,15 @@ def median(rounds: Sequence[Round]) -> float | None:
     return statistics.median(found) if found else None
 
 
-def write(revision: str, workload: str, rounds: Sequence[Round], *, seconds: float) -> Path:
-    """Add the figures to `results/<date>-compare.md`."""
+def write(before: str, workload: str, rounds: Sequence[Round], *, seconds: float) -> Path:
+    """Add the figures to `results/<date>-compare.md`. before: what this tree was compared with."""
     path = RESULTS / f"{datetime.date.today().isoformat()}-compare.md"
     title = next(w.title for w in WORKLOADS if w.name == workload)
     ratio = median(rounds)
     said = f"**{ratio:.2f}**" if ratio is not None else "none, since every round is marked"
     count = rounds[0].after["messages"]
     lines = [
-        f"## {title}: this tree against {_describe(revision)}",
+        f"## {title}: this tree against {before}",
         "",
         f"Median of the ratios: {said}. Each round is both trees at once, by turns of {seconds:g} s, with rates of "
         f"their own time; {count} messages a run, their three callbacks reconciled. Rounds marked with † do not count, "
@@ -189,6 +203,14 @@ def _describe(revision: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
+def _interpreters(python: str) -> str:
+    """Nothing when both sides have the same."""
+    if python == sys.executable:
+        return ""
+    version = subprocess.run([python, "-VV"], check=True, capture_output=True, text=True).stdout.split(" (")[0].strip()
+    return f" with {version} rather than Python {platform.python_version()}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("revision", help="the earlier one, as git knows it")
@@ -196,6 +218,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=10_000, help="a run (default 10,000)")
     parser.add_argument("--slice", type=float, default=0.5, help="seconds of a turn (default 0.5)")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the earlier one (default this)")
     parser.add_argument("--least", type=float, default=0.0, help="the ratio below which this is a failure")
     options = parser.parse_args()
     try:
@@ -205,11 +228,13 @@ def main() -> None:
             options.rounds,
             messages=options.messages,
             seconds=options.slice,
+            python=options.python,
         )
     except Failed as failed:
         sys.exit(f"FAILED: {failed}")
     ratio = median(rounds)
-    path = write(options.revision, options.workload, rounds, seconds=options.slice)
+    before = _describe(options.revision) + _interpreters(options.python)
+    path = write(before, options.workload, rounds, seconds=options.slice)
     if ratio is None:
         sys.exit(f"no ratio: others took over {machine.MARK:.0%} of the machine in every round; written: {path.name}")
     print(f"median of the ratios {ratio:.2f}; written: {path.name}")
