@@ -207,7 +207,7 @@ def _interpreters(python: str) -> str:
     """Nothing when both sides have the same."""
     if python == sys.executable:
         return ""
-    version = subprocess.run([python, "-VV"], check=True, capture_output=True, text=True).stdout.split(" (")[0].strip()
+    version = subprocess.run([python, "-V"], check=True, capture_output=True, text=True).stdout.strip()
     return f" with {version} rather than Python {platform.python_version()}"
 
 

@@ -55,6 +55,7 @@ def measure(action: Callable[[], object], rounds: int, pause: float = 0.0) -> fl
     times = []
     for _ in range(rounds):
         if pause:
+            # Nothing is waited for: others have the caches meanwhile.
             time.sleep(pause)
         started = time.perf_counter_ns()
         action()

@@ -24,6 +24,8 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        # The request's, once its handshake has turned out to be one.
+        self.scope: Any = None
         self._early = bytearray()
         self.on_login: Callable[[], None] = lambda: None
 
@@ -50,9 +52,8 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
         The parser of `websockets` is a generator that its connection has, and that has the connection.
         """
         self.conn.parser.close()
-        scope: Any = getattr(self, "scope", None)
-        if scope is not None:
-            scope["extensions"].pop(EXTENSION, None)
+        if self.scope is not None:
+            self.scope["extensions"].pop(EXTENSION, None)
 
     # From the transport.
 
@@ -72,9 +73,8 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
-        scope: Any = getattr(self, "scope", None)
-        if scope is not None:
-            scope["extensions"][EXTENSION] = self
+        if self.scope is not None:
+            self.scope["extensions"][EXTENSION] = self
 
     async def send(self, message: Any) -> None:
         await super().send(message)

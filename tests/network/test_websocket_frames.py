@@ -227,10 +227,9 @@ async def test_a_peer_of_which_nothing_comes_after_a_ping_is_cut_off(answer: str
     assert line.cut.is_set() == (not answer)
 
 
-async def open_socket(network: Network) -> aiohttp.ClientWebSocketResponse:
-    protocols = ("tidings.v1.json",)
+async def open_socket(network: Network, protocol: str = "tidings.v1.json") -> aiohttp.ClientWebSocketResponse:
     url = "http://{}:{}/v1/connect".format(*network.addresses.http)
-    return await network.http.ws_connect(url, protocols=protocols, autoclose=False, autoping=False)
+    return await network.http.ws_connect(url, protocols=(protocol,), autoclose=False, autoping=False)
 
 
 async def write(socket: aiohttp.ClientWebSocketResponse, data: bytes) -> None:
@@ -307,8 +306,7 @@ async def test_a_handshake_that_is_over_leaves_nothing_and_no_error(
     no_collector: None, network: Network, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await network.start()
-    url = "http://{}:{}/v1/connect".format(*network.addresses.http)
     with contextlib.suppress(aiohttp.WSServerHandshakeError):
-        await network.http.ws_connect(url, protocols=(protocol,))
+        await open_socket(network, protocol)
     await polling.until(lambda: not any(isinstance(thing, ServerProtocol) for thing in gc.get_objects()))
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
