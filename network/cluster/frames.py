@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -204,19 +205,30 @@ class Claim(NamedTuple):
 
 Claims = Mapping[int, Claim]
 
+# A claim and its field as they stand in Redis.
+_CLAIM = re.compile(rb"([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+) ([A-Za-z0-9._-]+)")
+_PARTITION = re.compile(rb"[0-9]{1,9}")
+
 
 def encode_claim(claim: Claim) -> str:
     """As it stands in Redis."""
     return " ".join(map(str, claim))
 
 
+def decode_claim(field: bytes, value: bytes) -> tuple[int, Claim] | None:
+    """Read the claim of one partition as it stands in Redis. Returns `None` for an unreadable one, which the script
+    that claims overwrites by the same rule."""
+    found = _CLAIM.fullmatch(value) if len(value) <= 200 else None
+    if found is None or not _PARTITION.fullmatch(field):
+        return None
+    layout, partitions, epoch, token = map(int, found.groups()[:4])
+    partition = int(field)
+    return (partition, Claim(layout, partitions, epoch, token, found[5].decode())) if partition < partitions else None
+
+
 def decode_claims(fields: Mapping[bytes, bytes]) -> dict[int, Claim]:
-    """The claims of one number by partition."""
-    found = {}
-    for partition, value in fields.items():
-        layout, partitions, epoch, token, node = value.decode().split(" ")
-        found[int(partition)] = Claim(int(layout), int(partitions), int(epoch), int(token), node)
-    return found
+    """Return the readable claims of one number by partition."""
+    return dict(filter(None, (decode_claim(field, value) for field, value in fields.items())))
 
 
 def split(frames: Sequence[FromNode], limit: int) -> list[list[FromNode]]:

@@ -131,7 +131,7 @@ class Membership:
             # Before anybody learns of this process, and has something to say to it.
             await self._server.renew(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)
         known, *members = await self._server.run(_BEAT, self._key, self.me, int(self._silence * 1000))
-        found = frozenset(member.decode() for member in members)
+        found = frozenset(filter(None, map(_decode, members)))
         was_away = not self.in_touch or known != b"1"
         before, now = self._change, found - self.nodes
         self._change = Change(
@@ -147,10 +147,11 @@ class Membership:
 
     async def _exchange_loads(self) -> None:
         await self._server.set_field(self._loads_key, self.me, msgspec.json.encode(self._measure()))
-        found = {key.decode(): value for key, value in (await self._server.fields(self._loads_key)).items()}
-        if dead := [node for node in found if node not in self.nodes]:
+        found = await self._server.fields(self._loads_key)
+        if dead := [field for field in found if _decode(field) not in self.nodes]:
             await self._server.delete_fields(self._loads_key, dead)
-        self.loads = readable_loads({node: value for node, value in found.items() if node in self.nodes})
+        loads = {_decode(field): value for field, value in found.items()}
+        self.loads = readable_loads({node: value for node, value in loads.items() if node in self.nodes})
 
     def _link_key(self, node: str) -> str:
         return self._server.key("link", node)
@@ -158,6 +159,11 @@ class Membership:
     @property
     def _slot_key(self) -> str:
         return self._server.key("slot", str(self.slot))
+
+
+def _decode(name: bytes) -> str:
+    # No node writes anything else: "" is the name of none.
+    return name.decode() if name.isascii() else ""
 
 
 def readable_loads(found: Mapping[str, bytes]) -> Mapping[str, Load]:

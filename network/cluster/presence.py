@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from prometheus_client import Counter
 
 from network.cluster import scripts
-from network.cluster.frames import Claim, Claims, decode_claims, encode_claim
+from network.cluster.frames import Claim, Claims, decode_claim, decode_claims, encode_claim
 from network.cluster.membership import Membership
 from network.cluster.server import RedisAway, Script, Server
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
@@ -192,18 +192,29 @@ class Presence:
         dead: frozenset[str] = frozenset()
         for _ in range(TRIES):
             outcome, *fields = await self._claims.put((place, claim, again, dead))
-            others = [decode_claims({fields[i]: fields[i + 1]}) for i in range(0, len(fields), 2)]
+            others = self._read_claims(place[0], fields)
             if outcome == b"ok":
-                for other in others:
-                    for partition, former in other.items():
-                        if former.node != self._membership.me and former.node not in dead:
-                            self._on_replaced((place[0], partition), former)
+                for partition, former in others:
+                    if former.node != self._membership.me and former.node not in dead:
+                        self._on_replaced((place[0], partition), former)
                 return
-            (holder,) = others[0].values()
+            ((_, holder),) = others
             if await self._is_there(holder.node):
                 raise Held
             dead |= {holder.node}
         raise RedisAway("too many nodes have died")
+
+    def _read_claims(self, number: str, fields: Sequence[bytes]) -> Sequence[tuple[int, Claim]]:
+        """Read the claims that a claim of ours ended, or that one which stands in its way."""
+        found = []
+        for field, value in zip(fields[::2], fields[1::2], strict=True):
+            claim = decode_claim(field, value)
+            if claim is not None:
+                found.append(claim)
+            else:
+                shown = {"field": repr(field[:50]), "claim": repr(value[:100])}
+                log.warning("claim.unreadable", extra={"number": number, "outcome": "overwritten", **shown})
+        return found
 
     async def _is_there(self, node: str) -> bool:
         if node not in self._membership.nodes:

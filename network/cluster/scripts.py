@@ -15,23 +15,32 @@ return all
 # A device attaches. KEYS: the claims of its number. ARGV: partition, the claim's five fields, seconds that it lasts,
 # 1 when it is to be said again only, incarnations that are known to be dead and do not count.
 # Answers {'held', field, claim} when another one is in force, else {'ok', field, claim, …} with those that are not any
-# more.
+# more. An unreadable claim, by the same rule as `frames.decode_claim`, counts as absent: it is removed, and is among
+# those of the answer. So is a key that is no hash.
 CLAIM = """
 local partition, layout, partitions, epoch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local token, node, again = ARGV[5], ARGV[6], ARGV[8] == '1'
 local dead = {}
 for i = 9, #ARGV do dead[ARGV[i]] = true end
-local held = redis.call('HGETALL', KEYS[1])
 local answer = {'ok'}
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'hash' and kind ~= 'none' then
+    redis.call('DEL', KEYS[1])
+    table.insert(answer, '')
+    table.insert(answer, 'a ' .. kind)
+end
+local held = redis.call('HGETALL', KEYS[1])
 for i = 1, #held, 2 do
-    local l, p, e, t, n = string.match(held[i + 1], '^(%d+) (%d+) (%d+) (%d+) (%S+)$')
+    local l, p, e, t, n = string.match(held[i + 1], '^(%d+) (%d+) (%d+) (%d+) ([%w%._%-]+)$')
+    local part = string.match(held[i], '^%d+$')
+    local readable = l and part and #held[i] <= 9 and #held[i + 1] <= 200 and tonumber(part) < tonumber(p)
     local same = held[i] == partition and tonumber(l) == layout
-    if not dead[n] then
+    if readable and not dead[n] then
         if tonumber(l) > layout or (same and epoch > 0 and tonumber(e) > epoch) or (same and again and n ~= node) then
             return {'held', held[i], held[i + 1]}
         end
     end
-    if tonumber(l) < layout or tonumber(p) ~= partitions or held[i] == partition or dead[n] then
+    if not readable or tonumber(l) < layout or tonumber(p) ~= partitions or held[i] == partition or dead[n] then
         if not (n == node and t == token) then
             table.insert(answer, held[i])
             table.insert(answer, held[i + 1])

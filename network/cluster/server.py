@@ -13,7 +13,7 @@ import redis.asyncio as redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
 from network.errors import NetworkError
 from network.settings import Cluster
@@ -102,13 +102,20 @@ class Server:
             return await self._pipeline("EVAL", script.text, steps)
 
     async def claims(self, keys: Sequence[str]) -> list[Mapping[bytes, bytes]]:
-        """The fields of many hashes."""
+        """Return the fields of many hashes; of a key that is no hash, none."""
         if self._clustered:
-            return await self._gather([functools.partial(self.fields, key) for key in keys])
+            return await self._gather([functools.partial(self._claims_of, key) for key in keys])
         pipeline = self._client.pipeline(transaction=False)
         for key in keys:
             pipeline.hgetall(key)
-        found: list[Mapping[bytes, bytes]] = await _guard(pipeline.execute())
+        found: list[Mapping[bytes, bytes] | Exception] = await _guard(pipeline.execute(raise_on_error=False))
+        return [_read_hash(fields) for fields in found]
+
+    async def _claims_of(self, key: str) -> Mapping[bytes, bytes]:
+        try:
+            found: Mapping[bytes, bytes] = await _guard(self._client.hgetall(key), ResponseError)
+        except ResponseError as error:
+            return _read_hash(error)
         return found
 
     async def fields(self, key: str) -> Mapping[bytes, bytes]:
@@ -120,7 +127,7 @@ class Server:
         """Of one hash."""
         await _guard(self._client.hset(key, field, value))
 
-    async def delete_fields(self, key: str, fields: Sequence[str]) -> None:
+    async def delete_fields(self, key: str, fields: Sequence[str | bytes]) -> None:
         """Of one hash."""
         await _guard(self._client.hdel(key, *fields))
 
@@ -171,11 +178,23 @@ class _Unknown(Exception):
     """Redis does not know this script: it has been started since."""
 
 
-async def _guard(call: Awaitable[Value]) -> Value:
+def _read_hash(found: Mapping[bytes, bytes] | Exception) -> Mapping[bytes, bytes]:
+    """Return what HGETALL answered. Raises `RedisAway` for any error but that the key is no hash."""
+    if not isinstance(found, Exception):
+        return found
+    if isinstance(found, ResponseError) and str(found).startswith("WRONGTYPE"):
+        return {}
+    raise RedisAway(type(found).__name__ + ": " + str(found)[:200]) from found
+
+
+async def _guard(call: Awaitable[Value], *passed: type[Exception]) -> Value:
+    """passed: errors that the caller sees to itself."""
     try:
         return await call
     except NoScriptError as error:
         raise _Unknown from error
+    except passed:
+        raise
     # A Redis Cluster that cannot be reached, or lacks a slot, is no `RedisError`.
     except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
         raise RedisAway(type(error).__name__ + ": " + str(error)[:200]) from error
