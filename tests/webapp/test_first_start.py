@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.webapp.conftest import PASSWORD, Serve, Served, basic, code
+from tests.webapp.conftest import PASSWORD, Serve, Served, basic, code, errors
 from tidings.runtime import env, first_password
 from tidings.runtime.api_key import ApiKey
 from tidings.runtime.env import SettingsError
@@ -73,6 +73,17 @@ async def test_a_password_of_the_environment_is_the_first_one_until_it_is_change
     later = await serve(first_password=GIVEN)
     assert (await login(later, GIVEN.given))[0] == 401
     assert (await login(later, PASSWORD))[0] == 200
+
+
+async def test_the_first_password_does_not_replace_itself(serve: Serve) -> None:
+    api = await serve(first_password=GIVEN)
+    answer = await api.http.post(
+        "/v1/users/login", headers=basic("admin", GIVEN.given), json={"new_password": GIVEN.given}
+    )
+    assert code(answer) == (400, 1009)
+    assert errors(answer)[0]["details"].startswith("new_password: ")
+    assert (await login(api, GIVEN.given))[0] == 403
+    assert (await login(api, GIVEN.given, PASSWORD))[0] == 200
 
 
 async def test_nothing_but_a_login_is_answered_until_the_first_password_is_changed(serve: Serve) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import datetime
 from typing import Any
 
+import argon2
 import jwt
 import pytest
 
@@ -126,6 +128,31 @@ async def test_a_later_change_of_password_ends_the_tokens_that_are_out(api: Serv
     assert await works(api, new)
     assert code(await login(api, "admin", PASSWORD)) == (401, 1005)
     token(await login(api, "admin", "Another-2026!"))
+
+
+@pytest.mark.parametrize("at_once", [2, 8])
+async def test_a_new_password_that_is_the_present_one_changes_nothing(api: Served, at_once: int) -> None:
+    earlier = token(await login(api, "admin", PASSWORD))
+    tokens: list[str] = []
+    for _ in range(40 // at_once):
+        logins = (login(api, "admin", PASSWORD, {"new_password": PASSWORD}) for _ in range(at_once))
+        tokens += [token(answer) for answer in await asyncio.gather(*logins)]
+    assert all([await works(api, one) for one in (earlier, *tokens)])
+    token(await login(api, "admin", PASSWORD))
+
+
+async def test_a_weak_present_password_as_the_new_one_changes_nothing(api: Served, database: Database) -> None:
+    weak = "short"
+    async with database.transaction() as connection:
+        user = await users.find_user(connection, "admin")
+        assert user is not None
+        weaker = dataclasses.replace(user, password_hash=argon2.PasswordHasher(1, 8, 1).hash(weak))
+        assert await users.replace(connection, user, weaker)
+    token(await login(api, "admin", weak, {"new_password": weak}))
+
+
+async def test_a_wrong_password_is_refused_also_when_the_new_password_is_the_present_one(api: Served) -> None:
+    assert code(await login(api, "admin", "Wrong-2026!", {"new_password": PASSWORD})) == (401, 1005)
 
 
 async def test_of_two_first_logins_at_a_time_one_sets_the_password(fresh: Served) -> None:

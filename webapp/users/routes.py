@@ -48,11 +48,13 @@ CheckedUser = Annotated[User, Depends(checked_user)]
 @router.post("/v1/users/login", summary="Log in", response_model=schemas.LoginAnswer)
 async def login(
     user: CheckedUser,
+    credentials: Credentials,
     body: Annotated[schemas.Login, json_body(schemas.Login, _MAX_BODY)],
     users: Service,
     request: Request,
 ) -> Response:
-    issued = await users.log_in(user, body.new_password, address_of(request))
+    _, password = credentials
+    issued = await users.log_in(user, password, body.new_password, address_of(request))
     expires = datetime.datetime.fromtimestamp(issued.expires_at, datetime.UTC)
     token = {"token": issued.token, "expires_after": expires.isoformat(sep=" ")}
     return answers.answer({"users": [token]}, meta=answers.LOGIN_META)

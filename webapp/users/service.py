@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hmac
 import logging
 from collections.abc import Iterator, Sequence
 
@@ -75,13 +76,18 @@ class Users:
         with self._refusing(username, address):
             return await self._credentials.check(username, password, address)
 
-    async def log_in(self, user: User, new_password: str | None, address: str) -> IssuedToken:
-        """A token for whom `check` has found, whose password `new_password` replaces if given.
+    async def log_in(self, user: User, password: str, new_password: str | None, address: str) -> IssuedToken:
+        """Issue a token to the user that `check` found by `password`, which `new_password` replaces if it is another.
 
         Raises `PasswordChangeRequired`, `InvalidRequest` for a weak new password, `Unauthenticated`, `Overloaded`.
         """
         with self._refusing(user.username, address):
-            if new_password is not None:
+            # Some clients send the present password as the new one with every login.
+            is_change = new_password is not None and not hmac.compare_digest(new_password.encode(), password.encode())
+            if new_password is not None and (is_change or user.must_change_password):
+                _check_password("new_password", new_password)
+                if not is_change:
+                    raise InvalidRequest.because(PARAMETER_INVALID, "new_password: must differ from the first password")
                 user = await self._change_password(user, new_password)
             elif user.must_change_password:
                 raise PasswordChangeRequired
@@ -196,7 +202,6 @@ class Users:
             raise WrongPassword("old_password: is wrong") from None
 
     async def _change_password(self, user: User, new_password: str) -> User:
-        _check_password("new_password", new_password)
         changed = await self._replace(user, await self._hasher.hash(new_password))
         if changed is None:
             raise Unauthenticated("the password was changed at the same time", scheme="Basic")
