@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tidings.runtime import service
 from tidings.runtime.env import SettingsError
-from tidings.storage import outages, schema
+from tidings.storage import outages, revisions
 
 FAILED = 1
 WRONG_USE = 2
@@ -37,7 +37,7 @@ def explain(error: BaseException) -> tuple[int, str] | None:
     for cause in _causes(error):
         if isinstance(cause, KeyboardInterrupt):
             return INTERRUPTED, "interrupted"
-        if isinstance(cause, SettingsError | schema.PendingMigrations):
+        if isinstance(cause, SettingsError | revisions.WrongRevision):
             return WRONG_USE, str(cause)
         if isinstance(cause, Failure):
             return FAILED, str(cause)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cli.doctor import clock
 from cli.doctor.findings import Finding, error, fine, warning
 from tidings.runtime.settings import describe_url
-from tidings.storage import outages, probes, schema
+from tidings.storage import outages, probes, revisions, schema
 from tidings.storage.database import Database
 
 SECONDS = 5.0  # that the database has to answer
@@ -54,10 +54,16 @@ class Schema:
 
     async def run(self) -> Sequence[Finding]:
         try:
-            await schema.check(self._database)
-        except schema.PendingMigrations as pending:
+            standing = await schema.check(self._database)
+        except revisions.PendingMigrations as pending:
             return [error(self.name, str(pending), "run `tidings migrate`, or the release that these tables are of")]
-        return [fine(self.name, f"at revision {await schema.revision(self._database)}")]
+        except revisions.TablesTooNew as too_new:
+            return [error(self.name, str(too_new), "replace this program; the way back is the backup")]
+        if standing.is_newer:
+            text = f"at revision {standing.tables}, on which this program ({standing.program.revision}) may still run"
+            return [warning(self.name, text, "finish the upgrade: replace this program by that of the later release")]
+        others = f", for programs from revision {standing.oldest} on" if standing.oldest else ""
+        return [fine(self.name, f"at revision {standing.tables}{others}")]
 
 
 class Durability:

@@ -15,7 +15,7 @@ from tests.webapp.conftest import Served, basic, body, make_settings
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.runtime.env import SettingsError
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import schema
+from tidings.storage import revisions
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp import services
@@ -177,7 +177,7 @@ async def test_pending_migrations_are_refused_unless_embedded(tmp_path: object, 
     empty = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/new.db"), "business")
     settings = make_settings(empty, coreapp=("127.0.0.1", coreapp.port))
     await empty.close()
-    with pytest.raises(schema.PendingMigrations):
+    with pytest.raises(revisions.PendingMigrations):
         await services.run(settings, asyncio.Event())
     settings = settings.model_copy(update={"embedded": True})
     stop, ready = asyncio.Event(), asyncio.Event()

@@ -3,63 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import alembic.command
-import alembic.config
-import alembic.migration
-import alembic.script
 import sqlalchemy as sa
 
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage import engine, migration_steps
+from tidings.storage import engine, migration_steps, revisions
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
-
-FAMILIES = ("business", "network", "handset")
-# Scripts that Alembic runs: a folder beside this package, and no import of it, for they stand on it.
-MIGRATIONS = Path(__file__).parents[2] / "migrations"
-
-
-class PendingMigrations(Exception):
-    """The tables are older (or newer) than this program: run `tidings migrate` first."""
-
-
-def version_table(family: str) -> str:
-    """The table that holds the revision of one family."""
-    return f"schema_{family}"
-
-
-def _config(
-    family: str,
-    connection: sa.Connection | None = None,
-    on_version_apply: Sequence[Callable[..., None]] = (),
-) -> alembic.config.Config:
-    if family not in FAMILIES:
-        raise ValueError(f"no family of tables {family!r}")
-    config = alembic.config.Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
-    config.set_main_option("version_locations", str(MIGRATIONS / family))
-    config.attributes.update(
-        connection=connection, version_table=version_table(family), on_version_apply=on_version_apply
-    )
-    return config
-
-
-def _head(family: str) -> str | None:
-    return _read_head(MIGRATIONS, family)
-
-
-@functools.cache
-def _read_head(directory: Path, family: str) -> str | None:
-    """The newest revision; to find it takes reading every migration."""
-    return alembic.script.ScriptDirectory.from_config(_config(family)).get_current_head()
 
 
 async def create_database(settings: DatabaseSettings) -> None:
@@ -81,25 +36,33 @@ async def create_database(settings: DatabaseSettings) -> None:
 async def upgrade(database: Database, to: str = "head") -> tuple[str | None, str | None]:
     """Bring the tables to this program's revision (or an earlier one); returns the revision before and after.
 
+    Tables of a later program that suit this one stay as they are.
     On SQLite this is one transaction. On MySQL and MariaDB, whatever is killed meanwhile goes on at the next call. Of
     several processes at once, the others wait for the first.
-    Raises `LockTimeout` and `ChangedMigration` of `migration_steps`.
+    Raises `LockTimeout` and `ChangedMigration` of `migration_steps`, and `TablesTooNew` of `revisions`.
     """
     family = database.family
 
     def run(connection: sa.Connection) -> tuple[str | None, str | None]:
         with migration_steps.alone(connection, family):
-            before = _read_revision(connection, family)
-            target = _head(family) if to == "head" else to
+            standing = revisions.read(connection, family)
+            standing.require_not_too_new()
+            before = standing.tables
+            if standing.is_newer:
+                _log_newer(standing)
+                return before, before
+            target = standing.program.revision if to == "head" else to
+            # Before the first change, so that no program starts that the changes exclude.
+            revisions.record_oldest(connection, family, standing.program.oldest[target])
             if connection.dialect.name == "sqlite":
                 if before != target:
-                    alembic.command.upgrade(_config(family, connection), to)
-                return before, _read_revision(connection, family)
-            steps = migration_steps.Steps(connection, version_table(family))
+                    alembic.command.upgrade(revisions.config(family, connection), to)
+                return before, revisions.read_revision(connection, family)
+            steps = migration_steps.Steps(connection, revisions.version_table(family))
             if before != target:
                 _upgrade_in_steps(connection, family, to, steps, before)
             steps.forget()
-            return before, _read_revision(connection, family)
+            return before, revisions.read_revision(connection, family)
 
     changed: tuple[str | None, str | None] = await _with_connection(database, run)
     return changed
@@ -108,7 +71,7 @@ async def upgrade(database: Database, to: str = "head") -> tuple[str | None, str
 def _upgrade_in_steps(
     connection: sa.Connection, family: str, to: str, steps: migration_steps.Steps, before: str | None
 ) -> None:
-    alembic.command.ensure_version(_config(family, connection))
+    alembic.command.ensure_version(revisions.config(family, connection))
 
     def applied(*, heads: set[str], **_: Any) -> None:
         (revision,) = heads
@@ -116,28 +79,23 @@ def _upgrade_in_steps(
 
     with steps.recorded():
         steps.begin(before or "")
-        alembic.command.upgrade(_config(family, connection, [applied]), to)
+        alembic.command.upgrade(revisions.config(family, connection, [applied]), to)
 
 
 async def revision(database: Database) -> str | None:
     """The revision that the tables are at, `None` when there are none."""
-    found: str | None = await _with_connection(database, lambda connection: _read_revision(connection, database.family))
+    family = database.family
+    found: str | None = await _with_connection(database, lambda connection: revisions.read_revision(connection, family))
     return found
 
 
-def _read_revision(connection: sa.Connection, family: str) -> str | None:
-    context = alembic.migration.MigrationContext.configure(connection, opts={"version_table": version_table(family)})
-    return context.get_current_revision()
-
-
-async def check(database: Database) -> None:
-    """Raises `PendingMigrations` unless the tables are at this program's revision."""
-    head = _head(database.family)
-    current = await revision(database)
-    if current != head:
-        raise PendingMigrations(
-            f"the {database.family} tables are at revision {current}, this program needs {head}: run `tidings migrate`"
-        )
+async def check(database: Database) -> revisions.Standing:
+    """The revision of the tables beside this program's. Raises `WrongRevision` unless this program may run on them."""
+    standing: revisions.Standing = await _with_connection(
+        database, lambda connection: revisions.read(connection, database.family)
+    )
+    standing.require()
+    return standing
 
 
 async def durability_warnings(database: Database) -> list[str]:
@@ -170,16 +128,33 @@ async def durability_warnings(database: Database) -> list[str]:
 
 
 async def prepare(database: Database, *, migrate: bool) -> None:
-    """What a process does at start: check (or, embedded, upgrade) the tables and warn of weak durability."""
+    """What a process does at start: check (or, embedded, upgrade) the tables and warn of weak durability.
+
+    Tables that a later program has migrated, and that suit this one, are logged.
+    """
     if migrate:
         await create_database(database.settings)
         before, after = await upgrade(database)
         if before != after:
             log.info("schema.upgraded", extra={"family": database.family, "before": before, "after": after})
     else:
-        await check(database)
+        standing = await check(database)
+        if standing.is_newer:
+            _log_newer(standing)
     for warning in await durability_warnings(database):
         log.warning("database.weak_durability", extra={"family": database.family, "warning": warning})
+
+
+def _log_newer(standing: revisions.Standing) -> None:
+    log.warning(
+        "schema.newer_tables",
+        extra={
+            "family": standing.family,
+            "tables": standing.tables,
+            "program": standing.program.revision,
+            "oldest": standing.oldest,
+        },
+    )
 
 
 async def _with_connection(database: Database, run: Callable[[sa.Connection], Any]) -> Any:
