@@ -7,6 +7,8 @@ import contextlib
 import logging
 import math
 import os
+import random
+import sqlite3
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +30,10 @@ log = logging.getLogger(__name__)
 
 # Seconds until a server has greeted and let us in.
 CONNECT_SECONDS = 5.0
+# Seconds that a connection to a SQLite file waits for locks of other connections.
+BUSY_SECONDS = 30.0
+# Seconds between two attempts to switch a SQLite file to its write-ahead log, give or take a half.
+_SWITCH_DELAY = 0.01
 # What our connections want of a server whatever its own settings are: managed ones cut what is too long for its column,
 # and some take no backslash before a quote.
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -55,7 +61,7 @@ def make(
             pool_size=settings.pool_size,
             max_overflow=0,
             pool_reset_on_return=None,
-            connect_args={"timeout": 30},
+            connect_args={"timeout": BUSY_SECONDS},
         )
         sa.event.listen(engine.sync_engine, "do_connect", _make_private)
         sa.event.listen(engine.sync_engine, "connect", _set_up_sqlite)
@@ -272,11 +278,31 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
     sqlite_driver.install(connection.driver_connection)
     # The driver must not begin transactions by itself: `_begin_sqlite` does.
     connection.isolation_level = None
+    connection.run_async(_switch_to_wal)
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+async def _switch_to_wal(driver: Any) -> None:
+    """Switch a file to its write-ahead log, which is kept in the file: only the first connection changes anything.
+
+    SQLite does not apply its own busy time-out to an upgrade from a read lock: of two connections that switch a new
+    file at the same moment it fails one at once. Raises its error when the file stays locked for `BUSY_SECONDS`.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    # Otherwise the last attempt, where SQLite does wait, would wait for the whole time-out once more.
+    await driver.cursor().execute("PRAGMA busy_timeout=0")
+    while True:
+        try:
+            await driver.cursor().execute("PRAGMA journal_mode=WAL")
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_SWITCH_DELAY * random.uniform(0.5, 1.5))  # noqa: S311
+    await driver.cursor().execute(f"PRAGMA busy_timeout={round(BUSY_SECONDS * 1000)}")
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
