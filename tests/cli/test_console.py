@@ -42,7 +42,7 @@ def test_a_terminal_that_takes_nothing_holds_up_nobody_and_hears_later_what_it_m
     started = time.monotonic()
     for _ in range(console.LIMIT + 200):
         printer.say("x" * 4000)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert printer.lost > 100
 
     def read() -> bytes:

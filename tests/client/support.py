@@ -13,7 +13,7 @@ from tidings.client.transports import Dial, tcp
 from tidings.wire import connection as wire
 from tidings.wire import device
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 async def pieces(content: bytes, size: int = 64 * 1024) -> AsyncIterator[bytes]:

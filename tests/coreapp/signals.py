@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-TIMEOUT = 20.0  # seconds
+TIMEOUT = 60.0  # seconds
 
 
 class Signals:

@@ -26,7 +26,7 @@ async def ask(served: Exposition, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(request)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await reader.read()
     except ConnectionResetError:
         return b""

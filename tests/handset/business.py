@@ -59,11 +59,11 @@ class Recorder:
         """Ask the network until it knows all of them."""
         assert self.fleet is not None
         device = self.fleet.devices[BUSINESS]
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while len(await self.fleet.fetch_bundles(device, list(numbers))) < len(numbers):
                 pass
 
-    async def until(self, condition: Callable[[], bool], *, timeout: float = 15.0) -> None:
+    async def until(self, condition: Callable[[], bool], *, timeout: float = 30.0) -> None:
         async with asyncio.timeout(timeout):
             while not condition():
                 self._changed.clear()
@@ -89,7 +89,7 @@ async def business(network: LiveNetwork, folder: Path) -> AsyncIterator[Recorder
         recorder.http_url = network.http_url
         recorder.fleet = Fleet(context, [device], recorder, dials=[transports.tcp(*network.tcp)])
         running = asyncio.create_task(recorder.fleet.run(stop))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await recorder.fleet.ready.wait()
         yield recorder
         stop.set()

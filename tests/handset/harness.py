@@ -76,7 +76,7 @@ class Phone:
         self.changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

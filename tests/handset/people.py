@@ -73,7 +73,7 @@ class Person:
                 fleet = Fleet(context, [device], self, dials=dials, api=api)
                 running = asyncio.create_task(fleet.run(stop))
                 self._fleet, self._store = fleet, database
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     await fleet.ready.wait()
                 try:
                     yield fleet
@@ -103,7 +103,7 @@ class Person:
         return [(notice.peer, notice.kind) for notice in self.notices if message_id in notice.refs]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

@@ -121,7 +121,7 @@ class ScriptedNetwork:
     def send(self, frame: Any) -> None:
         self.connections[-1].send(frame)
 
-    async def until(self, condition: Callable[[], bool], *, timeout: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool], *, timeout: float = 30.0) -> None:
         """Wait for something that frames bring about."""
         async with asyncio.timeout(timeout):
             while not condition():
@@ -134,7 +134,7 @@ class ScriptedNetwork:
     async def until_acked(self, *numbers: int) -> None:
         await self.until(lambda: self.acked.issuperset(numbers))
 
-    async def until_sent(self, count: int, *, timeout: float = 10.0) -> list[wire.Send]:
+    async def until_sent(self, count: int, *, timeout: float = 30.0) -> list[wire.Send]:
         await self.until(lambda: len(self.sends) >= count, timeout=timeout)
         return self.sends
 

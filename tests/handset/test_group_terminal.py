@@ -95,7 +95,7 @@ async def test_robots_killed_while_a_group_talks_read_each_message_once(
         group = await meet(ada)
         link = f"https://join.example/{await phone.groups.get_code(ADA, group)}"
         process = start(robots_settings)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while len(await phone.fetch_bundles(phone.devices[ADA], readers)) < len(readers):
                 pass
         invitations = []

@@ -216,7 +216,7 @@ async def test_a_phone_without_the_key_asks_its_author_and_reads_what_comes_next
         lost = await ada.say(group, "lost")
         await bob.until(lambda: any(n.kind == "undecryptable" and n.refs == (lost,) for n in bob.notices))
         await ada.until(lambda: (BOB, "delivered") not in ada.events(lost))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while True:
                 keys_ = [message.kind for message in await received(bob)].count(inbox.CONTROL)
                 if keys_ == 2:

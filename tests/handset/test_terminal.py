@@ -49,7 +49,7 @@ class Session:
         self._typed.put_nowait(line)
 
     async def until(self, pattern: str) -> str:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while True:
                 for line in self.lines:
                     if re.search(pattern, line):
@@ -59,13 +59,13 @@ class Session:
                 await self._changed.wait()
 
     async def until_count(self, pattern: str, count: int) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while len([line for line in self.lines if re.search(pattern, line)]) < count:
                 self._changed.clear()
                 await self._changed.wait()
 
     async def ended(self) -> int:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             return await self.task
 
 

@@ -20,7 +20,7 @@ import websockets
 
 from tidings import e2ee
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 # One-time pre-keys of each kind that a device tops up to.
 KEEP, KEEP_KYBER = 40, 25
 

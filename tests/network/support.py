@@ -30,7 +30,7 @@ from tidings.storage.network import group_messages, mailbox
 from tidings.wire import device
 
 REGISTRATION_KEY = "the registration key of these tests"
-PATIENCE = 10.0
+PATIENCE = 30.0
 ALICE, BOB, CAROL, DAVE = "15550000001", "15550000002", "15550000003", "15550000004"
 
 FrameType = TypeVar("FrameType", bound=msgspec.Struct)

@@ -9,7 +9,7 @@ from harness.fleet_device import TCP, WS_JSON, WS_MSGPACK
 from tests.network.conftest import Network
 
 ALICE, BOB = "15550000001", "15550000002"
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])

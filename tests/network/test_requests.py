@@ -153,7 +153,8 @@ async def test_a_distant_network_delays_calls_but_neither_queues_nor_reorders_th
         bob.ack(deliveries[-1])
     assert await alice.accepted(200) == sent
     assert [delivery.id for delivery in deliveries] == [f"m{i}" for i in range(200)]
-    assert loop.time() - started < 5
+    # One after the other would take at least 20 s.
+    assert loop.time() - started < 15
 
 
 async def test_whoever_asked_for_a_number_in_vain_hears_when_it_registers(network: Network) -> None:

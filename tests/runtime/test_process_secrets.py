@@ -260,7 +260,7 @@ def test_a_command_has_no_shell_no_secret_of_ours_and_not_for_ever(
     started = time.monotonic()
     with pytest.raises(SettingsError, match=r"no answer within 0\.2 s"):
         of_coreapp(tmp_path / "data", TIDINGS_MASTER_KEY_COMMAND="sleep 60", **variables)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize("content", ["not json", "[]", "{}"])

@@ -197,7 +197,7 @@ async def test_a_reader_does_not_wait_for_a_writer_and_sees_only_what_is_committ
         await connection.execute(things.insert(), [row("a", "committed")])
     async with database.transaction() as writing:
         await writing.execute(things.update().values(value="in flight"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await stored(database) == {"a": "committed"}
     assert await stored(database) == {"a": "in flight"}
 
@@ -205,7 +205,7 @@ async def test_a_reader_does_not_wait_for_a_writer_and_sees_only_what_is_committ
 async def test_an_open_reader_does_not_hold_up_a_writer(database: Database) -> None:
     async with database.reading() as reading:
         await reading.execute(sa.select(things))
-        async with asyncio.timeout(10), database.transaction() as connection:
+        async with asyncio.timeout(30), database.transaction() as connection:
             await connection.execute(things.insert(), [row("a", "written")])
     assert await stored(database) == {"a": "written"}
 

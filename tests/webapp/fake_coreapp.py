@@ -71,7 +71,7 @@ class FakeCoreapp:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something came that makes `holds()` true."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not holds():
                 self._news = asyncio.Event()
                 await self._news.wait()

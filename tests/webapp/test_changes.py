@@ -11,7 +11,7 @@ import pytest
 
 from coreapp.config import ConfigSource
 from coreapp.webhook_secrets import WebhookSecrets
-from harness import polling
+from harness import lateness, polling
 from tests.coreapp.sink import SECRET
 from tests.webapp.conftest import Serve, Served
 from tidings.changes.watch import Watch
@@ -34,10 +34,11 @@ async def running(*watches: Watch) -> AsyncIterator[None]:
     await asyncio.gather(*tasks)
 
 
-async def seconds_until(holds: Callable[[], Awaitable[bool]]) -> float:
+async def holds_within_a_second(holds: Callable[[], Awaitable[bool]]) -> bool:
     started = time.monotonic()
-    await polling.until(holds, pause=0.02)
-    return time.monotonic() - started
+    async with lateness.measured() as late:
+        await polling.until(holds, pause=0.02)
+    return time.monotonic() - started < 1.0 + late.seconds
 
 
 async def test_two_webapps_and_a_coreapp_follow_what_changes_within_a_second(
@@ -61,7 +62,7 @@ async def test_two_webapps_and_a_coreapp_follow_what_changes_within_a_second(
 
         # The scripted Coreapp of the link hears of it, this one has only the database.
         await api.http.patch("/v1/settings/application", json={"heartbeat_interval": 7})
-        assert await seconds_until(heartbeat_is_new) < 1.0
+        assert await holds_within_a_second(heartbeat_is_new)
 
         async with database.transaction() as connection:
             await certificates.set_certificate(connection, ACCOUNT, certificates.WEBHOOK_CA, b"new authorities")
@@ -69,7 +70,7 @@ async def test_two_webapps_and_a_coreapp_follow_what_changes_within_a_second(
         async def authorities_are_new() -> bool:
             return shard.authorities == b"new authorities"
 
-        assert await seconds_until(authorities_are_new) < 1.0
+        assert await holds_within_a_second(authorities_are_new)
 
         async with database.transaction() as connection:
             assert await templates.add_template(connection, TEMPLATE)
@@ -79,7 +80,7 @@ async def test_two_webapps_and_a_coreapp_follow_what_changes_within_a_second(
         async def template_is_gone() -> bool:
             return not (await other.parts.templates.find("plain", "en_US", None))[0]
 
-        assert await seconds_until(template_is_gone) < 1.0
+        assert await holds_within_a_second(template_is_gone)
 
         ended = api.http.headers["Authorization"]
         assert (await other.http.get("/v1/users/admin", headers={"Authorization": ended})).status_code == 200
@@ -89,7 +90,7 @@ async def test_two_webapps_and_a_coreapp_follow_what_changes_within_a_second(
             answer = await other.http.get("/v1/users/admin", headers={"Authorization": ended})
             return answer.status_code == 401
 
-        assert await seconds_until(token_is_ended) < 1.0
+        assert await holds_within_a_second(token_is_ended)
 
 
 @pytest.mark.parametrize("database_engine", ["sqlite", "mariadb"])

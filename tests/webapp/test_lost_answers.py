@@ -119,7 +119,7 @@ async def test_a_coreapp_that_does_not_know_whether_it_wrote_a_message_is_asked_
 async def test_a_question_over_which_coreapps_break_is_not_asked_for_ever(coreapp: FakeCoreapp, link: Link) -> None:
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=30)
     coreapp.answer(core.AcceptMessage, lambda q: coreapp.drop())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(CoreappAway):
             await accept_once(links)
     assert len(coreapp.asked(core.AcceptMessage)) == 3

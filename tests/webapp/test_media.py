@@ -64,7 +64,7 @@ class Events(logging.Handler):
         return self._seen.setdefault(message, asyncio.Event())
 
     async def wait_for(self, message: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self.of(message).wait()
 
 

@@ -27,7 +27,7 @@ async def test_a_message_that_has_waited_for_an_owner_has_the_rest_of_its_time_f
     monkeypatch.setattr(coreapp_link, "LEAST_TIMEOUT", 0.1)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5, timeout=60.0, stall=60.0)
     coreapp.answer(core.AcceptMessage, lambda question: None)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(CoreappAway, match="timed out"):
             await accept_once(links)
 

@@ -19,7 +19,7 @@ from tidings.wire import tap
 from tidings.wire.tap import Copied
 from webapp.tap import DROPPED, ROOM, Tap
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:

@@ -188,7 +188,7 @@ async def test_the_reserve_counts_as_full_and_a_stop_while_messages_wait_leaves_
     sent = await send_links(running, server, 2)
     await waits.more()
     assert world.sink.statuses_of(sent[0]) == []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await running.stopped()
     await world.connected(await world.start())
     await all_went(world, inbox, sent)

@@ -125,7 +125,8 @@ async def test_a_second_process_is_given_half_of_the_shards_and_gives_them_back_
     started = asyncio.get_running_loop().time()
     await second.stopped()
     await soon(lambda: len(owned_by(first)) == COUNT)
-    assert asyncio.get_running_loop().time() - started < 5
+    # Long before their leases of 30 s end.
+    assert asyncio.get_running_loop().time() - started < 20
     for number in NUMBERS:
         assert isinstance(await first.client.send(number), core.Accepted)
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 32)

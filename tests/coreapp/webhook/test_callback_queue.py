@@ -408,7 +408,7 @@ async def test_what_recipients_did_is_counted_in_memory_and_in_the_database_unti
     rows |= {11: theirs(11), 12: row(12, "s12")}
     assert (len(queue), queue.from_recipients) == (12, 6)
     for seq in range(1, 13):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             callback = await queue.take()
         assert callback.seq == seq
         del rows[seq]

@@ -209,7 +209,7 @@ async def test_a_webhook_that_must_not_be_called_is_a_failed_attempt_with_that_e
     await running.client.send(NUMBERS[0])
 
     async def attempted(level: int, count: int) -> list[logging.LogRecord]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 found = [r for r in caplog.records if r.name == "coreapp.webhook.delivery" and r.levelno == level]
                 if len(found) == count:
@@ -223,7 +223,7 @@ async def test_a_webhook_that_must_not_be_called_is_a_failed_attempt_with_that_e
         running.shard.webhook.queue.release_due()
     assert vars((await attempted(logging.ERROR, 1))[0])["error"] == expected
     dead: Sequence[Callback] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not dead:
             async with world.database.reading() as connection:
                 dead = await callbacks.list_dead(connection)
@@ -260,7 +260,7 @@ async def test_without_a_webhook_messages_are_taken_and_as_many_statuses_wait_as
         accepted = await running.client.send(NUMBERS[0])
         assert isinstance(accepted, core.Accepted)
         sent.append(accepted.id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             progress: Sequence[messages.Progress] = []
             while {row.status for row in progress} != {Status.SENT}:
                 async with world.database.reading() as connection:
