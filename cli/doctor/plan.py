@@ -123,13 +123,19 @@ class Plan:
 
     def _redis(self) -> RedisServer:
         """Raises `SettingsError`."""
-        given = secret_sources.find(self._variables, "TIDINGS_REDIS_PASSWORD")
-        try:
-            password = given.read() if given is not None else ""
-        except secret_sources.SecretUnavailable as failure:
-            raise SettingsError(str(failure)) from None
-        authorities = self._variables.get("TIDINGS_REDIS_SSL_CA", "")
-        return RedisServer(self._variables[REDIS_URL], password=password, authorities=authorities)
+        passwords = []
+        for variable in ("TIDINGS_REDIS_PASSWORD", "TIDINGS_REDIS_SENTINEL_PASSWORD"):
+            given = secret_sources.find(self._variables, variable)
+            try:
+                passwords.append(given.read() if given is not None else "")
+            except secret_sources.SecretUnavailable as failure:
+                raise SettingsError(str(failure)) from None
+        return RedisServer(
+            self._variables[REDIS_URL],
+            password=passwords[0],
+            sentinel_password=passwords[1],
+            authorities=self._variables.get("TIDINGS_REDIS_SSL_CA", ""),
+        )
 
     def _machine(self, usable: Mapping[str, Examined]) -> list[Group]:
         reserves: dict[Path, int] = {self._data_dir: 0}

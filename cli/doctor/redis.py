@@ -10,32 +10,37 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, RedisError
 
 from cli.doctor.findings import Finding, error, fine, warning
+from tidings.runtime import redis_url
+from tidings.runtime.redis_url import RedisUrl
 
 SECONDS = 5.0
 FULL_PART = 0.8  # of the memory that it may use
 
 
 class RedisServer:
-    """One server, or any node of a Redis Cluster."""
+    """One server, any node of a Redis Cluster, or the master of Sentinels."""
 
     name = "redis"
 
-    def __init__(self, url: str, *, password: str = "", authorities: str = "") -> None:
+    def __init__(self, url: str, *, password: str = "", sentinel_password: str = "", authorities: str = "") -> None:
         """password: where the address has none; authorities: a PEM file that vouches for its certificate."""
         self._url = url
+        self._sentinel_password = sentinel_password
         options: dict[str, Any] = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS}
         if password:
             options["password"] = password
-        if authorities and url.startswith("rediss:"):
-            options["ssl_ca_certs"] = authorities
+        self._authorities = authorities
         self._options = options
 
     async def run(self) -> Sequence[Finding]:
-        shown = self._url.rpartition("@")[2].removeprefix("redis://").removeprefix("rediss://").partition("/")[0]
         try:
-            client = Redis.from_url(self._url, **self._options)
+            address = redis_url.parse(self._url)
+            client = self._make_client(address)
         except ValueError as failure:
-            return [error(self.name, f"TIDINGS_REDIS_URL: {failure}", "correct it: redis://host:6379 or rediss://…")]
+            return [error(self.name, f"TIDINGS_REDIS_URL {failure}", "correct it: redis://host:6379 or rediss://…")]
+        shown = ",".join(f"{host}:{port}" for host, port in address.hosts) + (
+            f"/{address.master}" * bool(address.master)
+        )
         started = time.monotonic()
         try:
             await client.ping()
@@ -51,6 +56,13 @@ class RedisServer:
         finally:
             await client.aclose()
         return [fine(self.name, f"{shown} answers in {took:.0f} ms: {_version(told)}"), *self.judge(told)]
+
+    def _make_client(self, address: RedisUrl) -> Redis:
+        tls = {"ssl_ca_certs": self._authorities} if self._authorities and address.is_secure else {}
+        options = {**self._options, **tls}
+        if address.master:
+            return address.make_master(options, sentinel_password=self._sentinel_password)
+        return Redis.from_url(address.plain, **options)
 
     def judge(self, told: Mapping[str, Any]) -> list[Finding]:
         """What it says of its memory."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import logging
 import secrets
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 from prometheus_client import Counter
@@ -86,7 +86,7 @@ class Links:
         host, port = self._settings.node_address
         strangers, token = Newcomers(), secrets.token_urlsafe(32)
         try:
-            host = host or await _own_address(self._settings.url)
+            host = host or await _own_address(self._settings.address.hosts)
             self._listening = await listen(
                 host,
                 port,
@@ -300,12 +300,17 @@ def _contexts(files: TlsFiles) -> tuple[FileContext | None, FileContext | None]:
     )
 
 
-async def _own_address(url: str) -> str:
-    """Of this machine, as whoever shares its Redis reaches it: of the way to there. Raises `OSError`."""
-    parts = urlsplit(url)
-    found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, parts.port or 6379, type=socket.SOCK_DGRAM)
-    family, kind, protocol, _, address = found[0]
-    with socket.socket(family, kind, protocol) as probe:
-        # Sends nothing.
-        probe.connect(address)
-        return str(probe.getsockname()[0])
+async def _own_address(servers: Sequence[tuple[str, int]]) -> str:
+    """Return the address of this machine on the way to its Redis, where the other nodes reach it: of several servers,
+    the first that is not on this machine decides. Raises `OSError`."""
+    own = ""
+    for host, port in servers:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # Sends nothing.
+            probe.connect(address)
+            own = str(probe.getsockname()[0])
+        if not ipaddress.ip_address(own).is_loopback:
+            break
+    return own

@@ -72,6 +72,8 @@ class Membership:
         # What is to be done about changes.
         self.on_change: Callable[[Change], Awaitable[None]] | None = None
         self._change = _NONE
+        # What answered the last heartbeat. Another server, after a fail-over, may not have the last claims.
+        self._servers: tuple[bytes, frozenset[str]] | None = None
 
     async def reserve(self) -> None:
         """Take a slot. Raises `RedisAway`."""
@@ -130,9 +132,13 @@ class Membership:
         if self.link is not None:
             # Before anybody learns of this process, and has something to say to it.
             await self._server.renew(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)
-        known, *members = await self._server.run(_BEAT, self._key, self.me, int(self._silence * 1000))
+        known, run_id, *members = await self._server.run(_BEAT, self._key, self.me, int(self._silence * 1000))
         found = frozenset(filter(None, map(_decode, members)))
-        was_away = not self.in_touch or known != b"1"
+        servers = run_id, self._server.primaries
+        was_away = not self.in_touch or known != b"1" or servers != self._servers
+        if self._servers is not None and servers != self._servers:
+            log.info("redis.replaced", extra={"node": self.me})
+        self._servers = servers
         before, now = self._change, found - self.nodes
         self._change = Change(
             (before.came | now) & found, before.gone | (self.nodes - found), before.was_away or was_away

@@ -1,4 +1,5 @@
-"""The Redis server, or Redis Cluster, or Valkey, that all nodes share: few commands, each on one key."""
+"""The Redis or Valkey that all nodes share, a server, the master of Sentinels or a cluster: few commands, each on one
+key."""
 
 from __future__ import annotations
 
@@ -55,6 +56,10 @@ class Server:
 
     async def open(self) -> None:
         """Find out what kind of server it is."""
+        if self._settings.address.master:
+            self._client = self._make_master()
+            await _guard(self._client.ping())
+            return
         probe = self._make(redis.Redis)
         try:
             information = await _guard(probe.info("cluster"))
@@ -67,19 +72,34 @@ class Server:
             await _guard(self._client.initialize())
 
     def _make(self, kind: Any) -> Any:
+        # A cluster that moves slots has to be asked again.
+        options = self._options(tries=1 if kind is RedisCluster else 0)
+        return kind.from_url(self._settings.address.plain, **options)
+
+    def _make_master(self) -> redis.Redis:
+        return self._settings.address.make_master(self._options(), sentinel_password=self._settings.sentinel_password)
+
+    def _options(self, tries: int = 0) -> dict[str, Any]:
         options: dict[str, Any] = {
             "socket_timeout": PATIENCE,
             "socket_connect_timeout": PATIENCE,
-            # Whoever calls knows best whether to try again. A cluster that moves slots has to be asked again, though.
-            "retry": Retry(NoBackoff(), 1 if kind is RedisCluster else 0),
+            # Whoever calls knows best whether to try again.
+            "retry": Retry(NoBackoff(), tries),
         }
         if self._settings.password:
             options["password"] = self._settings.password
-        if self._settings.url.startswith("rediss://"):
+        if self._settings.address.is_secure:
             options |= {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
             if self._settings.authorities:
                 options["ssl_ca_certs"] = self._settings.authorities
-        return kind.from_url(self._settings.url, **options)
+        return options
+
+    @property
+    def primaries(self) -> frozenset[str]:
+        """The servers of a Redis Cluster that have slots, as it is known here; empty for one that is no cluster."""
+        if not self._clustered:
+            return frozenset()
+        return frozenset(node.name for node in self._client.get_primaries())
 
     async def close(self) -> None:
         """Let go of all connections."""

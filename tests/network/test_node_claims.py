@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from network.cluster import frames, presence
-from network.cluster.frames import Claim, FromNode
+from network.cluster.frames import Claim, FromNode, Load
 from network.cluster.links import NodeAway
+from network.cluster.membership import Change, Membership
 from network.cluster.node import Local, Node
 from network.cluster.presence import Presence
 from network.cluster.server import RedisAway, Script
-from network.settings import Limits
+from network.settings import Cluster, Limits
 from tidings.runtime.clock import ManualClock
 from tidings.wire import device
 
@@ -146,3 +148,40 @@ async def test_a_device_whose_node_could_not_be_told_hears_later_that_it_is_atta
             node.run_once()
             await asyncio.sleep(0)
     assert links.taken == [frames.Expel(ALICE, 0, 7)]
+
+
+async def test_another_server_that_answers_the_heartbeat_is_given_the_claims_again() -> None:
+    class PlayedBeats:
+        run_id, primaries = b"first", frozenset[str]()
+
+        def key(self, *words: str) -> str:
+            return ":".join(words)
+
+        async def run(self, *_: object) -> list[bytes]:
+            return [b"1", self.run_id, members.me.encode()]
+
+        async def set_field(self, *_: object) -> None: ...
+
+        async def fields(self, key: str) -> dict[bytes, bytes]:
+            return {}
+
+    changes: list[Change] = []
+
+    async def changed(change: Change) -> None:
+        changes.append(change)
+
+    server: Any = PlayedBeats()
+    members = Membership(server, Cluster(), lambda: Load("me"))
+    members.on_change = changed
+    await members.run_once()
+    changes.clear()
+    await members.run_once()
+    assert changes == []
+    server.run_id = b"second"
+    await members.run_once()
+    assert [change.was_away for change in changes] == [True]
+    changes.clear()
+    # A replica of a cluster took the slots of its primary.
+    server.primaries = frozenset({"10.0.0.5:6379"})
+    await members.run_once()
+    assert [change.was_away for change in changes] == [True]

@@ -172,6 +172,8 @@ async def test_a_redis_that_is_away_or_throws_entries_away_is_told() -> None:
     away = await one(RedisServer(f"redis://:pw@127.0.0.1:{free_port()}"))
     assert (away.level, away.text.startswith("127.0.0.1:"), "pw" in away.text) == (Level.ERROR, True, False)
     assert (await one(RedisServer("http://x"))).level is Level.ERROR
+    away = await one(RedisServer(f"valkey+sentinel://:pw@127.0.0.1:{free_port()}/presence"))
+    assert (away.level, away.text.startswith("127.0.0.1:"), "pw" in away.text) == (Level.ERROR, True, False)
     full = {"maxmemory": 1000, "used_memory": 900, "maxmemory_policy": "allkeys-lru"}
     assert levels(RedisServer("redis://x").judge(full)) == [Level.WARNING, Level.WARNING]
     assert RedisServer("redis://x").judge({"maxmemory": 0, "used_memory": 900, "maxmemory_policy": "allkeys-lru"}) == []

@@ -1,0 +1,85 @@
+"""Addresses of Redis and Valkey, as `TIDINGS_REDIS_URL` has them: a server, a cluster, or the Sentinels of a master."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+
+SENTINEL_PORT = 26379
+# Seconds that one Sentinel has to answer before the next one is asked.
+SENTINEL_SECONDS = 0.4
+_SCHEME = re.compile(r"(redis|valkey)(s?)(\+sentinel)?")
+
+
+class UnusableRedisUrl(ValueError):
+    """The address has no form that is known; `str()` says which ones are, and has nothing of the address."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RedisUrl:
+    """One address, read.
+
+    plain:     for one server or any node of a cluster: the address with the scheme that the client library knows.
+    hosts:     of the server, or of the Sentinels, with their ports.
+    master:    the name that the Sentinels have for the server; empty without Sentinels.
+    is_secure: connections have TLS.
+    """
+
+    plain: str
+    hosts: Sequence[tuple[str, int]]
+    master: str
+    is_secure: bool
+    username: str
+    password: str
+    database: int
+
+    def make_master(self, options: Mapping[str, Any], *, sentinel_password: str = "") -> Redis:
+        """Return a client of the master, which asks the Sentinels where it is for each connection that it makes.
+
+        options: of connections to the master; those of TLS are for the Sentinels too.
+        """
+        tls: dict[str, Any] = {"ssl": True} if self.is_secure else {}
+        timeouts = {"socket_timeout": SENTINEL_SECONDS, "socket_connect_timeout": SENTINEL_SECONDS}
+        to_sentinels = {name: value for name, value in options.items() if name.startswith("ssl_")} | timeouts | tls
+        if sentinel_password:
+            to_sentinels["password"] = sentinel_password
+        named = {"username": self.username, "password": self.password}
+        to_master = {name: value for name, value in named.items() if value} | dict(options) | tls
+        make: Any = Sentinel
+        sentinels = make(list(self.hosts), sentinel_kwargs={**to_sentinels, "retry": Retry(NoBackoff(), 0)})
+        master: Redis = sentinels.master_for(self.master, db=self.database, **to_master)
+        return master
+
+
+def parse(url: str) -> RedisUrl:
+    """Read `redis://host:6379`, `rediss://…` with TLS, or `redis+sentinel://host:26379,host2:26379/master`, each also
+    as `valkey…`. Raises `UnusableRedisUrl`."""
+    scheme, separator, rest = url.partition("://")
+    form = _SCHEME.fullmatch(scheme)
+    if form is None or not separator:
+        raise UnusableRedisUrl(
+            "is no address like redis://host:6379, rediss://host:6379 or redis+sentinel://host:26379,host2:26379/master"
+        )
+    is_secure, has_sentinels = bool(form[2]), bool(form[3])
+    plain = f"redis{form[2]}://{rest}"
+    user, _, hosts = rest.partition("/")[0].rpartition("@")
+    name, _, password = user.partition(":")
+    parts = [urlsplit(f"//{host}") for host in (hosts.split(",") if has_sentinels else [hosts])]
+    try:
+        found = [(part.hostname or "", part.port or (SENTINEL_PORT if has_sentinels else 6379)) for part in parts]
+    except ValueError:
+        raise UnusableRedisUrl("has a port that is no number from 0 to 65535") from None
+    if not all(host for host, _ in found):
+        raise UnusableRedisUrl("names no host")
+    master, _, database = rest.partition("/")[2].partition("?")[0].partition("/") if has_sentinels else ("", "", "")
+    if has_sentinels and not (master and re.fullmatch(r"[0-9]*", database)):
+        raise UnusableRedisUrl("names no master: redis+sentinel://host:26379,host2:26379/master or …/master/database")
+    return RedisUrl(plain, found, master, is_secure, unquote(name), unquote(password), int(database or 0))
