@@ -37,7 +37,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop --ignore=tests/upgrade -o faulthandler_timeout=300
 
 check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -62,6 +62,10 @@ test-failover: services  ## the database moves to its replica; half a minute wit
 test-cluster: services  ## several nodes of the network over Redis, as processes that die; its tests on two nodes (20 minutes)
 	@$(BIN)/python -m pytest -s tests/cluster
 	@exec $(BIN)/python -m pytest -n 2 --dist loadfile tests/network --nodes 2 -o faulthandler_timeout=300
+
+.PHONY: test-upgrade
+test-upgrade: services  ## replace the processes of each supported earlier revision under load, and go back (needs the git history; 15 minutes)
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=900 tests/upgrade
 
 test-galera: services  ## a cluster of three nodes: two owners, load, a node killed, a node cut off (5 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/galera

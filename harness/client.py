@@ -288,7 +288,7 @@ async def _check_one(business: Business, connection: Connection, number: str, lo
 
 async def open_loop(
     business: Business,
-    work: Sequence[tuple[str, str]],
+    work: Iterable[tuple[str, str]],
     rate: float,
     *,
     limit: int = 2000,

@@ -28,6 +28,21 @@ class Ended(Exception):
     """The process ended before it was ready; `str()` has the end of what it said."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Program:
+    """A revision of the program. tree: its files; `None` for the present directory. python: with what it depends on."""
+
+    tree: Path | None = None
+    python: str = sys.executable
+
+    def words(self, command: str) -> list[str]:
+        """The command line of `tidings <command>`, to be run in the tree."""
+        return [self.python, "-m", "cli.main", command]
+
+
+THIS = Program()
+
+
 class Process:
     """`tidings <command>` under a name of its own. Its output is appended to `<name>.log` in `directory`."""
 
@@ -36,6 +51,7 @@ class Process:
         self.command = command
         self.environment = dict(environment)
         self.log_path = directory / f"{name}.log"
+        self.program = THIS
         self._process: subprocess.Popen[bytes] | None = None
         self._end: asyncio.Future[int] | None = None
 
@@ -54,8 +70,9 @@ class Process:
         try:
             with self.log_path.open("ab") as log:
                 self._process = spawn.start(
-                    [sys.executable, "-m", "cli.main", self.command, f"--ready-fd={write}"],
-                    env={**_inherited(), **self.environment, **(extra or {})},
+                    [*self.program.words(self.command), f"--ready-fd={write}"],
+                    env={**inherited(), **self.environment, **(extra or {})},
+                    cwd=self.program.tree,
                     stdout=log,
                     stderr=log,
                     pass_fds=(write,),
@@ -139,6 +156,6 @@ def _peak_rss(process: psutil.Process) -> int:
     return int(process.memory_info().rss)
 
 
-def _inherited() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """Our own environment without the settings of another installation."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_", "WACORE_"))}

@@ -78,7 +78,7 @@ class Scene:
         """Log in, set the webhook, check every contact."""
         await self.business.log_in()
         await self.business.set_webhook(self._sink.url)
-        await self.business.check_contacts([_number(index) for index in range(ROBOTS)])
+        await self.business.check_contacts([number(index) for index in range(ROBOTS)])
 
     async def play(self, name: str, messages: int, rate: float, disruption: Disruption) -> None:
         """Send at `rate` a second while `disruption` does its work.
@@ -90,7 +90,7 @@ class Scene:
         print(f"{name} ...", flush=True)
         # More recipients with every phase, so that in each some are written to for the first time.
         reach = min(ROBOTS, 60 * len(self.phases))
-        work = [(_number(self.rng.randrange(reach)), self._text()) for _ in range(messages)]
+        work = [(number(self.rng.randrange(reach)), self._text()) for _ in range(messages)]
         during = messages - messages // 10
         await disruption.prepare(self)
         loading = asyncio.create_task(client.open_loop(self.business, work[:during], rate))
@@ -151,6 +151,10 @@ class Scene:
             read("business", "SELECT wanted FROM shard_layout"),
         )
 
+    def next_message(self) -> tuple[str, str]:
+        """A recipient and a text for it, of a load without an end."""
+        return number(self.rng.randrange(ROBOTS)), self._text()
+
     def _text(self) -> str:
         """Unlike any other of the run, of 20 to 300 characters."""
         self._count += 1
@@ -193,6 +197,6 @@ def recovery_seconds(phase: Phase, scene: Scene) -> float | None:
     return max(waits) if waits else None
 
 
-def _number(index: int) -> str:
+def number(index: int) -> str:
     part, rest = divmod(index, 5)
     return f"{ECHOING}{part:04d}" if rest == 4 else f"{READING}{index - part:04d}"

@@ -1,0 +1,186 @@
+"""An installation under load whose processes are replaced by those of another revision, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import itertools
+import random
+import subprocess
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from harness import client
+from harness.client import Business
+from harness.cluster import Cluster, Shape
+from harness.http_connection import NoAnswer
+from harness.mariadb import MariaDB
+from harness.processes import Ended, Process, Program, inherited
+from harness.redis_server import RedisServer
+from harness.sink_process import SinkProcess
+from tests.crash.scene import ENVIRONMENT, Phase, Scene, number, verdict
+
+SHAPE = Shape(webapps=2, coreapps=2, networks=2, shards=2)
+# Messages a second.
+RATE = 30.0
+# Seconds of load before and after a change.
+AROUND = 1.0
+# Seconds between two calls of the other kinds.
+PAUSE = 0.2
+# The order of `docs/operations.md`.
+ORDER = ("network", "coreapp", "webapp", "robots")
+# One of each kind, so that both revisions work together; a step back goes the other way.
+SECOND = ("network2", "coreapp2", "webapp2", "robots")
+ALLOWED = frozenset({429, 503})
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """What happened while one thing was changed. answers: to each status, how many calls; `None` is no answer at all.
+
+    refused: why a process did not start, empty when it did.
+    """
+
+    name: str
+    answers: collections.Counter[int | None] = dataclasses.field(default_factory=collections.Counter)
+    refused: str = ""
+
+    def disallowed(self) -> dict[int, int]:
+        """Answers other than 2xx, 429 and 503, and how many."""
+        return {
+            status: count
+            for status, count in self.answers.items()
+            if status is not None and not 200 <= status < 300 and status not in ALLOWED
+        }
+
+    def row(self) -> str:
+        answers = ", ".join(f"{status or 'none'}: {count}" for status, count in sorted(self.answers.items(), key=str))
+        return f"{self.name:<48} {answers}{'; ' + self.refused if self.refused else ''}"
+
+
+class Rolling:
+    """The installation, its load and what became of it."""
+
+    def __init__(self, cluster: Cluster, scene: Scene) -> None:
+        self.cluster = cluster
+        self.scene = scene
+        self.steps: list[Step] = []
+        self._texts = itertools.count(1)
+
+    @property
+    def processes(self) -> dict[str, Process]:
+        return self.cluster.processes
+
+    def use(self, program: Program) -> None:
+        """Every process that is started from now on is of this revision."""
+        for process in self.processes.values():
+            process.program = program
+
+    @contextlib.asynccontextmanager
+    async def step(self, name: str) -> AsyncIterator[Step]:
+        """Load goes on during this block, and for some seconds before and after it."""
+        step, phase, over = Step(name), Phase(name), asyncio.Event()
+        self.steps.append(step)
+        self.scene.phases.append(phase)
+        load = client.Load([], [])
+
+        def work() -> Iterator[tuple[str, str]]:
+            while not over.is_set():
+                yield self.scene.next_message()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.open_loop(self.scene.business, work(), RATE, load=load))
+            group.create_task(self._call_others(step, over))
+            try:
+                await asyncio.sleep(AROUND)
+                yield step
+                await asyncio.sleep(AROUND)
+            finally:
+                over.set()
+        phase.sent = load.sent
+        step.answers.update(sent.request.status for sent in phase.sent)
+        print(step.row(), flush=True)
+
+    async def _call_others(self, step: Step, over: asyncio.Event) -> None:
+        """Calls besides messages: contacts and settings, by a client of its own."""
+        business = Business(*self.cluster.api_ports)
+        business.use(self.scene.business.token)
+        calls = (
+            ("POST", "/v1/contacts", {"blocking": "wait", "contacts": [f"+{number(3)}"]}),
+            ("GET", "/v1/settings/application", None),
+            ("GET", "/v1/users/admin", None),
+        )
+        for method, path, body in itertools.cycle(calls):
+            if over.is_set():
+                return
+            try:
+                status, _ = await business.call(method, path, body)
+            except NoAnswer:
+                step.answers[None] += 1
+            else:
+                step.answers[status] += 1
+            await asyncio.sleep(PAUSE)
+
+    async def migrate(self, program: Program) -> None:
+        """`tidings migrate` of a revision. Raises `CalledProcessError`."""
+        environment = {**inherited(), **self.processes["webapp"].environment}
+        command = program.words("migrate")
+        await asyncio.to_thread(subprocess.run, command, cwd=program.tree, env=environment, check=True)
+
+    async def replace_all(self, program: Program) -> None:
+        """Replace each process in turn, each when the one before is ready."""
+        await self.replace(program, [name for command in ORDER for name in self.cluster.named(command)])
+
+    async def replace(self, program: Program, names: Iterable[str]) -> None:
+        """Replace these, one after the other; the others stay what they are."""
+        for name in names:
+            async with self.step(f"{name} to {_label(program)}"):
+                await self._restart(self.processes[name], program)
+
+    async def try_restart(self, name: str, program: Program) -> Step:
+        """Restart one process. When it refuses to start, note why, and leave it stopped."""
+        async with self.step(f"{name} again of {_label(program)}") as step:
+            try:
+                await self._restart(self.processes[name], program)
+            except Ended as ended:
+                step.refused = str(ended).strip().splitlines()[-1]
+        return step
+
+    async def _restart(self, process: Process, program: Program) -> None:
+        await process.stop()
+        process.program = program
+        await process.start()
+
+    def problems(self, also: Sequence[int] = ()) -> list[str]:
+        """Answers that are neither allowed nor among `also`; and everything that was lost, doubled or out of order."""
+        wrong = [
+            f"{step.name}: {count} answers {status}"
+            for step in self.steps
+            for status, count in step.disallowed().items()
+            if status not in also
+        ]
+        return [*wrong, *verdict(self.scene.phases, self.scene).describe(examples=5).splitlines()]
+
+
+@contextlib.asynccontextmanager
+async def running(directory: Path, mariadb: MariaDB, redis: RedisServer, program: Program) -> AsyncIterator[Rolling]:
+    """An installation of a revision: two of each process; a business that is logged in, on both Webapps."""
+    cluster = Cluster(directory, mariadb, redis, {**ENVIRONMENT, "TIDINGS_EMBEDDED": "0"}, shape=SHAPE)
+    # The robots' tables are in a file that only they know.
+    cluster.processes["robots"].environment["TIDINGS_EMBEDDED"] = "1"
+    sink_directory = directory / "sink"
+    sink_directory.mkdir()
+    async with cluster, SinkProcess(sink_directory, cluster.webhook_secret, verify_every=1) as sink:
+        scene = Scene(cluster, sink, Business(*cluster.api_ports), random.Random(1))
+        rolling = Rolling(cluster, scene)
+        rolling.use(program)
+        await rolling.migrate(program)
+        await cluster.start()
+        await scene.open()
+        yield rolling
+
+
+def _label(program: Program) -> str:
+    return program.tree.name if program.tree is not None else "this revision"
