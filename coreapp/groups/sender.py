@@ -247,12 +247,9 @@ class GroupSender:
         if key.record is None and not line.waiting:
             line.asked = False
             return False
+        # A group without other members is asked of the network like any other: somebody may have joined, of whom no
+        # notice has arrived yet. The network refuses the message as stale then, and accepts it for nobody otherwise.
         members = [number for number, _ in group.participants if number != self._account]
-        if not members:
-            line.asked = False
-            # Nobody has joined yet, or everybody has left.
-            self._transmitter.settle(self._take_all(line))
-            return False
         messages = self._hand_over(line, key, group.epoch, members)
         if messages is not None:
             await messages
@@ -276,7 +273,7 @@ class GroupSender:
     def _hand_over(self, line: _Line, key: Key, epoch: int, members: Sequence[str]) -> asyncio.Future[None] | None:
         """Give the key to the members who lack it, a new one if somebody has it who is gone; done when it is on disk.
 
-        `None` when nobody lacks it.
+        `None` when nobody lacks it; a new key that nobody is given yet goes to the journal all the same.
         """
         line.asked = False
         cleared: Sequence[str] = ()
@@ -284,6 +281,10 @@ class GroupSender:
             cleared = key.renew(epoch)
         lacking = own_keys.without(key.holders, members)
         if not lacking:
+            if cleared:
+                # Before the messages that are encrypted with it, and before its next holder.
+                renewed = GroupChanges(self._account, own_keys=[key.sealed()], cleared_holders=cleared)
+                self._journal.put(Change(self._account, groups=renewed))
             return None
         assert key.record is not None
         content = encode_sender_key(line.id, key.record.distribution())

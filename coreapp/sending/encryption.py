@@ -54,8 +54,6 @@ class Outlet(Protocol):
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None: ...
 
-    def settle(self, jobs: Sequence[Job]) -> None: ...
-
 
 class GroupQueue(Protocol):
     """Where jobs wait to be encrypted."""

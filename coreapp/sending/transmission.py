@@ -226,7 +226,7 @@ class Transmitter:
         self._end(jobs, [(ids.message_of(job.id), Status.FAILED, None, (code, details)) for job in jobs])
 
     def settle(self, jobs: Sequence[Job]) -> None:
-        """End jobs that nobody is there to be sent, or wants to be: their messages get the status sent."""
+        """End jobs of recipients who have blocked the business: their messages get the status sent."""
         self._end(jobs, [(ids.message_of(job.id), Status.SENT, None, None) for job in jobs])
 
     def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:

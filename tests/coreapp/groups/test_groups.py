@@ -109,6 +109,35 @@ async def test_a_greeting_before_anybody_has_joined_is_sent_and_the_next_is_read
     assert texts(ann) == ["welcome"]
 
 
+@pytest.mark.parametrize("before", ["nobody has joined", "everybody has left"])
+async def test_a_message_to_whoever_joined_a_group_that_the_coreapp_believes_empty_is_read(
+    scene: Scene, before: str
+) -> None:
+    """The network knows of the join; its notice has not arrived."""
+    group = await scene.create()
+    shown = []
+    if before == "everybody has left":
+        (ann,) = await scene.joined(group, ANN)
+        first = await scene.sent(group, "first")
+        await scene.hears(lambda: len(scene.statuses(first)) == 3)
+        shown = ["first"]
+        await ann.call("DELETE", f"/{group}")
+        await scene.knows(group, without=(ANN,))
+    else:
+        ann = await scene.member(ANN)
+    events = scene.running.shard.receiving
+    deliver = events.delivered
+    events.delivered = (  # type: ignore[method-assign]
+        lambda delivery: None if delivery.kind == frames.GROUP_CHANGED else deliver(delivery)
+    )
+    await ann.join(group)
+    message = await scene.sent(group, "welcome")
+    await scene.hears(lambda: ("sent", group, None) in scene.statuses(message))
+    await scene.hears(lambda: len(scene.statuses(message)) == 3)
+    assert texts(ann) == [*shown, "welcome"]
+    assert ann.lost == []
+
+
 async def test_who_joins_is_given_the_key_and_reads_from_then_on(scene: Scene) -> None:
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
