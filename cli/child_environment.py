@@ -23,6 +23,8 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "TIDINGS_OUTGOING_PROXY": ("webapp", "coreapp"),
     api_key.VARIABLE: ("webapp", "coreapp", "network"),
     api_key.VARIABLE + secret_sources.FILE: ("webapp", "coreapp", "network"),
+    api_key.OPERATOR_VARIABLE: ("network",),
+    api_key.OPERATOR_VARIABLE + secret_sources.FILE: ("network",),
     first_password.VARIABLE: ("webapp",),
     first_password.VARIABLE + secret_sources.FILE: ("webapp",),
 }

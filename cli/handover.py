@@ -35,7 +35,15 @@ _MONITORED = {"api_key": "api_key"}
 ROLES: Mapping[str, Role] = {
     "webapp": Role("webapp", passwords={"database_password": "business", "admin_password": "admin", **_MONITORED}),
     "coreapp": Role("coreapp", passwords={"database_password": "business", **_MONITORED}),
-    "network": Role("network", passwords={"database_password": "network", "redis_password": "redis", **_MONITORED}),
+    "network": Role(
+        "network",
+        passwords={
+            "database_password": "network",
+            "redis_password": "redis",
+            "operator_key": "operator_key",
+            **_MONITORED,
+        },
+    ),
     "robots": Role("handset"),
     "migrate": Role(passwords={"database_password": "migrate"}),
     "database": Role(passwords={"root_password": "root"}, is_ours=False),

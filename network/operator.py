@@ -77,11 +77,11 @@ class Announcer:
 class OperatorEndpoints:
     """Announcements, for whoever has the operator's key."""
 
-    def __init__(self, database: Database, notices: Notices, broadcast: Broadcast, *, api_key: ApiKey) -> None:
+    def __init__(self, database: Database, notices: Notices, broadcast: Broadcast, *, key: ApiKey) -> None:
         self._database = database
         self._notices = notices
         self._broadcast = broadcast
-        self._api_key = api_key
+        self._key = key
         self._storing: Batcher[Notice, bool] = Batcher("announcements", self._store, max_pending=STORING)
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -138,8 +138,8 @@ class OperatorEndpoints:
         return JSONResponse({"devices": devices, "nodes": nodes}, 202)
 
     async def _read(self, request: Request) -> bytes:
-        if not self._api_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
-            raise errors.Unauthorized("announcements take the key of WA_API_KEY: Authorization: Apikey …")
+        if not self._key.is_given(request.headers.get("authorization", "").encode("latin-1")):
+            raise errors.Unauthorized("announcements take the key of TIDINGS_OPERATOR_KEY: Authorization: Apikey …")
         http.prove(request)
         text = (await http.read_body(request, Announcement)).text.encode()
         if len(text) > MAX_TEXT:

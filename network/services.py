@@ -144,7 +144,7 @@ async def _wire(
         GroupEndpoints(chats, directory.logins, directory.allowances).routes(),
         _blob_endpoints(blob_store, limits, directory).routes(),
         websocket.make_routes(connections, write_buffer=limits.write_buffer),
-        OperatorEndpoints(database, notices, routing.broadcast, api_key=settings.api_key).routes(),
+        OperatorEndpoints(database, notices, routing.broadcast, key=settings.operator_key).routes(),
         app.operator_routes(connections, router, database, status=routing, api_key=settings.api_key, is_local=is_local),
     ]
     http, tcp = _make_listeners(settings, clock, app.create(routes, delay, is_local=is_local), connections)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 import pydantic
 
 from tidings.runtime import env, exposure, process_secrets, redis_url, secret_sources, settings
-from tidings.runtime.api_key import API_KEY, OptionalKey
+from tidings.runtime.api_key import API_KEY, OptionalKey, OptionalOperatorKey
 from tidings.runtime.process_secrets import NetworkSecrets
 from tidings.runtime.settings import DatabaseSettings
 from tidings.runtime.tls import TlsFiles
@@ -254,7 +254,8 @@ class Settings(settings.ProcessSettings):
     delay:           seconds, (least, most), added to each call to play a distant network.
     message_ttl:     seconds that an envelope waits for its recipient at most.
     expiry_interval: seconds between two looks for expired envelopes.
-    api_key:         opens the metrics where others reach them, and what operators send; empty is none.
+    api_key:         opens the metrics where others reach them; empty is none.
+    operator_key:    opens announcements; empty is none.
     workers:         processes that share both addresses, each a node of its own.
     worker_port:     over HTTP, of the first worker alone, and those after it of the others; 0 for none.
     reuse_port:      others may listen on both addresses too, and the system spreads connections over all of them.
@@ -272,6 +273,7 @@ class Settings(settings.ProcessSettings):
     message_ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_MESSAGE_TTL_S", 30 * DAY)
     expiry_interval: Annotated[float, env.number(0.05, 3600)] = env.variable("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0)
     api_key: OptionalKey = API_KEY
+    operator_key: OptionalOperatorKey = API_KEY
     strangers: settings.Strangers = env.MADE
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
@@ -306,6 +308,12 @@ class Settings(settings.ProcessSettings):
             host, name = self.cluster.node_address[0] or apart, "TIDINGS_NETWORK_NODE_ADDRESS"
             ways.append(exposure.Way(exposure.NETWORK, name, host, bool(self.tls_files.chain), exposure.OWN))
         return ways
+
+    @pydantic.model_validator(mode="after")
+    def _monitoring_is_no_operator(self) -> Self:
+        if self.operator_key and self.operator_key == self.api_key:
+            raise env.mistake("TIDINGS_OPERATOR_KEY is WA_API_KEY, which only reads: choose another key")
+        return self
 
     @pydantic.model_validator(mode="after")
     def _workers_have_redis(self) -> Self:

@@ -133,11 +133,11 @@ class Authenticator:
             charge(request, DOCUMENT)
 
     async def neighbour(self, request: Request) -> None:
-        """Everybody who is on this machine; of others as `monitor`. Raises `Unauthenticated`."""
+        """Everybody who is on this machine; others need a token. Raises `Unauthenticated`."""
         if self._is_local:
             charge(request, DOCUMENT)
         else:
-            await self.monitor(request)
+            await self.caller(request)
 
 
 def address_of(request: Request) -> str:
@@ -198,7 +198,7 @@ async def monitor_if_keyed(request: Request, _: Annotated[None, BEARER], __: Ann
     await dependencies.find(request, Authenticator).monitor_if_keyed(request)
 
 
-async def neighbour(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> None:
+async def neighbour(request: Request, _: Annotated[None, BEARER]) -> None:
     await dependencies.find(request, Authenticator).neighbour(request)
 
 

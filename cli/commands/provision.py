@@ -26,6 +26,7 @@ _GIVEN: Mapping[str, str] = {
     "network": "WA_DB_PASSWORD",
     "migrate": "WA_DB_PASSWORD",
     "api_key": api_key.VARIABLE,
+    "operator_key": api_key.OPERATOR_VARIABLE,
     "admin": first_password.VARIABLE,
 }
 _OF_DATABASE = ("business", "network", "migrate")

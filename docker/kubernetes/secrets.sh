@@ -22,5 +22,6 @@ stringData:
   registration-key: "$(key)"
   webhook-secret: "whsec_$(openssl rand -base64 32)"
   api-key: "$(key)"
+  operator-key: "$(key)"
   admin-password: "$(key)"
 SECRET

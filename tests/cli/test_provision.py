@@ -55,6 +55,8 @@ def test_what_two_of_them_must_agree_on_is_the_same(tmp_path: Path) -> None:
     webapp, coreapp = (json.loads(files[f"{name}/secrets/{name}.json"]) for name in ("webapp", "coreapp"))
     assert webapp["link_key"] == coreapp["link_key"]
     assert files["webapp/api_key"] == files["coreapp/api_key"] == files["prometheus/api_key"]
+    operators = {path for path, content in files.items() if content == files["network/operator_key"]}
+    assert operators == {"network/operator_key"}
     assert files["webapp/database_password"] == files["coreapp/database_password"] != files["network/database_password"]
     assert files["redis/password.conf"] == b"requirepass " + files["network/redis_password"] + b"\n"
 
@@ -74,7 +76,7 @@ def test_no_secret_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     run(tmp_path, *EVERYBODY)
     said = "".join(capsys.readouterr())
     passwords = handover.read_passwords(tmp_path / "kept" / "passwords.json")
-    assert len(set(passwords.values())) == len(passwords) == 8
+    assert len(set(passwords.values())) == len(passwords) == 9
     assert not [name for name, password in passwords.items() if password in said]
 
 

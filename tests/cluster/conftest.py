@@ -20,7 +20,7 @@ from tidings.storage import schema
 from tidings.storage.database import Database
 
 KEY = "the registration key of these tests"
-API_KEY = "a key of twenty chars"
+OPERATOR_KEY = "a key of twenty chars"
 # Seconds for what happens within a second or two on an idle machine.
 PATIENCE = 30.0
 
@@ -92,7 +92,7 @@ async def start_node(mariadb: MariaDB, tmp_path: Path) -> AsyncIterator[StartNod
             "TIDINGS_DATA_DIR": str(tmp_path),
             "TIDINGS_NETWORK_DB_URL": mariadb.url("nodes"),
             "TIDINGS_REGISTRATION_KEY": KEY,
-            "WA_API_KEY": API_KEY,
+            "TIDINGS_OPERATOR_KEY": OPERATOR_KEY,
             "TIDINGS_REDIS_URL": redis_url,
             "TIDINGS_NETWORK_NODE": name,
             "TIDINGS_NETWORK_HTTP_ADDRESS": f"127.0.0.1:{ports[0]}",

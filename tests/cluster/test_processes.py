@@ -14,7 +14,7 @@ import pytest
 from harness import polling
 from harness.light_devices import Crowd, register
 from harness.redis_server import RedisCluster, RedisServer
-from tests.cluster.conftest import API_KEY, KEY, PATIENCE, NetworkNode, StartNode
+from tests.cluster.conftest import KEY, OPERATOR_KEY, PATIENCE, NetworkNode, StartNode
 from tidings.wire import device
 
 SENDERS = [f"1555020{i:04}" for i in range(4)]
@@ -176,7 +176,7 @@ async def test_nodes_meet_in_a_redis_cluster(
     await load.reach(RATE)
     await load.end()
     await nodes[0].becomes(nodes=2)
-    url, headers = nodes[0].http + "/v1/announcements", {"Authorization": f"Apikey {API_KEY}"}
+    url, headers = nodes[0].http + "/v1/announcements", {"Authorization": f"Apikey {OPERATOR_KEY}"}
     async with aiohttp.ClientSession() as http, http.post(url, json={"text": "To all"}, headers=headers) as answer:
         said = await answer.json()
     assert said == {"devices": len(load.crowd.devices), "nodes": 2}

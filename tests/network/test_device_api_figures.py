@@ -163,7 +163,7 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
         devices.routes(),
         GroupEndpoints(anything, anything, anything).routes(),
         BlobEndpoints(anything, anything, anything, allowances=anything).routes(),
-        OperatorEndpoints(anything, anything, anything, api_key=NO_KEY).routes(),
+        OperatorEndpoints(anything, anything, anything, key=NO_KEY).routes(),
         network.app.operator_routes(connections, anything, anything),
     ]
     app = network.app.create(routes, Delay(0, 0))

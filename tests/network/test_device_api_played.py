@@ -35,7 +35,7 @@ def database_engine() -> str:
 async def net(database_factory: DatabaseFactory) -> AsyncIterator[Network]:
     database = await database_factory("network")
     net = Network(database.settings, "json")
-    await net.start(api_key=ApiKey(OPERATOR_KEY))
+    await net.start(operator_key=ApiKey(OPERATOR_KEY))
     yield net
     await net.remove()
 

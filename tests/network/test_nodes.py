@@ -258,7 +258,7 @@ async def test_what_one_process_left_in_memory_is_put_into_mailboxes_by_the_node
 
 
 async def test_an_operator_speaks_to_one_device_and_to_all_on_all_nodes(network: Network) -> None:
-    await network.start(api_key=KEY)
+    await network.start(operator_key=KEY)
     await network.register(ALICE, BOB, CAROL)
     clients = [await network.connect(ALICE, node=0), await network.connect(BOB, node=1)]
     headers = {"Authorization": f"Apikey {KEY}"}

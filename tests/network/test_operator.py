@@ -8,10 +8,12 @@ import pytest
 from network import app
 from network.delay import Delay
 from tests.conftest import DatabaseFactory
+from tests.network.support import Network
 from tidings.runtime.api_key import NO_KEY, ApiKey
 from tidings.storage.database import Database
 
 KEY = ApiKey("an API key of the tests")
+OPERATOR_KEY = ApiKey("the key of the operator")
 
 
 class Quiet:
@@ -47,3 +49,22 @@ async def test_where_others_reach_the_network_its_metrics_take_the_key(
             assert (await http.get("/metrics", headers=given)).status_code == 401
     async with client(database, NO_KEY, is_local=True) as http:
         assert (await http.get("/metrics")).status_code == 200
+
+
+@pytest.mark.parametrize("pair", [("tcp", "sqlite")])
+async def test_the_monitoring_key_announces_nothing(network: Network) -> None:
+    await network.start(api_key=KEY, operator_key=OPERATOR_KEY)
+    for path in ("/v1/announcements", "/v1/announcements/15550100001"):
+        for key, status in ((KEY, 401), (OPERATOR_KEY, 202 if path.endswith("s") else 404)):
+            headers = {"Authorization": f"Apikey {key}"}
+            async with network.http.post(path, json={"text": "To all"}, headers=headers) as answer:
+                assert answer.status == status
+
+
+@pytest.mark.parametrize("pair", [("tcp", "sqlite")])
+async def test_without_an_operator_key_nobody_announces_anything(network: Network) -> None:
+    await network.start(api_key=KEY)
+    for key in (KEY, ""):
+        headers = {"Authorization": f"Apikey {key}"}
+        async with network.http.post("/v1/announcements", json={"text": "To all"}, headers=headers) as answer:
+            assert answer.status == 401

@@ -116,9 +116,24 @@ def test_what_may_be_in_flight_fits_into_the_write_buffer(tmp_path: Path, variab
         assert limits == settings.Limits()
 
 
+def test_the_operator_key_is_another_one_than_that_of_monitoring(tmp_path: Path) -> None:
+    same = "a key of twenty chars"
+    with pytest.raises(SettingsError, match="TIDINGS_OPERATOR_KEY is WA_API_KEY"):
+        read(tmp_path, WA_API_KEY=same, TIDINGS_OPERATOR_KEY=same)
+    with pytest.raises(SettingsError, match="TIDINGS_OPERATOR_KEY does not have 12 to 128 characters"):
+        read(tmp_path, TIDINGS_OPERATOR_KEY="short")
+    kept = tmp_path / "operator_key"
+    kept.write_text("another key of theirs\n")
+    found = read(tmp_path, WA_API_KEY=same, TIDINGS_OPERATOR_KEY_FILE=str(kept))
+    assert (found.api_key, found.operator_key) == (same, "another key of theirs")
+
+
 def test_nothing_secret_is_printed(tmp_path: Path) -> None:
     found = read(
-        tmp_path, TIDINGS_REGISTRATION_KEY="hunter2", TIDINGS_NETWORK_DB_URL="mysql+aiomysql://u:hunter2@127.0.0.1/n"
+        tmp_path,
+        TIDINGS_REGISTRATION_KEY="hunter2",
+        TIDINGS_OPERATOR_KEY="hunter2-of-an-operator",
+        TIDINGS_NETWORK_DB_URL="mysql+aiomysql://u:hunter2@127.0.0.1/n",
     )
     assert "hunter2" not in str(printable(found))
 

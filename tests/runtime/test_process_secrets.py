@@ -306,6 +306,7 @@ def test_children_are_given_their_own_secrets_alone(tmp_path: Path) -> None:
         "TIDINGS_BUSINESS_DB_URL": "mysql://b",
         "TIDINGS_NETWORK_DB_URL": "mysql://n",
         "WA_API_KEY": "api",
+        "TIDINGS_OPERATOR_KEY": "operator",
     }
     found = CoreappSecrets(
         link_key="l",
@@ -336,7 +337,13 @@ def test_children_are_given_their_own_secrets_alone(tmp_path: Path) -> None:
         "TIDINGS_SETTINGS_KEY",
     }
     # Each of those that serve metrics has the key for them.
-    assert own["network"] == {"TIDINGS_REGISTRATION_KEY", "WA_DB_PASSWORD", "TIDINGS_NETWORK_DB_URL", "WA_API_KEY"}
+    assert own["network"] == {
+        "TIDINGS_REGISTRATION_KEY",
+        "WA_DB_PASSWORD",
+        "TIDINGS_NETWORK_DB_URL",
+        "WA_API_KEY",
+        "TIDINGS_OPERATOR_KEY",
+    }
     assert own["robots"] == {"TIDINGS_REGISTRATION_KEY", "TIDINGS_HANDSET_KEY"}
     assert given["webapp"]["TIDINGS_SETTINGS_KEY"] == given["robots"]["TIDINGS_HANDSET_KEY"] == derived
 

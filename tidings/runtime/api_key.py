@@ -1,4 +1,7 @@
-"""`WA_API_KEY`, or a file that `WA_API_KEY_FILE` names, which opens what monitoring looks at."""
+"""The keys of monitoring and of operators, from a variable or from a file that `<variable>_FILE` names.
+
+The monitoring key opens GET of health and metrics. The operator key opens what changes something.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Annotated, Any
 from tidings.runtime import env, secret_sources
 
 VARIABLE = "WA_API_KEY"
+OPERATOR_VARIABLE = "TIDINGS_OPERATOR_KEY"
 
 _SCHEME = b"apikey "
 
@@ -30,15 +34,18 @@ class ApiKey(str):
 NO_KEY = ApiKey()
 
 
-def _read(key: str) -> ApiKey:
-    if key and not 12 <= len(key) <= 128:
-        raise env.mistake(f"{VARIABLE} does not have 12 to 128 characters")
-    return ApiKey(key)
+def _optional(variable: str) -> Any:
+    def read(key: str) -> ApiKey:
+        if key and not 12 <= len(key) <= 128:
+            raise env.mistake(f"{variable} does not have 12 to 128 characters")
+        return ApiKey(key)
+
+    def find(data: Mapping[str, Any]) -> ApiKey:
+        return read(secret_sources.given(data["variables"], variable))
+
+    return env.made(find, read)
 
 
-def _find(data: Mapping[str, Any]) -> ApiKey:
-    return _read(secret_sources.given(data["variables"], VARIABLE))
-
-
-OptionalKey = Annotated[ApiKey, env.made(_find, _read)]
+OptionalKey = Annotated[ApiKey, _optional(VARIABLE)]
+OptionalOperatorKey = Annotated[ApiKey, _optional(OPERATOR_VARIABLE)]
 API_KEY: Any = env.MADE
