@@ -17,6 +17,7 @@ from coreapp.upstream import Upstream
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime.clock import Clock
 from tidings.runtime.places import Places
 from tidings.storage.business.shards import Lease
@@ -52,10 +53,11 @@ class ShardContext:
 
     settings: of the process; shared: what its shards do at the same time, together; config: what the business sets over
     the API; safe: seals what of it is secret; prekeys: the private ones that the number has; bodies:
-    seals those of callbacks; count: the jobs in the queue.
+    seals those of callbacks; count: the jobs in the queue; files: the store of the files that messages name.
     """
 
     settings: Settings
+    files: DirectoryStore
     shared: SharedLimits
     config: Config
     database: Database

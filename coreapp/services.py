@@ -15,6 +15,8 @@ from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
 from tidings.client.http import NetworkApi
 from tidings.keys import checks
+from tidings.objects import identity
+from tidings.objects.watch import StoreWatch
 from tidings.runtime import data_directory, network_access, service, tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.env import printable
@@ -70,16 +72,19 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             clock=SystemClock(),
             address=lambda: f"{settings.advertised_host}:{port}",
         )
+        media = identity.of_media(database, node.process.files)
+        await media.claim()
         server = await _listen(settings, node, own)
         host, port = server.sockets[0].getsockname()[:2]
-        readiness = Readiness(Needs(node.databases, node.shards).look, SystemClock())
+        media_watch = StoreWatch(media)
+        readiness = Readiness(Needs(node.databases, node.shards, media_watch).look, SystemClock())
         metrics = await Exposition.start(*settings.metrics_address, key=settings.api_key, ready=readiness.check)
         addresses = Addresses((host, port), (settings.metrics_address[0], metrics.port))
         try:
             announcing = asyncio.create_task(_announce(node, settings, addresses, ready))
             watch = CertificateWatch([own, to_network, database.tls], SystemClock())
             vitals = Vitals({"data": settings.data_dir, "media": settings.media_dir})
-            await service.run_services([vitals, node, watch], stop)
+            await service.run_services([vitals, media_watch, node, watch], stop)
             announcing.cancel()
         finally:
             metrics.close()

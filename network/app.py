@@ -14,6 +14,7 @@ from network.connections.connections import Connections
 from network.delay import Delay
 from network.routing.router import Router
 from tidings.runtime.api_key import NO_KEY, ApiKey
+from tidings.runtime.readiness import AWAY, OK
 from tidings.storage.database import Database
 
 # Tokens of the door, of whoever has not proved anything.
@@ -52,12 +53,20 @@ class Status(Protocol):
         ...
 
 
+class Store(Protocol):
+    """The blobs. state: `OK` or `AWAY` of `tidings.runtime.readiness`."""
+
+    @property
+    def state(self) -> str: ...
+
+
 def operator_routes(
     connections: Connections,
     router: Router,
     database: Database,
     *,
     status: Status | None = None,
+    blobs: Store | None = None,
     api_key: ApiKey = NO_KEY,
     is_local: bool = True,
 ) -> APIRouter:
@@ -85,8 +94,9 @@ def operator_routes(
     async def ready() -> JSONResponse:
         # It is asked at most once a second, however often we are.
         alive = await database.is_alive()
-        ready = alive and (status is None or status.is_ready)
-        state = {"status": "ready" if ready else "not ready", "database": "ok" if alive else "away"}
+        stored = blobs.state if blobs is not None else OK
+        ready = alive and stored == OK and (status is None or status.is_ready)
+        state = {"status": "ready" if ready else "not ready", "database": OK if alive else AWAY, "blobs": stored}
         return JSONResponse(state | _described(status), 200 if ready else 503)
 
     @routes.get("/health/load")

@@ -41,7 +41,9 @@ from network.routing.router import Router
 from network.routing.sweeper import Sweeper
 from network.settings import Limits, Settings
 from network.wiring import Directory, Routing
-from tidings.media.files import Files
+from tidings.objects import identity
+from tidings.objects.directory import DirectoryStore
+from tidings.objects.watch import StoreWatch
 from tidings.runtime import env, http_server
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
@@ -77,8 +79,8 @@ async def run(
 ) -> None:
     """Serve until `stop`; `ready` is called when both addresses answer.
 
-    Raises `CannotListen`, `CannotStore`, `PendingMigrations`, `ServiceFailed`, and what the database raises when it is
-    not there.
+    Raises `CannotListen`, `CannotStore`, `WrongStore`, `PendingMigrations`, `ServiceFailed`, and what the database
+    raises when it is not there.
     """
     log.info("network.starting", extra=printable(settings))
     database = Database(settings.database, "network")
@@ -129,7 +131,7 @@ async def _wire(
     )
     backend = _make_backend(settings, clock, routing, copies, kept, delay)
     connections = Connections(backend, router, node=routing.node, drain=settings.drain)
-    blob_store = await _open_blobs(settings, database, clock)
+    blob_store, blobs = await _open_blobs(settings, database, clock)
     registrations = Registrations(
         database,
         router=router,
@@ -145,14 +147,22 @@ async def _wire(
         _blob_endpoints(blob_store, limits, directory).routes(),
         websocket.make_routes(connections, write_buffer=limits.write_buffer),
         OperatorEndpoints(database, notices, routing.broadcast, key=settings.operator_key).routes(),
-        app.operator_routes(connections, router, database, status=routing, api_key=settings.api_key, is_local=is_local),
+        app.operator_routes(
+            connections,
+            router,
+            database,
+            status=routing,
+            blobs=blobs,
+            api_key=settings.api_key,
+            is_local=is_local,
+        ),
     ]
     http, tcp = _make_listeners(settings, clock, app.create(routes, delay, is_local=is_local), connections)
     interval = settings.expiry_interval
     expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
     routing.share(connections, expiry, registrations)
     vitals = Vitals({"data": settings.data_dir, "blobs": settings.blobs.directory})
-    others: list[Service] = [vitals, Sweeper(router), BlobSweeper(database, blob_store), expiry]
+    others: list[Service] = [vitals, blobs, Sweeper(router), BlobSweeper(database, blob_store), expiry]
     others += [*routing.services(), connections]
     return http, tcp, others
 
@@ -260,13 +270,14 @@ def _blob_endpoints(store: BlobStore, limits: Limits, directory: Directory) -> B
     return BlobEndpoints(store, Transfers(limits.transfers), directory.logins, allowances=directory.allowances)
 
 
-async def _open_blobs(settings: Settings, database: Database, clock: Clock) -> BlobStore:
+async def _open_blobs(settings: Settings, database: Database, clock: Clock) -> tuple[BlobStore, StoreWatch]:
     where = settings.blobs
-    store = BlobStore(
-        database, Files(where.directory), clock, quota=where.quota, device_quota=where.device_quota, ttl=where.ttl
-    )
+    files = DirectoryStore(where.directory)
+    store = BlobStore(database, files, clock, quota=where.quota, device_quota=where.device_quota, ttl=where.ttl)
     try:
         await store.open()
     except OSError as error:
         raise CannotStore(f"TIDINGS_NETWORK_BLOB_DIR {where.directory}: {error.strerror or error}") from error
-    return store
+    recorded = identity.of_blobs(database, files)
+    await recorded.claim()
+    return store, StoreWatch(recorded)

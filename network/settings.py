@@ -141,7 +141,7 @@ class Blobs(env.Variables):
     ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_BLOB_TTL_S", 14 * DAY)
 
 
-def _blobs(data: Mapping[str, Any]) -> Blobs:
+def read_blobs(data: Mapping[str, Any]) -> Blobs:
     default = {"TIDINGS_NETWORK_BLOB_DIR": str(data["data_dir"] / "blobs")}
     return Blobs.part({**default, **{name: value for name, value in data["variables"].items() if value}})
 
@@ -264,7 +264,7 @@ class Settings(settings.ProcessSettings):
 
     database: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
     secrets: Annotated[NetworkSecrets, process_secrets.secrets_of(NetworkSecrets)] = env.MADE
-    blobs: Annotated[Blobs, env.made(_blobs)] = env.MADE
+    blobs: Annotated[Blobs, env.made(read_blobs)] = env.MADE
     http_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
     http_certificate: Annotated[TlsFiles, _certificate("HTTP")] = env.MADE

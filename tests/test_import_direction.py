@@ -25,6 +25,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "tidings.client": ("tidings.wire", "tidings.e2ee", "tidings.media", "tidings.runtime"),
     "tidings.egress": ("tidings.runtime",),
     "tidings.media": ("tidings.runtime",),
+    "tidings.objects": ("tidings.media", "tidings.storage", "tidings.runtime"),
     "tidings.storage": ("tidings.runtime",),
     "tidings.keys": ("tidings.e2ee", "tidings.storage", "tidings.runtime"),
     "tidings.changes": ("tidings.storage", "tidings.runtime"),

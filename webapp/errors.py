@@ -19,6 +19,7 @@
     ├── CoreappAway               500: no answer came to a question that was sent; whether it was done is unknown
     │   └── CoreappUnreachable    503: nobody to ask; nothing was sent, so nothing was done
     ├── FileDamaged               500
+    ├── FilesAway                 503: the files of the installation cannot be reached now
     ├── DatabaseFailed            500
     └── Unexpected                500: a bug of ours
 
@@ -208,6 +209,14 @@ class FileDamaged(APIError):
 
     def __init__(self) -> None:
         super().__init__([Problem(codes.INTERNAL_ERROR, "the file is damaged: it is not what was stored")])
+
+
+class FilesAway(APIError):
+    """The store of files cannot be used now, which says nothing about any file."""
+
+    def __init__(self) -> None:
+        details = "the files of this installation cannot be reached: try again"
+        super().__init__([Problem(codes.NOT_READY, details)], retry_after=5)
 
 
 class DatabaseFailed(APIError):

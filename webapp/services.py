@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -17,11 +15,13 @@ from tidings.changes.watch import Watch
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.keys import checks
-from tidings.media.files import Files
+from tidings.objects import identity
+from tidings.objects.directory import DirectoryStore
+from tidings.objects.identity import Identity
+from tidings.objects.watch import StoreWatch
 from tidings.runtime import data_directory, env, exposure, http_server, service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
-from tidings.runtime.env import SettingsError
 from tidings.runtime.readiness import Readiness
 from tidings.runtime.tls import CertificateWatch
 from tidings.runtime.vitals import Vitals
@@ -113,6 +113,8 @@ class Parts:
     metrics: ProcessMetrics
     door: Door
     common: Common
+    media: Identity
+    media_watch: StoreWatch
 
 
 def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher: Hasher, clock: Clock) -> Parts:
@@ -127,6 +129,9 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     tls = None
     if settings.tls:
         tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
+    files = DirectoryStore(settings.media_dir, reserve=settings.media_reserve)
+    media = identity.of_media(database, files)
+    media_watch = StoreWatch(media)
     metrics = ProcessMetrics(clock, backlog=server.BACKLOG)
     is_local = env.is_loopback(settings.address[0])
     authenticator = Authenticator(tokens, settings.api_key, clock, is_local=is_local)
@@ -142,6 +147,8 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
             Assets(),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
             Registration(database, links, hasher),
+            MediaStore(database, files, clock, max_uploads=settings.max_uploads),
+            Readiness(Needs(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock),
             Messages(
                 links,
@@ -168,6 +175,8 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
         metrics=metrics,
         door=_door(settings, authenticator, logins, links=links, clock=clock),
         common=common,
+        media=media,
+        media_watch=media_watch,
     )
 
 
@@ -237,11 +246,9 @@ def _resources(
 ) -> list[object]:
     """Services of resources that nothing else needs."""
     guard = EgressGuard(settings.outgoing_webhooks)
-    files = Files(settings.media_dir, reserve=settings.media_reserve)
     return [
         ContactChecks(links),
         AccountSettings(database, links, guard, safe=safe),
-        MediaStore(database, files, clock, max_uploads=settings.max_uploads),
         Profile(database),
         ComplianceInfo(database),
         FlowKeys(database),
@@ -249,22 +256,11 @@ def _resources(
         ProviderList(database, safe),
         Stickerpacks(database),
         HealthCheck(links, database),
-        Readiness(Needs(links, database).look, clock),
         Collections(links),
         Groups(links),
         Support(database, links, data_dir=settings.data_dir, media_dir=settings.media_dir, clock=clock),
         Stats(database, links, clock),
     ]
-
-
-def prepare_media(directory: Path) -> None:
-    """Raises `SettingsError` for a directory that cannot be made or written."""
-    try:
-        Files(directory).prepare()
-    except OSError as error:
-        raise SettingsError(f"TIDINGS_MEDIA_DIR {directory}: {error.strerror}") from None
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise SettingsError(f"TIDINGS_MEDIA_DIR {directory}: not writable")
 
 
 async def run(
@@ -291,9 +287,9 @@ async def run(
         await checks.require_settings(database, settings.secrets.settings_key)
         await checks.require_link(database, settings.secrets.link_key)
         await checks.require_tokens(database, settings.secrets.jwt_key)
-        prepare_media(settings.media_dir)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
         parts = assemble(settings, database, shard_map, hasher, SystemClock())
+        await parts.media.claim()
         await parts.common.membership.start()
         made = await parts.logins.start()
         if made:
@@ -315,7 +311,7 @@ async def run(
         )
         parts.metrics.watch(http.load)
         services: list[service.Service] = [*taps, parts.links, parts.upkeep, parts.logins.first_start]
-        services.append(parts.certificates)
+        services += [parts.certificates, parts.media_watch]
         services += [parts.common.membership, parts.common.leases, parts.common.changes]
         services.append(Vitals({"data": settings.data_dir, "media": settings.media_dir}))
         await service.run_services([*services, http], stop)

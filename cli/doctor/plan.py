@@ -13,11 +13,14 @@ from cli.doctor.business import Keys, Number, StoredWebhook
 from cli.doctor.configuration import Configuration, Examined, PrivateFiles, Secrets, examine
 from cli.doctor.coreapps import CoreappLinks, ShardOwners
 from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
+from cli.doctor.file_stores import RecordedStore
 from cli.doctor.findings import Check, Group
 from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
 from cli.doctor.redis import RedisServer
 from cli.links import Links
 from cli.settings import LeaseSettings
+from tidings.objects import identity
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime import env, network_access, secret_sources
 from tidings.runtime.env import SettingsError
 from tidings.runtime.tls import TlsFiles
@@ -62,7 +65,9 @@ class Plan:
         if "coreapp" in usable:
             groups.append(self._network(usable["coreapp"]))
         if "network" in usable:
-            groups.append(self._database(usable["network"].settings.database, "network", []))
+            blobs = DirectoryStore(usable["network"].settings.blobs.directory)
+            checks = [lambda database: RecordedStore(identity.of_blobs(database, blobs), blobs)]
+            groups.append(self._database(usable["network"].settings.database, "network", checks))
         if self._variables.get(REDIS_URL):
             groups.append(Group(self._redis()))
         business = usable.get("coreapp") or usable.get("webapp")
@@ -84,10 +89,12 @@ class Plan:
     def _of_business(self, examined: Examined) -> Sequence[Any]:
         """Makers of checks on the business's tables."""
         settings = examined.settings
+        media = DirectoryStore(settings.media_dir)
         lease = LeaseSettings.part(self._variables).lease_seconds
         makers = [
             lambda database: Number(database, settings.account),
             lambda database: ShardOwners(database, lease_seconds=lease),
+            lambda database: RecordedStore(identity.of_media(database, media), media),
         ]
         if not examined.has_secrets:
             return makers

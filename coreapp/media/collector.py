@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from coreapp.garbage import DELETED, MEDIA
-from tidings.media.files import Files
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime.clock import Clock
 from tidings.storage.business import media, shards
 from tidings.storage.business.media import Media
@@ -30,7 +30,7 @@ class MediaCollector:
         self,
         database: Database,
         lease: Lease,
-        files: Files,
+        files: DirectoryStore,
         *,
         clock: Clock,
         account: str,

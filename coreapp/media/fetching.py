@@ -19,7 +19,7 @@ from tidings.client.errors import FileLost, NetworkAway, NetworkRefusal, Unautho
 from tidings.client.http import DeviceCredentials, NetworkApi
 from tidings.media import kinds, signatures
 from tidings.media.errors import FileEmpty, FileTooLarge, UnusableType
-from tidings.media.files import Files, Stored
+from tidings.objects.directory import DirectoryStore, Stored
 from tidings.runtime.clock import Clock
 from tidings.storage.business.media import Media
 from tidings.storage.business.media_downloads import Download
@@ -31,7 +31,7 @@ VOICE = "voice"
 class Fetcher:
     """Fetches files into the directory. Their rows are the caller's to write."""
 
-    def __init__(self, network: NetworkApi, device: DeviceCredentials, files: Files, *, clock: Clock) -> None:
+    def __init__(self, network: NetworkApi, device: DeviceCredentials, files: DirectoryStore, *, clock: Clock) -> None:
         self._network = network
         self._device = device
         self._files = files

@@ -33,7 +33,7 @@ from tidings.egress.guard import Forbidden
 from tidings.egress.providers import ProviderConfig
 from tidings.media import kinds
 from tidings.media.errors import DiskFull, FileEmpty, FileTooLarge, UnusableType
-from tidings.media.files import Files, Stored
+from tidings.objects.directory import DirectoryStore, Stored
 from tidings.storage.business import media_providers
 from tidings.wire import codes
 
@@ -64,7 +64,7 @@ class LinkedMedia:
     def __init__(
         self,
         context: ShardContext,
-        files: Files,
+        files: DirectoryStore,
         uploader: Uploader,
     ) -> None:
         self._database = context.database

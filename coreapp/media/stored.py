@@ -15,7 +15,7 @@ from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import HeldUp, Uploader
 from tidings import e2ee
-from tidings.media.files import Files
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime.batcher import Batcher
 from tidings.storage.business import media
 from tidings.storage.business.media import Media
@@ -44,7 +44,7 @@ class StoredMedia:
     def __init__(
         self,
         context: ShardContext,
-        files: Files,
+        files: DirectoryStore,
         uploader: Uploader,
     ) -> None:
         self._database = context.database

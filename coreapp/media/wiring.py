@@ -16,7 +16,6 @@ from coreapp.media.stored import StoredMedia
 from coreapp.media.uploads import Uploader
 from coreapp.sending.wiring import Sending
 from coreapp.webhook.wiring import Webhook
-from tidings.media.files import Files
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +36,8 @@ class Media:
 
 
 def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Media:
-    """Makes the directory of files."""
-    settings = context.settings
-    files = Files(settings.media_dir, reserve=settings.media_reserve)
-    files.prepare()
+    """The parts, none started."""
+    settings, files = context.settings, context.files
     uploader = Uploader(context.network, context.device, context.shared.uploads)
     preparation = Preparation(
         StoredMedia(context, files, uploader), LinkedMedia(context, files, uploader), context.clock

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Protocol
 
 from coreapp.shard.open_shards import OpenShards
 from tidings.client.errors import NetworkAway, NetworkSilent
@@ -16,6 +17,7 @@ from tidings.wire import core
 
 # Seconds that the network has to answer; it gives its database two.
 TIMEOUT = 2.5
+MEDIA = "media"
 # Seconds that its answer stands: as that of the database. Whoever looks more often than that, or from many Webapps,
 # would use up what the network does for those who have not logged in.
 STANDS = 1.0
@@ -48,12 +50,20 @@ class Databases:
         return "" if health.get("database", "ok") == "ok" else core.DATABASE
 
 
+class Store(Protocol):
+    """The files that messages name. state: `OK` or `AWAY`."""
+
+    @property
+    def state(self) -> str: ...
+
+
 class Needs:
     """What the process needs. Who stands by is ready to."""
 
-    def __init__(self, databases: Databases, shards: OpenShards) -> None:
+    def __init__(self, databases: Databases, shards: OpenShards, media: Store) -> None:
         self._databases = databases
         self._shards = shards
+        self._media = media
 
     async def look(self) -> Mapping[str, str]:
         """`OK` or `AWAY` for each."""
@@ -62,4 +72,5 @@ class Needs:
         return {
             core.DATABASE: AWAY if core.DATABASE in away else OK,
             core.NETWORK: OK if connected and core.NETWORK not in away else AWAY,
+            MEDIA: self._media.state,
         }

@@ -25,6 +25,7 @@ from tidings.changes.watch import Watch
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import MasterKeys
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
@@ -76,6 +77,7 @@ class Node:
             safe=safe,
             config=self.config,
             shared=SharedLimits.of(settings),
+            files=DirectoryStore(settings.media_dir, reserve=settings.media_reserve),
         )
         self.shards = OpenShards()
         # Set while this process answers for all shards that it has claimed, of which there is one at least.

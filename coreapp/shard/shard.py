@@ -36,6 +36,7 @@ from coreapp.webhook.wiring import Webhook, wire_webhook
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage.business import callbacks, jobs
@@ -114,6 +115,7 @@ class Process:
     safe: SecretSealer
     config: ConfigSource
     shared: SharedLimits
+    files: DirectoryStore
 
 
 async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard:
@@ -128,6 +130,7 @@ async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard
     try:
         context = ShardContext(
             settings=settings,
+            files=process.files,
             shared=process.shared,
             config=config,
             database=database,

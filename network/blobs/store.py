@@ -16,9 +16,9 @@ from typing import BinaryIO
 from prometheus_client import Counter
 
 from network.blobs.quota import Quota, Reservation
-from network.errors import BadRequest, Full, NotFound, TooLarge
-from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge
-from tidings.media.files import Files
+from network.errors import BadRequest, Full, NotFound, TooLarge, Unavailable
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
@@ -54,7 +54,7 @@ class BlobStore:
     def __init__(
         self,
         database: Database,
-        files: Files,
+        files: DirectoryStore,
         clock: Clock,
         *,
         quota: int,
@@ -86,8 +86,8 @@ class BlobStore:
         """Keep a blob; file and row are on disk when this returns.
 
         size: bytes, as far as they were announced; weight: how many times the quota of others the owner has.
-        Raises `TooLarge`, `BadRequest` when it is empty, `Full`, `QuotaUsed`, and what the body raises; nothing is left
-        then.
+        Raises `TooLarge`, `BadRequest` when it is empty, `Full`, `QuotaUsed`, `Unavailable` while the files cannot be
+        reached, and what the body raises; nothing is left then.
         """
         if size is not None and size > self._max_size:
             raise TooLarge(f"a blob of at most {self._max_size} bytes is taken")
@@ -102,6 +102,8 @@ class BlobStore:
             except DiskFull as error:
                 log.error("blobs.disk_full", extra={"directory": str(self.files.directory)})
                 raise Full("the disk of the network is full; its operator has to make room") from error
+            except StoreAway as error:
+                raise self._away(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
             blob = Blob(secrets.token_urlsafe(32), owner, stored.name, stored.size, self.now() + self._ttl * 1000)
             # After a commit of unknown outcome the file stays: with a row it is needed, without it is an orphan.
@@ -111,7 +113,7 @@ class BlobStore:
         return blob
 
     async def fetch(self, id: str) -> OpenBlob:
-        """A blob, to be read. Raises `NotFound`."""
+        """A blob, to be read. Raises `NotFound`, and `Unavailable` while the files cannot be reached."""
         blob = await self._wanted.submit(id)
         if blob is None:
             raise NotFound("there is no such blob, or not any more")
@@ -122,10 +124,16 @@ class BlobStore:
             if blob.expires_at > self.now():
                 log.error("blob.file_missing", extra={"owner": blob.owner, "file": blob.file})
             raise NotFound("there is no such blob, or not any more") from error
+        except OSError as error:
+            raise self._away(error) from error
 
     def now(self) -> int:
         """Unix milliseconds."""
         return int(self._clock.now() * 1000)
+
+    def _away(self, error: OSError) -> Unavailable:
+        log.error("blobs.store_away", extra={"directory": str(self.files.directory), "error": repr(error)})
+        return Unavailable("the blobs cannot be reached", retry_after=5)
 
     async def _owned(self, owner: str, size: int, weight: int) -> int:
         share = self.quota.share(owner, size, weight=weight)

@@ -12,7 +12,7 @@ from typing import Any
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tidings.media import kinds
-from tidings.media.files import Files
+from tidings.objects.directory import DirectoryStore
 from tidings.storage.business import media
 from tidings.storage.business.media import Media
 from tidings.wire import core
@@ -21,8 +21,8 @@ from tidings.wire import device as frames
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 
 
-def files(world: World) -> Files:
-    found = Files(world.settings.media_dir)
+def files(world: World) -> DirectoryStore:
+    found = DirectoryStore(world.settings.media_dir)
     found.prepare()
     return found
 

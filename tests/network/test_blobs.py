@@ -23,7 +23,9 @@ from network.settings import Blobs, Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network
 from tests.network.test_outages import PROCESS
-from tidings.media.files import Files
+from tidings.objects import marker
+from tidings.objects.directory import DirectoryStore
+from tidings.objects.identity import WrongStore
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
@@ -66,8 +68,8 @@ async def download(network: Network, id: str, number: str = BOB) -> tuple[int, b
 
 
 def names(network: Network) -> list[str]:
-    """What is in the directory."""
-    return sorted(path.name for path in network.blobs.directory.iterdir())
+    """What is in the directory, without its marker."""
+    return sorted(path.name for path in network.blobs.directory.iterdir() if path.name != marker.NAME)
 
 
 async def rows(network: Network) -> set[str]:
@@ -301,7 +303,7 @@ async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_
     database: Database, tmp_path: Path
 ) -> None:
     clock = ManualClock(time.time())
-    kept = BlobStore(database, Files(tmp_path / "blobs"), clock, quota=MIB, device_quota=2**40, ttl=7200)
+    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), clock, quota=MIB, device_quota=2**40, ttl=7200)
     await kept.open()
     sweep = BlobSweeper(database, kept, batch=2)
     old = [await kept.add(ALICE, chunks(100), 100) for _ in range(5)]
@@ -335,7 +337,7 @@ async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
 ) -> None:
     kept = BlobStore(
         database,
-        Files(tmp_path / "blobs"),
+        DirectoryStore(tmp_path / "blobs"),
         ManualClock(time.time()),
         quota=4 * MIB,
         device_quota=2**40,
@@ -350,7 +352,7 @@ async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
 
 
 async def test_a_disk_without_room_is_the_same_as_a_full_directory(database: Database, tmp_path: Path) -> None:
-    full = Files(tmp_path / "blobs", reserve=2**62)
+    full = DirectoryStore(tmp_path / "blobs", reserve=2**62)
     kept = BlobStore(database, full, ManualClock(time.time()), quota=MIB, device_quota=2**40, ttl=10)
     await kept.open()
     with pytest.raises(Full) as refused:
@@ -361,7 +363,7 @@ async def test_a_disk_without_room_is_the_same_as_a_full_directory(database: Dat
 
 async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Database, tmp_path: Path) -> None:
     clock = ManualClock(time.time())
-    kept = BlobStore(database, Files(tmp_path / "blobs"), clock, quota=MIB, device_quota=2**40, ttl=10)
+    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), clock, quota=MIB, device_quota=2**40, ttl=10)
     await kept.open()
     blob = await kept.add(ALICE, chunks(CHUNK + 100), CHUNK + 100)
     found = await kept.fetch(blob.id)
@@ -373,7 +375,7 @@ async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Data
 
 async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Database, tmp_path: Path) -> None:
     kept = BlobStore(
-        database, Files(tmp_path / "blobs"), ManualClock(time.time()), quota=100, device_quota=2**40, ttl=10
+        database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), quota=100, device_quota=2**40, ttl=10
     )
     await kept.open()
     for size in (90, None):
@@ -386,7 +388,7 @@ async def test_blobs_that_come_together_share_their_transactions_and_an_owner_is
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = BlobStore(
-        database, Files(tmp_path / "blobs"), ManualClock(time.time()), quota=MIB, device_quota=2**40, ttl=10
+        database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), quota=MIB, device_quota=2**40, ttl=10
     )
     await kept.open()
     await kept.add(ALICE, chunks(100), 100)
@@ -425,3 +427,44 @@ async def test_messages_go_on_while_a_blob_is_on_its_way(network: Network) -> No
         bob.ack(*await bob.deliveries(1))
         await alice.accepted(1)
     assert [status for status, _ in await asyncio.gather(*uploads)] == [201, 201]
+
+
+async def test_while_the_directory_is_not_mounted_a_blob_is_not_gone(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    status, answer = await upload(network, b"x" * 1000)
+    assert status == 201
+    directory = network.blobs.directory
+    away = directory.with_name(directory.name + "-away")
+    directory.rename(away)
+    directory.mkdir()
+    assert (await download(network, answer["id"]))[0] == 503
+    status, refusal = await upload(network, b"y")
+    assert (status, refusal["error"]["reason"]) == (503, "unavailable")
+
+    async def state() -> tuple[int, str]:
+        async with network.http.get("/health/ready") as found:
+            return found.status, (await found.json())["blobs"]
+
+    async def is_away() -> bool:
+        return await state() == (503, "away")
+
+    async def is_back() -> bool:
+        return await state() == (200, "ok")
+
+    await polling.until(is_away)
+    assert list(directory.iterdir()) == []
+    directory.rmdir()
+    away.rename(directory)
+    await polling.until(is_back)
+    assert await download(network, answer["id"]) == (200, b"x" * 1000)
+
+
+async def test_a_node_with_a_directory_of_its_own_does_not_start(network: Network, tmp_path: Path) -> None:
+    await network.start()
+    await network.stop()
+    shared, network.blobs = network.blobs, network.blobs.model_copy(update={"directory": tmp_path / "blobs"})
+    with pytest.raises(WrongStore, match="tidings files adopt blobs"):
+        await network.start()
+    network.blobs = shared
+    await network.start()

@@ -12,7 +12,7 @@ import pytest
 
 from cli.child_log import ChildLog
 from handset.shown_log import ShownLog
-from tidings.media.files import Files
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime import private_files, sampling
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings, InstallationSettings
@@ -42,7 +42,7 @@ async def test_everything_that_is_made_is_private_whatever_the_umask_is(tmp_path
         await connection.exec_driver_sql("CREATE TABLE t (a INT)")
     ChildLog(data / "logs" / "webapp.log", print).close()
     ShownLog(data / "robots.jsonl", SystemClock()).close()
-    files = Files(data / "media")
+    files = DirectoryStore(data / "media")
     files.prepare()
     await files.write(chunk(), limit=9)
     with sampling.profiling(str(data / "profile.txt")):
@@ -98,7 +98,7 @@ async def test_a_directory_of_files_that_a_group_shares_stays_shared_with_it(
 ) -> None:
     shared = tmp_path / "media"
     shared.mkdir(mode=0o2775)
-    files = Files(shared)
+    files = DirectoryStore(shared)
     with caplog.at_level(logging.WARNING):
         files.prepare()
     stored = await files.write(chunk(), limit=9)

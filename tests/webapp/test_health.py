@@ -194,7 +194,7 @@ async def test_without_a_token_a_webapp_says_that_it_runs_and_whether_it_is_read
         answer = await api.http.get("/health/ready")
         return answer.status_code, answer.json()["health"]
 
-    fine = {"database": "ok", "coreapps": "ok", "network": "ok"}
+    fine = {"database": "ok", "coreapps": "ok", "network": "ok", "media": "ok"}
     assert await ready() == (200, {"status": "ready", **fine})
     for health, what in (
         (core.Health(0, "connecting"), "network"),

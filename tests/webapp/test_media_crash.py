@@ -16,6 +16,7 @@ import psutil
 from tests.media_samples import PNG
 from tests.webapp.conftest import PASSWORD, basic
 from tidings.media import kinds
+from tidings.objects import marker
 from tidings.runtime import crashpoints
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import media
@@ -23,6 +24,11 @@ from tidings.storage.database import Database
 
 PATIENCE = 30.0  # seconds
 MIB = 1024 * 1024
+
+
+def stored(directory: Path) -> list[str]:
+    """Files in the directory, without its marker."""
+    return [name for name in os.listdir(directory) if name != marker.NAME]
 
 
 @contextlib.asynccontextmanager
@@ -69,7 +75,7 @@ async def logged_in(url: str) -> AsyncIterator[httpx.AsyncClient]:
 async def known_files(directory: Path) -> set[str]:
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{directory}/business.db"), "business")
     async with database.reading() as connection:
-        found = await media.list_known_files(connection, os.listdir(directory / "media"))
+        found = await media.list_known_files(connection, stored(directory / "media"))
     await database.close()
     return found
 
@@ -84,7 +90,7 @@ async def test_killed_between_file_and_row_it_leaves_an_orphan_and_what_was_answ
             raise AssertionError("it should have died")
         async with asyncio.timeout(PATIENCE):
             await process.wait()
-    assert len(os.listdir(tmp_path / "media")) == 2
+    assert len(stored(tmp_path / "media")) == 2
     assert len(await known_files(tmp_path)) == 1
     async with webapp(tmp_path) as (_, url), logged_in(url) as http:
         assert (await http.get(f"/v1/media/{answered['id']}")).content == PNG
@@ -115,7 +121,7 @@ async def test_the_directory_can_be_elsewhere_and_is_said_when_it_cannot_be_used
         logged_in(url) as http,
     ):
         await http.post("/v1/media", content=PNG, headers={"Content-Type": "image/png"})
-    assert len(os.listdir(tmp_path / "elsewhere")) == 1
+    assert len(stored(tmp_path / "elsewhere")) == 1
 
 
 async def test_a_large_file_costs_no_memory_on_its_way_in_and_out(tmp_path: Path) -> None:

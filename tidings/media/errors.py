@@ -5,6 +5,7 @@ MediaError
 ├── FileTooLarge  the file is over the limit
 ├── FileEmpty     the file is empty
 ├── DiskFull      the disk is full, or nearly: the operator has to free space
+├── StoreAway     the file store is not mounted, or cannot be reached: try again; an `OSError`, too
 └── FileGone      the row is there and the file is not: it has to be uploaded again
 """
 
@@ -39,6 +40,13 @@ class DiskFull(MediaError):
 
     def __init__(self) -> None:
         super().__init__("the disk for media is full")
+
+
+class StoreAway(MediaError, OSError):
+    """The file store cannot be used now, which says nothing about any file."""
+
+    def __init__(self, why: str = "the directory of files has no marker, or another one than the database records"):
+        super().__init__(why)
 
 
 class FileGone(MediaError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from tidings.runtime.readiness import AWAY, OK
 from tidings.wire import core
@@ -17,12 +18,23 @@ _TIMEOUT = 3.0
 CONNECTING = "connecting"
 
 
-class Needs:
-    """The database, an owner for each shard, and the network behind each."""
+MEDIA = "media"
 
-    def __init__(self, coreapps: Coreapps, database: Liveness) -> None:
+
+class Store(Protocol):
+    """The files that messages name. state: `OK` or `AWAY`."""
+
+    @property
+    def state(self) -> str: ...
+
+
+class Needs:
+    """The database, an owner for each shard, the network behind each, and the files."""
+
+    def __init__(self, coreapps: Coreapps, database: Liveness, media: Store) -> None:
         self._coreapps = coreapps
         self._database = database
+        self._media = media
 
     async def look(self) -> Mapping[str, str]:
         """`OK` or `AWAY` for each."""
@@ -37,6 +49,7 @@ class Needs:
             core.DATABASE: OK if alive and core.DATABASE not in away else AWAY,
             "coreapps": OK if everyone and all(map(_is_at_work, there)) else AWAY,
             core.NETWORK: AWAY if core.NETWORK in away else OK,
+            MEDIA: self._media.state,
         }
 
 

@@ -57,12 +57,14 @@ class LiveAnswer(pydantic.BaseModel):
 
 
 class Ready(pydantic.BaseModel):
-    """What sending a message needs. coreapps: an owner of each shard that can be reached."""
+    """What sending a message needs. coreapps: an owner of each shard that can be reached; media: the store of files is
+    the one that the database records."""
 
     status: Literal["ready", "not ready"]
     database: Literal["ok", "away"]
     coreapps: Literal["ok", "away"]
     network: Literal["ok", "away"]
+    media: Literal["ok", "away"]
 
 
 class ReadyAnswer(pydantic.BaseModel):

@@ -15,9 +15,9 @@ from typing import BinaryIO
 from prometheus_client import Counter, Gauge
 
 from tidings.media import kinds
-from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, UnusableType
-from tidings.media.files import Files, Stored
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway, UnusableType
 from tidings.media.kinds import MediaType
+from tidings.objects.directory import DirectoryStore, Stored
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
@@ -32,6 +32,7 @@ from webapp.errors import (
     APIError,
     BodyTooLarge,
     FileDamaged,
+    FilesAway,
     IdempotencyKeyReused,
     InvalidRequest,
     Overloaded,
@@ -62,7 +63,7 @@ class MediaStore:
     At most `max_uploads` are in progress at the same time; one more is refused with 503.
     """
 
-    def __init__(self, database: Database, files: Files, clock: Clock, *, max_uploads: int) -> None:
+    def __init__(self, database: Database, files: DirectoryStore, clock: Clock, *, max_uploads: int) -> None:
         self._database = database
         self._files = files
         self._clock = clock
@@ -79,7 +80,7 @@ class MediaStore:
         """The id of a file that is on disk when this returns.
 
         key: the request's idempotency key; a repeat is answered with the first id. Raises `InvalidRequest`,
-        `Overloaded`, `IdempotencyKeyReused`, `AnswerPending`.
+        `Overloaded`, `FilesAway`, `IdempotencyKeyReused`, `AnswerPending`.
         """
         if key and (caller.account, key) in self._keys:
             raise AnswerPending()
@@ -96,6 +97,8 @@ class MediaStore:
             except (UnusableType, FileTooLarge, FileEmpty, DiskFull) as error:
                 outcome = "refused"
                 raise _refusal(error) from None
+            except StoreAway as error:
+                raise _away(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
             media_id = await self._keep(caller, media_type, stored, key)
             outcome = "kept"
@@ -123,7 +126,7 @@ class MediaStore:
 
         It is read before the answer begins, since a status cannot be taken back: a small one once, into memory, a
         larger one twice, the second time from the system's cache (a document of 100 MB costs some 0.1 s more).
-        Raises `InvalidRequest` when there is none, and `FileDamaged`.
+        Raises `InvalidRequest` when there is none, `FileDamaged` and `FilesAway`.
         """
         found = None
         if schemas.is_id(media_id):
@@ -139,6 +142,8 @@ class MediaStore:
         except FileGone:
             log.error("media.file_gone", extra={"media": media_id, "file": found.file})
             raise _unknown() from None
+        except OSError as error:
+            raise _away(error) from error
         try:
             checked = await asyncio.to_thread(_checked, file, found)
         except BaseException:
@@ -159,7 +164,7 @@ class MediaStore:
         if taken is None:
             raise _unknown()
         # Killed here, the file is an orphan, which the next collection deletes.
-        await self._files.delete([taken.file])
+        await self._delete([taken.file])
         log.info("media.deleted", extra={"media": media_id, "username": caller.username})
 
     async def _keep(self, caller: Caller, media_type: MediaType, stored: Stored, key: str) -> str:
@@ -185,11 +190,18 @@ class MediaStore:
 
         first = await self._rows.submit((row, use if key else None))
         if first is not None and first.answer != row.id:
-            await self._files.delete([stored.name])
+            await self._delete([stored.name])
             if not hmac.compare_digest(first.fingerprint, fingerprint):
                 raise IdempotencyKeyReused()
             return first.answer
         return row.id
+
+    async def _delete(self, names: Sequence[str]) -> None:
+        """Delete files whose rows are gone. What cannot be deleted now is an orphan, which is collected later."""
+        try:
+            await self._files.delete(names)
+        except OSError as error:
+            log.warning("media.not_deleted", extra={"error": repr(error)})
 
     async def _write(self, rows: Sequence[tuple[Media, UsedKey | None]]) -> Sequence[UsedKey | None]:
         """The first use of each one's key."""
@@ -234,6 +246,11 @@ def _refusal(error: UnusableType | FileTooLarge | FileEmpty | DiskFull) -> APIEr
         log.error("media.disk_full")
         return Overloaded(str(error), retry_after=_FULL_RETRY)
     return InvalidRequest.because(PARAMETER_INVALID, f"body: {error}")
+
+
+def _away(error: OSError) -> FilesAway:
+    log.error("media.store_away", extra={"error": repr(error)})
+    return FilesAway()
 
 
 def read_type(content_type: str | None) -> MediaType:

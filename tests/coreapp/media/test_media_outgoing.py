@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 
 from coreapp.media import stored, uploads
-from harness import metrics
+from harness import metrics, polling
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.scripted_blobs import DAY
 from tidings.client.http import NetworkApi
-from tidings.media.files import Files
+from tidings.objects import identity
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.storage.business import jobs, media
 
@@ -233,9 +235,9 @@ async def test_while_its_file_cannot_be_read_the_message_waits_and_others_go(
 ) -> None:
     running, inbox = await begin(world, NUMBER, OTHER)
     medium = await scene.upload(world)
-    tries, is_away, loop, open_ = 0, True, asyncio.get_running_loop(), Files.open
+    tries, is_away, loop, open_ = 0, True, asyncio.get_running_loop(), DirectoryStore.open
 
-    def refuse(files: Files, name: str) -> BinaryIO:
+    def refuse(files: DirectoryStore, name: str) -> BinaryIO:
         nonlocal tries
         tries += 1
         loop.call_soon_threadsafe(world.network.signals.changed)
@@ -243,7 +245,7 @@ async def test_while_its_file_cannot_be_read_the_message_waits_and_others_go(
             raise OSError(code, os.strerror(code))
         return open_(files, name)
 
-    monkeypatch.setattr(Files, "open", refuse)
+    monkeypatch.setattr(DirectoryStore, "open", refuse)
     answer = await scene.send_image(running, NUMBER, medium.id)
     await running.client.send(NUMBER, "behind")
     await running.client.send(OTHER, "past them")
@@ -254,6 +256,28 @@ async def test_while_its_file_cannot_be_read_the_message_waits_and_others_go(
     is_away = False
     await inbox.until(3)
     assert [content["type"] for content in inbox.contents[NUMBER]] == ["image", "text"]
+    assert world.network.blobs.read(inbox.contents[NUMBER][0]["image"]) == scene.PNG
+
+
+async def test_while_its_directory_is_not_mounted_the_message_waits_and_goes_when_it_is(
+    world: World, tmp_path: Path
+) -> None:
+    running, inbox = await begin(world)
+    await identity.of_media(world.database, running.node.process.files).claim()
+    medium = await scene.upload(world)
+    directory = world.settings.media_dir
+    directory.rename(tmp_path / "away")
+    # The mount point that a reboot leaves.
+    directory.mkdir()
+    waiting = metrics.value("tidings_media_uploads_total", type="image", result="unreadable")
+    answer = await scene.send_image(running, NUMBER, medium.id)
+    await polling.until(
+        lambda: metrics.value("tidings_media_uploads_total", type="image", result="unreadable") >= waiting + 3
+    )
+    assert world.sink.statuses_of(answer.id) == []
+    directory.rmdir()
+    (tmp_path / "away").rename(directory)
+    await inbox.until(1)
     assert world.network.blobs.read(inbox.contents[NUMBER][0]["image"]) == scene.PNG
 
 

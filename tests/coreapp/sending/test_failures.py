@@ -20,7 +20,7 @@ from tests.coreapp.scripted_network import HOLD
 from tests.coreapp.signals import soon
 from tidings.client import held_back
 from tidings.client.errors import NetworkAway, NetworkSilent, NetworkUnreached
-from tidings.media.files import Files
+from tidings.objects.directory import DirectoryStore
 from tidings.storage.business import job_errors, queue_views
 from tidings.storage.business.queue_views import Choice, JobView
 from tidings.storage.database import Database
@@ -128,14 +128,14 @@ async def test_messages_whose_file_cannot_be_read_say_so_all_that_wait_for_it(
     await running.client.check(SLOW, FINE)
     medium = await media_scene.upload(world)
 
-    is_broken, open_file = True, Files.open
+    is_broken, open_file = True, DirectoryStore.open
 
-    def refuse(files: Files, name: str) -> BinaryIO:
+    def refuse(files: DirectoryStore, name: str) -> BinaryIO:
         if is_broken:
             raise OSError(errno.EIO, "a bad block", name)
         return open_file(files, name)
 
-    monkeypatch.setattr(Files, "open", refuse)
+    monkeypatch.setattr(DirectoryStore, "open", refuse)
     for number in (SLOW, FINE):
         await media_scene.send_image(running, number, medium.id)
     found = await until(world.database, lambda jobs: all(jobs[n].attempts > 1 for n in (SLOW, FINE)))

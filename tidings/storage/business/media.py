@@ -61,6 +61,8 @@ class Media:
 
 _COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(Media))
 _LIST = sa.select(*_COLUMNS).where(table.c.id.in_(any_of("ids")))
+# Few, since each is looked for.
+_SOME_FILES = sa.select(table.c.file).limit(20)
 _KNOWN_FILES = sa.select(table.c.file).where(table.c.file.in_(any_of("names")))
 _TOUCH = (
     table.update()
@@ -172,6 +174,11 @@ async def list_known_files(connection: AsyncConnection, names: Sequence[str]) ->
     for page in pages(names):
         known.update(name for (name,) in await connection.execute(_KNOWN_FILES, {"names": page}))
     return known
+
+
+async def list_some_files(connection: AsyncConnection) -> Sequence[str]:
+    """Names of up to 20 files."""
+    return list((await connection.execute(_SOME_FILES)).scalars())
 
 
 async def add_all(connection: AsyncConnection, media: Sequence[Media]) -> None:

@@ -56,6 +56,8 @@ _EXPIRED = (
 )
 _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 _FILES = sa.select(table.c.file).where(table.c.file.in_(any_of("files")))
+# Of those that live longest; few, since each is looked for.
+_SOME_FILES = sa.select(table.c.file).order_by(table.c.expires_at.desc()).limit(20)
 _OWNED = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0)).where(table.c.owner == sa.bindparam("owner"))
 _TOTAL = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0))
 
@@ -91,6 +93,11 @@ async def list_files(connection: AsyncConnection, files: Sequence[str]) -> set[s
     for page in pages(files):
         found.update((await connection.execute(_FILES, {"files": list(page)})).scalars())
     return found
+
+
+async def list_some_files(connection: AsyncConnection) -> Sequence[str]:
+    """Names of up to 20 files, those that are kept longest."""
+    return list((await connection.execute(_SOME_FILES)).scalars())
 
 
 async def total_size(connection: AsyncConnection) -> int:

@@ -10,14 +10,16 @@ import hashlib
 import itertools
 import os
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TypeVar
 
 from prometheus_client import Counter
 
-from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
+from tidings.objects import marker
+from tidings.objects.marker import Marker
 from tidings.runtime import private_files
 
 WRITTEN = Counter("tidings_media_written_bytes_total", "Bytes of files that were kept")
@@ -42,15 +44,22 @@ class Stored:
     sha256: str
 
 
-class Files:
+class DirectoryStore:
     """The files of an installation; every process that uses it works on the same directory.
 
     reserve: bytes that stay free on the disk for others, the database first of all.
+    expected: the marker that the directory must have; `None` until `tidings.objects.identity` has compared it.
     """
 
     def __init__(self, directory: Path, *, reserve: int = 0) -> None:
         self.directory = directory
+        self.expected: Marker | None = None
         self._reserve = reserve
+
+    @property
+    def location(self) -> str:
+        """The path, for error texts."""
+        return str(self.directory)
 
     def prepare(self) -> None:
         """Make the directory when it is not there. Raises `OSError`.
@@ -59,6 +68,8 @@ class Files:
         files in it what it may do with it.
         """
         private_files.make_directory(self.directory)
+        if not os.access(self.directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "not writable")
         private_files.warn_of_strangers(self.directory)
 
     def free(self) -> int:
@@ -70,7 +81,8 @@ class Files:
         """Keep a file, a block in memory at a time; it is on disk when this returns.
 
         check: sees the first block (256 KiB, or all of a smaller file) before anything is written.
-        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, and whatever `chunks` and `check` raise; nothing is left then.
+        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreAway`, and whatever `chunks` and `check` raise; nothing is
+        left then.
         """
         # One step of the draft at a time, also when this task is cancelled: a thread that writes is waited for.
         draft = self.draft(limit=limit, check=check)
@@ -88,10 +100,12 @@ class Files:
         return Draft(self, limit, check)
 
     def open(self, name: str) -> BinaryIO:
-        """A file for reading. Raises `FileGone`."""
+        """A file for reading. Raises `FileGone`; `StoreAway` when the directory is not the recorded one."""
         try:
             return self.path(name).open("rb")
         except FileNotFoundError:
+            # Nothing is known of the file while the directory is another one.
+            self.require()
             raise FileGone from None
 
     async def delete(self, names: Iterable[str]) -> int:
@@ -99,7 +113,11 @@ class Files:
         return await asyncio.to_thread(self._delete, list(names))
 
     async def list_old(self, before: float) -> AsyncIterator[list[str]]:
-        """Names of files, unfinished ones too, that were last written before a time (Unix seconds), by the page."""
+        """Names of files, unfinished ones too, that were last written before a time (Unix seconds), by the page.
+
+        Raises `StoreAway`.
+        """
+        await asyncio.to_thread(self.require)
         names = self._old(before)
         while page := await asyncio.to_thread(lambda: list(itertools.islice(names, _PAGE))):
             yield page
@@ -109,6 +127,30 @@ class Files:
         if not name or not name.removesuffix(UNFINISHED).isalnum():
             raise FileGone
         return self.directory / name
+
+    async def read_marker(self) -> Marker | None:
+        """The marker, `None` when there is none. Raises `OSError`."""
+        return await asyncio.to_thread(self._read_marker)
+
+    async def write_marker(self, content: Marker) -> None:
+        """Put a marker, in the place of any other; it is on disk when this returns. Raises `OSError`."""
+        mode = private_files.shared_mode(self.directory)
+        await asyncio.to_thread(private_files.replace, self.directory / marker.NAME, marker.encode(content), mode)
+
+    async def has_any(self, names: Sequence[str]) -> bool:
+        """Whether one of these files is there. Raises `OSError`."""
+        return await asyncio.to_thread(lambda: any((self.directory / name).exists() for name in names))
+
+    def require(self) -> None:
+        """Raises `StoreAway` unless the directory has the marker that the database records, if one was compared."""
+        if self.expected is not None and self._read_marker() != self.expected:
+            raise StoreAway
+
+    def _read_marker(self) -> Marker | None:
+        try:
+            return marker.decode((self.directory / marker.NAME).read_bytes())
+        except FileNotFoundError:
+            return None
 
     def sync(self) -> None:
         """Bring the names of the files to the disk."""
@@ -126,6 +168,8 @@ class Files:
         with os.scandir(self.directory) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
+                    if entry.name == marker.NAME:
+                        continue
                     if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < before:
                         yield entry.name
 
@@ -133,10 +177,10 @@ class Files:
 class Draft:
     """A file that is being written. Everything but `takes` may touch the disk.
 
-    `write` what there is, then `keep` it; without `keep` nothing is left. Errors are those of `Files.write`.
+    `write` what there is, then `keep` it; without `keep` nothing is left. Errors are those of `DirectoryStore.write`.
     """
 
-    def __init__(self, files: Files, limit: int, check: Check | None) -> None:
+    def __init__(self, files: DirectoryStore, limit: int, check: Check | None) -> None:
         self._files = files
         self._limit = limit
         self._check = check
@@ -171,7 +215,7 @@ class Draft:
         return len(self._block) >= BLOCK
 
     def flush(self) -> None:
-        """Bring what is held to the file. Raises `DiskFull` and what `check` raises."""
+        """Bring what is held to the file. Raises `DiskFull`, `StoreAway` and what `check` raises."""
         if self._check is not None:
             self._check(bytes(self._block[:BLOCK]))
             self._check = None
@@ -179,6 +223,7 @@ class Draft:
             if self._files.free() < len(self._block):
                 raise DiskFull
             if self._file is None:
+                self._files.require()
                 descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 self._file = os.fdopen(descriptor, "wb", buffering=0)
                 # Whatever the umask is.
@@ -202,6 +247,7 @@ class Draft:
         with _room():
             os.fsync(self._file.fileno())
             self._file.close()
+            self._files.require()
             os.rename(self._unfinished, self._finished)
             self._files.sync()
         self.is_kept = True
@@ -223,7 +269,9 @@ def _room() -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise DiskFull from None
-        raise
+        if isinstance(error, StoreAway):
+            raise
+        raise StoreAway(repr(error)) from error
 
 
 async def _to_the_end(step: Callable[[], Result]) -> Result:

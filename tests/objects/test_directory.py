@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, UnusableType
-from tidings.media.files import BLOCK, Files
+from tidings.objects.directory import BLOCK, DirectoryStore
 
 BIG = 10**9
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
-    made = Files(tmp_path / "media")
+def files(tmp_path: Path) -> DirectoryStore:
+    made = DirectoryStore(tmp_path / "media")
     made.prepare()
     return made
 
@@ -33,12 +33,12 @@ async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
         yield part
 
 
-async def names(files: Files) -> list[str]:
+async def names(files: DirectoryStore) -> list[str]:
     return [name async for page in files.list_old(BIG * 10) for name in page]
 
 
 @pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
-async def test_what_was_written_is_read_again(files: Files, size: int) -> None:
+async def test_what_was_written_is_read_again(files: DirectoryStore, size: int) -> None:
     content = os.urandom(size)
     stored = await files.write(chunks(*(content[at : at + 50_000] for at in range(0, size, 50_000))), limit=size)
     assert (stored.size, stored.sha256) == (size, hashlib.sha256(content).hexdigest())
@@ -48,13 +48,13 @@ async def test_what_was_written_is_read_again(files: Files, size: int) -> None:
     assert (files.path(stored.name).stat().st_mode & 0o777, files.directory.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-async def test_two_files_of_the_same_bytes_have_names_of_their_own(files: Files) -> None:
+async def test_two_files_of_the_same_bytes_have_names_of_their_own(files: DirectoryStore) -> None:
     one, other = await asyncio.gather(*(files.write(chunks(b"x"), limit=1) for _ in range(2)))
     assert one.name != other.name
     assert len(await names(files)) == 2
 
 
-async def test_a_file_over_the_limit_leaves_nothing(files: Files) -> None:
+async def test_a_file_over_the_limit_leaves_nothing(files: DirectoryStore) -> None:
     for size in (11, BLOCK * 2):
         with pytest.raises(FileTooLarge) as caught:
             await files.write(chunks(*[b"x" * 10] * (size // 10 + 1)), limit=size)
@@ -62,13 +62,13 @@ async def test_a_file_over_the_limit_leaves_nothing(files: Files) -> None:
     assert os.listdir(files.directory) == []
 
 
-async def test_an_empty_file_is_none(files: Files) -> None:
+async def test_an_empty_file_is_none(files: DirectoryStore) -> None:
     with pytest.raises(FileEmpty):
         await files.write(chunks(b"", b""), limit=10)
     assert os.listdir(files.directory) == []
 
 
-async def test_the_check_sees_the_beginning_before_anything_is_written(files: Files) -> None:
+async def test_the_check_sees_the_beginning_before_anything_is_written(files: DirectoryStore) -> None:
     seen: list[bytes] = []
 
     def refuse(head: bytes) -> None:
@@ -83,7 +83,7 @@ async def test_the_check_sees_the_beginning_before_anything_is_written(files: Fi
     assert os.listdir(files.directory) == []
 
 
-async def test_a_source_that_breaks_off_leaves_nothing(files: Files) -> None:
+async def test_a_source_that_breaks_off_leaves_nothing(files: DirectoryStore) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield b"x" * (2 * BLOCK)
         assert len(os.listdir(files.directory)) == 1
@@ -94,7 +94,7 @@ async def test_a_source_that_breaks_off_leaves_nothing(files: Files) -> None:
     assert os.listdir(files.directory) == []
 
 
-async def test_a_cancelled_writer_leaves_nothing(files: Files) -> None:
+async def test_a_cancelled_writer_leaves_nothing(files: DirectoryStore) -> None:
     written = asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -111,7 +111,7 @@ async def test_a_cancelled_writer_leaves_nothing(files: Files) -> None:
     assert os.listdir(files.directory) == []
 
 
-async def test_a_writer_that_is_cancelled_twice_waits_for_its_thread(files: Files) -> None:
+async def test_a_writer_that_is_cancelled_twice_waits_for_its_thread(files: DirectoryStore) -> None:
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def slow(first: bytes) -> None:
@@ -132,8 +132,8 @@ async def test_a_writer_that_is_cancelled_twice_waits_for_its_thread(files: File
     assert os.listdir(files.directory) == []
 
 
-async def test_the_reserve_stays_free(files: Files) -> None:
-    full = Files(files.directory, reserve=2**62)
+async def test_the_reserve_stays_free(files: DirectoryStore) -> None:
+    full = DirectoryStore(files.directory, reserve=2**62)
     assert full.free() == 0
     assert files.free() > 0
     with pytest.raises(DiskFull):
@@ -143,7 +143,7 @@ async def test_the_reserve_stays_free(files: Files) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 async def test_a_disk_that_fills_up_on_the_way_leaves_nothing(
-    files: Files, monkeypatch: pytest.MonkeyPatch, code: int
+    files: DirectoryStore, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def full(descriptor: int) -> None:
         raise OSError(code, os.strerror(code))
@@ -155,14 +155,14 @@ async def test_a_disk_that_fills_up_on_the_way_leaves_nothing(
     assert os.listdir(files.directory) == []
 
 
-def test_a_real_limit_of_the_system_is_told_like_a_full_disk(files: Files) -> None:
+def test_a_real_limit_of_the_system_is_told_like_a_full_disk(files: DirectoryStore) -> None:
     program = """
 import sys
 from pathlib import Path
 from tidings.media.errors import DiskFull
-from tidings.media.files import Files
+from tidings.objects.directory import DirectoryStore
 try:
-    with Files(Path(sys.argv[1])).draft(limit=10**9) as draft:
+    with DirectoryStore(Path(sys.argv[1])).draft(limit=10**9) as draft:
         for _ in range(64):
             draft.write(b"x" * 65536)
         draft.keep()
@@ -184,7 +184,7 @@ except DiskFull:
     assert os.listdir(files.directory) == []
 
 
-async def test_deleting_is_repeatable_and_an_open_file_can_be_read_to_its_end(files: Files) -> None:
+async def test_deleting_is_repeatable_and_an_open_file_can_be_read_to_its_end(files: DirectoryStore) -> None:
     stored = await files.write(chunks(b"abc"), limit=10)
     with files.open(stored.name) as file:
         assert await files.delete([stored.name, "0" * 32]) == 1
@@ -195,13 +195,13 @@ async def test_deleting_is_repeatable_and_an_open_file_can_be_read_to_its_end(fi
 
 
 @pytest.mark.parametrize("name", ["", "..", "../secrets.json", "a/b", ".part", "/etc/passwd", "a\0b"])
-async def test_no_name_leads_out_of_the_directory(files: Files, name: str) -> None:
+async def test_no_name_leads_out_of_the_directory(files: DirectoryStore, name: str) -> None:
     with pytest.raises(FileGone):
         files.path(name)
     assert await files.delete([name]) == 0
 
 
-async def test_only_what_is_old_is_listed_and_unfinished_files_too(files: Files) -> None:
+async def test_only_what_is_old_is_listed_and_unfinished_files_too(files: DirectoryStore) -> None:
     old = [(await files.write(chunks(b"x"), limit=1)).name for _ in range(3)]
     unfinished = files.directory / ("0" * 32 + ".part")
     unfinished.write_bytes(b"x")
@@ -214,7 +214,7 @@ async def test_only_what_is_old_is_listed_and_unfinished_files_too(files: Files)
     assert await files.delete(listed) == 4
 
 
-def test_a_draft_that_is_not_kept_leaves_nothing_and_one_that_is_stays(files: Files) -> None:
+def test_a_draft_that_is_not_kept_leaves_nothing_and_one_that_is_stays(files: DirectoryStore) -> None:
     with files.draft(limit=BIG) as draft:
         draft.write(b"x" * (2 * BLOCK))
         assert len(os.listdir(files.directory)) == 1

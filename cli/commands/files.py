@@ -1,0 +1,53 @@
+"""`tidings files`: which file stores the databases record, and another one in their place."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+
+from cli import guard
+from cli.settings import FilesSettings
+from tidings.objects import identity
+from tidings.objects.directory import DirectoryStore
+from tidings.objects.identity import BLOBS, MEDIA, WrongStore
+from tidings.storage.database import Database
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do, and with which files."""
+    parser.add_argument(
+        "action",
+        choices=("status", "adopt"),
+        help="compare the store with the database; record the store that the settings name in the place of the old one",
+    )
+    parser.add_argument("store", choices=(MEDIA, BLOBS), help="files of the business, or of the network")
+    parser.add_argument("--force", action="store_true", help="adopt a store that has the marker of another database")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Work in the database, beside the processes of the installation; they notice within seconds."""
+    return asyncio.run(_run(options, FilesSettings.read(os.environ)))
+
+
+async def _run(options: argparse.Namespace, settings: FilesSettings) -> int:
+    family = {MEDIA: "business", BLOBS: "network"}[options.store]
+    database = Database(settings.families[family], family)
+    store = DirectoryStore(settings.media_dir if options.store == MEDIA else settings.blobs.directory)
+    of = identity.of_media if options.store == MEDIA else identity.of_blobs
+    try:
+        recorded = of(database, store)
+        if options.action == "adopt":
+            await recorded.adopt(force=options.force)
+        if not await recorded.is_recorded():
+            raise guard.Failure("the database records no store yet: the first start of a process does that")
+        if wrong := await recorded.refresh():
+            raise guard.Failure(wrong)
+    except WrongStore as error:
+        raise guard.Failure(str(error)) from None
+    except OSError as error:
+        raise guard.Failure(f"{store.location}: {error.strerror or error}") from None
+    finally:
+        await database.close()
+    print(f"{options.store}: {store.location} is the recorded one")
+    return 0

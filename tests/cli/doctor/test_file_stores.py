@@ -1,0 +1,62 @@
+"""A directory that is not the recorded one is an error of `tidings doctor`, and can be adopted by a command."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cli import main
+from cli.doctor.file_stores import RecordedStore
+from cli.doctor.findings import Level
+from tests.conftest import DatabaseFactory
+from tidings.objects import identity
+from tidings.objects.directory import DirectoryStore
+from tidings.runtime.settings import DatabaseSettings
+from tidings.storage import schema
+from tidings.storage.database import Database
+
+
+async def test_the_doctor_refuses_a_directory_without_the_marker(
+    database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    database = await database_factory("business")
+
+    async def look(name: str) -> tuple[Level, str, str]:
+        store = DirectoryStore(tmp_path / name)
+        (finding,) = await RecordedStore(identity.of_media(database, store), store).run()
+        return finding.level, finding.text, finding.remedy
+
+    assert (await look("media"))[0] is Level.WARNING
+    await identity.of_media(database, DirectoryStore(tmp_path / "media")).claim()
+    assert (await look("media"))[0] is Level.FINE
+    (tmp_path / "other").mkdir()
+    for name in ("other", "not-there"):
+        level, text, remedy = await look(name)
+        assert level is Level.ERROR
+        assert f"{tmp_path / name} has no marker file" in text
+        assert "tidings files adopt media" in remedy
+
+
+@pytest.mark.parametrize(("family", "name"), [("business", "media"), ("network", "blobs")])
+def test_a_directory_is_adopted_by_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], family: str, name: str
+) -> None:
+    monkeypatch.setenv("TIDINGS_DATA_DIR", str(tmp_path))
+
+    async def prepare() -> None:
+        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/{family}.db"), family)
+        await schema.prepare(database, migrate=True)
+        of = identity.of_media if name == "media" else identity.of_blobs
+        await of(database, DirectoryStore(tmp_path / name)).claim()
+        await database.close()
+
+    asyncio.run(prepare())
+    assert main.main(["files", "status", name]) == 0
+    (tmp_path / name).rename(tmp_path / "away")
+    (tmp_path / name).mkdir()
+    assert main.main(["files", "status", name]) == 1
+    assert f"tidings files adopt {name}" in capsys.readouterr().err
+    assert main.main(["files", "adopt", name]) == 0
+    assert main.main(["files", "status", name]) == 0

@@ -1,0 +1,216 @@
+"""A file store is the one that the database records, or it is refused, at start and later."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import DatabaseFactory
+from tidings.media.errors import FileGone, StoreAway
+from tidings.objects import marker
+from tidings.objects.directory import DirectoryStore
+from tidings.objects.identity import MEDIA, Identity, WrongStore
+from tidings.objects.watch import StoreWatch
+from tidings.storage import file_stores
+from tidings.storage.database import Connection, Database
+from tidings.storage.file_stores import FileStore
+
+
+@dataclasses.dataclass
+class Place:
+    """A directory, and the database that may record it."""
+
+    store: DirectoryStore
+    identity: Identity
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.store.directory))
+
+
+class Rows:
+    """Files that the rows of the database name."""
+
+    names: Sequence[str] = ()
+
+    async def __call__(self, connection: Connection) -> Sequence[str]:
+        return self.names
+
+
+@pytest.fixture
+async def database(database_factory: DatabaseFactory) -> Database:
+    return await database_factory("business")
+
+
+def make(database: Database, directory: Path, rows: Rows | None = None) -> Place:
+    store = DirectoryStore(directory)
+    return Place(store, Identity(database, store, MEDIA, variable="TIDINGS_MEDIA_DIR", sample=rows or Rows()))
+
+
+async def chunks(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+async def test_the_first_start_marks_the_directory_and_every_other_start_finds_the_mark(
+    database: Database, tmp_path: Path
+) -> None:
+    first = make(database, tmp_path / "media")
+    assert not await first.identity.is_recorded()
+    await first.identity.claim()
+    assert first.names == [marker.NAME]
+    kept = (tmp_path / "media" / marker.NAME).read_bytes()
+    second = make(database, tmp_path / "media")
+    await second.identity.claim()
+    assert second.store.expected == first.store.expected
+    assert (tmp_path / "media" / marker.NAME).read_bytes() == kept
+    assert await second.identity.refresh() == ""
+
+
+async def test_of_many_that_start_at_once_on_one_directory_all_agree(database: Database, tmp_path: Path) -> None:
+    places = [make(database, tmp_path / "media") for _ in range(8)]
+    await asyncio.gather(*(place.identity.claim() for place in places))
+    assert len({place.store.expected for place in places}) == 1
+    assert [await place.identity.refresh() for place in places] == [""] * 8
+
+
+async def test_of_two_that_start_at_once_on_directories_of_their_own_one_is_refused(
+    database: Database, tmp_path: Path
+) -> None:
+    places = [make(database, tmp_path / name) for name in ("a", "b")]
+    results = await asyncio.gather(*(place.identity.claim() for place in places), return_exceptions=True)
+    assert sorted(isinstance(result, WrongStore) for result in results) == [False, True]
+
+
+async def test_a_directory_without_the_marker_is_refused_by_a_text_that_names_the_remedy(
+    database: Database, tmp_path: Path
+) -> None:
+    await make(database, tmp_path / "media").identity.claim()
+    other = make(database, tmp_path / "not-mounted")
+    with pytest.raises(WrongStore) as refused:
+        await other.identity.claim()
+    assert f"TIDINGS_MEDIA_DIR {tmp_path}/not-mounted has no marker file" in str(refused.value)
+    assert "tidings files adopt media" in str(refused.value)
+    assert other.names == []
+
+
+async def test_a_start_that_ended_before_its_record_was_committed_is_taken_up_by_the_next(
+    database: Database, tmp_path: Path
+) -> None:
+    first = make(database, tmp_path / "media")
+    await first.identity.claim()
+    async with database.transaction() as connection:
+        await connection.execute(file_stores._table.delete().where(file_stores._table.c.name == MEDIA))
+    again = make(database, tmp_path / "media")
+    await again.identity.claim()
+    assert again.store.expected == first.store.expected
+
+
+async def test_the_directory_of_another_database_is_refused(database: Database, tmp_path: Path) -> None:
+    await make(database, tmp_path / "media").identity.claim()
+    async with database.transaction() as connection:
+        # As a new database has it.
+        await connection.execute(file_stores._table.delete())
+    other = make(database, tmp_path / "media")
+    with pytest.raises(WrongStore, match="the marker of another database"):
+        await other.identity.claim()
+    with pytest.raises(WrongStore, match="--force"):
+        await other.identity.adopt(force=False)
+    await other.identity.adopt(force=True)
+    await make(database, tmp_path / "media").identity.claim()
+
+
+async def test_an_older_database_does_not_record_a_directory_without_its_files(
+    database: Database, tmp_path: Path
+) -> None:
+    rows = Rows()
+    place = make(database, tmp_path / "media", rows)
+    place.store.prepare()
+    stored = await place.store.write(chunks(b"x"), limit=1)
+    rows.names = ["0" * 32, stored.name]
+    with pytest.raises(WrongStore, match="none of the files"):
+        await make(database, tmp_path / "not-mounted", rows).identity.claim()
+    await place.identity.claim()
+
+
+async def test_a_file_that_is_missing_while_the_marker_is_missing_is_not_gone(
+    database: Database, tmp_path: Path
+) -> None:
+    place = make(database, tmp_path / "media")
+    await place.identity.claim()
+    stored = await place.store.write(chunks(b"abc"), limit=10)
+    with pytest.raises(FileGone):
+        place.store.open("0" * 32)
+    (tmp_path / "media").rename(tmp_path / "away")
+    for there in (False, True):
+        if there:
+            # The mount point without its mount.
+            (tmp_path / "media").mkdir()
+        with pytest.raises(StoreAway):
+            place.store.open(stored.name)
+        with pytest.raises(OSError):
+            await place.store.write(chunks(b"abc"), limit=10)
+        with pytest.raises(StoreAway):
+            assert [names async for names in place.store.list_old(time.time() + 1)] == []
+    assert os.listdir(tmp_path / "media") == []
+    shutil.rmtree(tmp_path / "media")
+    (tmp_path / "away").rename(tmp_path / "media")
+    with place.store.open(stored.name) as file:
+        assert file.read() == b"abc"
+
+
+async def test_a_directory_that_goes_away_under_a_write_keeps_nothing(database: Database, tmp_path: Path) -> None:
+    place = make(database, tmp_path / "media")
+    await place.identity.claim()
+    with place.store.draft(limit=2**30) as draft:
+        draft.write(bytes(300_000))
+        (tmp_path / "media").rename(tmp_path / "away")
+        (tmp_path / "media").mkdir()
+        with pytest.raises(StoreAway):
+            draft.keep()
+    assert os.listdir(tmp_path / "media") == []
+
+
+async def test_the_watch_notices_a_directory_that_goes_and_comes_and_one_that_is_adopted(
+    database: Database, tmp_path: Path
+) -> None:
+    place = make(database, tmp_path / "media")
+    await place.identity.claim()
+    watch = StoreWatch(place.identity)
+    await watch.run_once()
+    assert watch.state == "ok"
+    (tmp_path / "media").rename(tmp_path / "away")
+    (tmp_path / "media").mkdir()
+    await watch.run_once()
+    assert watch.state == "away"
+    await make(database, tmp_path / "media").identity.adopt(force=False)
+    await watch.run_once()
+    assert watch.state == "ok"
+    await place.store.write(chunks(b"abc"), limit=10)
+    # The old one is not the recorded one any more.
+    with pytest.raises(WrongStore, match="records another"):
+        await make(database, tmp_path / "away").identity.claim()
+
+
+async def test_a_marker_that_cannot_be_read_matches_nothing(database: Database, tmp_path: Path) -> None:
+    place = make(database, tmp_path / "media")
+    await place.identity.claim()
+    for content in (b"", b"\xff\xfe", b'{"store": 1}', b'{"store": "media"}'):
+        (tmp_path / "media" / marker.NAME).write_bytes(content)
+        assert "another database" in await place.identity.refresh()
+
+
+async def test_rows_of_a_database_are_kept_by_name(database: Database) -> None:
+    async with database.transaction() as connection:
+        await file_stores.add(connection, FileStore("media", "first", 1))
+        await file_stores.add(connection, FileStore("media", "second", 2))
+        assert await file_stores.find(connection, "media") == FileStore("media", "first", 1)
+        await file_stores.replace(connection, FileStore("media", "second", 2))
+        assert await file_stores.find(connection, "media") == FileStore("media", "second", 2)
+        assert await file_stores.find(connection, "blobs") is None

@@ -1,0 +1,78 @@
+"""Webapps on several hosts: a directory of files that is not the shared one is refused, or an outage."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import httpx
+
+from harness import polling
+from tests.media_samples import PNG
+from tests.webapp.test_media_crash import PATIENCE, logged_in, webapp
+
+TYPE = {"Content-Type": "image/png"}
+
+
+async def refused(directory: Path, **variables: str) -> str:
+    """What a Webapp says that does not start."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "cli.main", "webapp"),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TIDINGS_DATA_DIR": str(directory), "TIDINGS_API_ADDRESS": "127.0.0.1:0", **variables},
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            _, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 2
+    return said.decode()
+
+
+async def ready(http: httpx.AsyncClient) -> dict[str, str]:
+    answer = await http.get("/health/ready")
+    found: dict[str, str] = answer.json()["health"]
+    assert answer.status_code == (200 if found["status"] == "ready" else 503)
+    return found
+
+
+async def test_a_second_webapp_with_a_directory_of_its_own_does_not_start(tmp_path: Path) -> None:
+    async with webapp(tmp_path) as (_, url), logged_in(url) as http:
+        assert (await http.post("/v1/media", content=PNG, headers=TYPE)).status_code == 200
+        said = await refused(tmp_path, TIDINGS_MEDIA_DIR=str(tmp_path / "not-shared"))
+    assert f"TIDINGS_MEDIA_DIR {tmp_path}/not-shared has no marker file" in said
+    assert "tidings files adopt media" in said
+
+
+async def test_without_its_directory_a_webapp_is_not_ready_and_answers_503_until_it_is_back(tmp_path: Path) -> None:
+    media, away = tmp_path / "media", tmp_path / "away"
+    async with webapp(tmp_path) as (_, url), logged_in(url) as http:
+        media_id = (await http.post("/v1/media", content=PNG, headers=TYPE)).json()["media"][0]["id"]
+        media.rename(away)
+        media.mkdir()
+        for answer in (
+            await http.get(f"/v1/media/{media_id}"),
+            await http.post("/v1/media", content=PNG, headers=TYPE),
+        ):
+            assert answer.status_code == 503, answer.text
+            assert "Retry-After" in answer.headers
+        assert os.listdir(media) == []
+
+        async def is_away() -> bool:
+            return (await ready(http))["media"] == "away"
+
+        async def is_back() -> bool:
+            return (await ready(http))["media"] == "ok"
+
+        await polling.until(is_away, seconds=PATIENCE)
+        shutil.rmtree(media)
+        away.rename(media)
+        await polling.until(is_back, seconds=PATIENCE)
+        assert (await http.get(f"/v1/media/{media_id}")).content == PNG

@@ -1,0 +1,162 @@
+"""Comparison of a file store with the one that the database records.
+
+The first start on a new database writes a marker into the store and records it, under a lock in the database, so that
+of several processes that start at once one does and the others compare. From then on a store without that marker, an
+unmounted directory for example, is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from tidings.objects.marker import MarkedStore, Marker
+from tidings.runtime.env import SettingsError
+from tidings.storage import file_stores, outages
+from tidings.storage.business import media
+from tidings.storage.database import Connection, Database
+from tidings.storage.file_stores import DATABASE, FileStore
+from tidings.storage.network import blobs
+
+MEDIA, BLOBS = "media", "blobs"
+
+# Names of files that the newest rows have; none for a database without any.
+Sample = Callable[[Connection], Awaitable[Sequence[str]]]
+
+
+# Seconds that the database has for a comparison.
+_PATIENCE = 3.0
+
+
+class WrongStore(SettingsError):
+    """The file store is not the one that the database records; the text says what to do."""
+
+
+class Identity:
+    """One file store of one database."""
+
+    def __init__(self, database: Database, store: MarkedStore, name: str, *, variable: str, sample: Sample) -> None:
+        """name: `MEDIA` or `BLOBS`; variable: the setting that says where the store is, for error texts."""
+        self.name = name
+        self._database = database
+        self._store = store
+        self._sample = sample
+        self._where = f"{variable} {store.location}"
+
+    async def claim(self) -> None:
+        """Compare the store with the database, or record it when the database records none.
+
+        A store that has none of the files that an older database names is not recorded: it may not be mounted.
+        Raises `WrongStore`, also when the store cannot be used, and what the database raises.
+        """
+        try:
+            self._store.prepare()
+            self._store.expected = await self._database.persist(self._claim)
+        except OSError as error:
+            if outages.is_outage(error):
+                raise
+            raise WrongStore(f"{self._where}: {error.strerror or error}") from error
+
+    async def _claim(self, connection: Connection) -> Marker:
+        database = await self._lock(connection)
+        recorded = await file_stores.find(connection, self.name)
+        found = await self._store.read_marker()
+        if recorded is not None:
+            return self._compare(Marker(self.name, database, recorded.marker), found)
+        if found is None:
+            names = await self._sample(connection)
+            if names and not await self._store.has_any(names):
+                raise self._wrong("has none of the files that the database names")
+            found = Marker(self.name, database, secrets.token_hex(16))
+            await self._store.write_marker(found)
+        # A marker without a record: an earlier start ended between the two.
+        self._compare(Marker(self.name, database, found.id), found)
+        await file_stores.add(connection, FileStore(self.name, found.id, _now()))
+        return found
+
+    async def refresh(self) -> str:
+        """Compare the store with what the database records now. Returns what is wrong, empty for nothing.
+
+        The record is read each time, so that a store that an operator has adopted is used without a restart. Nothing
+        is compared before the first start has recorded a store.
+        Raises `OSError` when the store cannot be used, and what the database raises.
+        """
+        self._store.expected = await self._database.query(self._recorded, patience=_PATIENCE) or self._store.expected
+        try:
+            if self._store.expected is not None:
+                self._compare(self._store.expected, await self._store.read_marker())
+        except WrongStore as error:
+            return str(error)
+        return ""
+
+    async def is_recorded(self) -> bool:
+        """Whether a start has recorded a store. Raises what the database raises."""
+        return await self._database.query(self._recorded, patience=_PATIENCE) is not None
+
+    async def adopt(self, *, force: bool) -> None:
+        """Make the store the one that the database records, whatever was recorded before.
+
+        force: also a store with the marker of another database, which is then without it.
+        Raises `WrongStore`; `OSError`, and what the database raises.
+        """
+
+        async def work(connection: Connection) -> None:
+            database = await self._lock(connection)
+            found = await self._store.read_marker()
+            if found is not None and (found.database, found.store) != (database, self.name) and not force:
+                raise WrongStore(
+                    f"{self._where} belongs to another database, or to other files; `--force` takes it all the same"
+                )
+            marker = Marker(self.name, database, secrets.token_hex(16))
+            await self._store.write_marker(marker)
+            record = FileStore(self.name, marker.id, _now())
+            await file_stores.add(connection, record)
+            await file_stores.replace(connection, record)
+
+        await self._database.persist(work)
+
+    async def _lock(self, connection: Connection) -> str:
+        """The database's own id; others wait for it until the transaction ends."""
+        await file_stores.add(connection, FileStore(DATABASE, secrets.token_hex(16), _now()))
+        row = await file_stores.find(connection, DATABASE, lock=True)
+        assert row is not None
+        return row.marker
+
+    async def _recorded(self, connection: Connection) -> Marker | None:
+        database = await file_stores.find(connection, DATABASE)
+        recorded = await file_stores.find(connection, self.name)
+        if database is None or recorded is None:
+            return None
+        return Marker(self.name, database.marker, recorded.marker)
+
+    def _compare(self, expected: Marker, found: Marker | None) -> Marker:
+        if found == expected:
+            return found
+        if found is None:
+            raise self._wrong("has no marker file: it is not mounted, or not the one that this installation uses")
+        if found.store and found.store != expected.store:
+            raise self._wrong(f"holds the {found.store} of an installation, not its {expected.store}")
+        if found.database != expected.database:
+            raise self._wrong("has the marker of another database")
+        raise self._wrong("is not the one that this installation uses: the database records another")
+
+    def _wrong(self, why: str) -> WrongStore:
+        return WrongStore(
+            f"{self._where} {why}; mount or set the right one, or, if it is to take the place of the old one, run "
+            f"`tidings files adopt {self.name}`"
+        )
+
+
+def of_media(database: Database, store: MarkedStore) -> Identity:
+    """Of the files that Webapps and Coreapps share; `database` is the business's."""
+    return Identity(database, store, MEDIA, variable="TIDINGS_MEDIA_DIR", sample=media.list_some_files)
+
+
+def of_blobs(database: Database, store: MarkedStore) -> Identity:
+    """Of the files that the nodes of the network share; `database` is the network's."""
+    return Identity(database, store, BLOBS, variable="TIDINGS_NETWORK_BLOB_DIR", sample=blobs.list_some_files)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

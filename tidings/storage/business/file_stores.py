@@ -1,0 +1,6 @@
+"""File stores of the business: see `tidings.storage.file_stores`."""
+
+from tidings.storage import file_stores
+from tidings.storage.business.tables import metadata
+
+table = file_stores.define(metadata)
