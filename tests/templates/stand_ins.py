@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import boto3
 from moto.cloudformation import parsing
 from moto.core.common_models import CloudFormationModel
 
@@ -59,8 +60,41 @@ class StandIn(CloudFormationModel):
         )
 
 
-def register() -> None:
-    """Have moto make these, unless it has learnt to by itself."""
+class NestedStack(StandIn):
+    """A stack of a stack, by the name of its resource. moto's own has no outputs that the outer one could use."""
+
+    # The template of a file as moto can make it.
+    load: Callable[[str], str]
+
+    @classmethod
+    def has_cfn_attr(cls, attr: str) -> bool:
+        return attr.startswith("Outputs.")
+
+    def get_cfn_attribute(self, attribute_name: str) -> str:
+        (stack,) = boto3.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"]
+        outputs = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+        return str(outputs[attribute_name.removeprefix("Outputs.")])
+
+    @classmethod
+    def create_from_cloudformation_json(
+        cls, resource_name: str, cloudformation_json: Mapping[str, Any], *others: Any, LogicalId: str, **more: Any
+    ) -> StandIn:
+        properties = cloudformation_json["Properties"]
+        name = LogicalId.lower()
+        boto3.client("cloudformation").create_stack(
+            StackName=name,
+            TemplateBody=cls.load(properties["TemplateURL"].rpartition("/")[2]),
+            Parameters=[
+                {"ParameterKey": key, "ParameterValue": str(value)} for key, value in properties["Parameters"].items()
+            ],
+            Capabilities=["CAPABILITY_IAM"],
+        )
+        return cls(name)
+
+
+def register(load: Callable[[str], str]) -> None:
+    """Have moto make these, unless it has learnt to by itself. load: the template of a file that a stack names."""
     known = parsing.get_model_map()
+    known["AWS::CloudFormation::Stack"] = type("Nested", (NestedStack,), {"load": staticmethod(load)})
     for kind in ATTRIBUTES:
         known.setdefault(kind, type("StandIn", (StandIn,), {"kind": kind, "__module__": __name__}))

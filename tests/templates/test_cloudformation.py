@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,8 +16,9 @@ import boto3
 import cfnlint.decode.cfn_yaml
 import pytest
 from moto import mock_aws
+from moto.rds.models import DBInstance
 
-from tests.templates import stand_ins
+from tests.templates import parameters, stand_ins
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "templates" / "cloudformation"
@@ -24,7 +27,7 @@ GIVEN = {
     "BusinessNumber": "15550000000",
     "TemplatesUrl": "https://templates.example/tidings",
     "WAEntContRegistry": "registry.example",
-    "ImageId": "ami-12345678",
+    "ImageId": "image",
 }
 PLAIN = {"HAEnabled": "disabled", "EnvType": "dev"}
 LARGE = {"SubnetCount": "4", "NumCoreappInstances": "4", "DBMultiAZEnabled": "enabled", "KeyName": "a-key"}
@@ -44,51 +47,6 @@ def load(name: str) -> Any:
     return json.loads(json.dumps(cfnlint.decode.cfn_yaml.load(str(FOLDER / name))))
 
 
-@dataclasses.dataclass
-class Main:
-    """`main.yaml` with parameters: what it hands to those beside it. moto has no outputs of stacks in stacks."""
-
-    parameters: Mapping[str, str]
-    template: Any
-    outputs: dict[str, dict[str, str]]
-
-    def stacks(self) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """Name, file and parameters of each, in the order in which they need each other."""
-        for name in ("Network", "Database", "Services", "Monitoring"):
-            resource = self.template["Resources"][name]
-            if "Condition" not in resource or self._holds({"Condition": resource["Condition"]}):
-                properties = resource["Properties"]
-                file = self._value(properties["TemplateURL"]).rpartition("/")[2]
-                yield name, file, {key: str(self._value(value)) for key, value in properties["Parameters"].items()}
-
-    def _holds(self, condition: Any) -> bool:
-        ((function, given),) = condition.items()
-        if function == "Condition":
-            return self._holds(self.template["Conditions"][given])
-        if function == "Fn::Not":
-            return not self._holds(given[0])
-        if function == "Fn::And":
-            return all(map(self._holds, given))
-        assert function == "Fn::Equals"
-        return bool(self._value(given[0]) == self._value(given[1]))
-
-    def _value(self, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        ((function, given),) = value.items()
-        if function == "Ref":
-            return self.outputs[given]["Ref"] if given in self.outputs else self.parameters[given]
-        if function == "Fn::GetAtt":
-            stack, attribute = given if isinstance(given, list) else given.split(".", 1)
-            return self.outputs[stack][attribute.removeprefix("Outputs.")]
-        if function == "Fn::If":
-            return self._value(given[1] if self._holds({"Condition": given[0]}) else given[2])
-        if function == "Fn::Join":
-            return self._value(given[1])
-        assert function == "Fn::Sub"
-        return given.replace("${TemplatesUrl}", self.parameters["TemplatesUrl"])
-
-
 def in_moto(file: str) -> str:
     """A template as moto can make it."""
     template = load(file)
@@ -104,28 +62,30 @@ def in_moto(file: str) -> str:
     return json.dumps(template)
 
 
-def install(parameters: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Make all stacks; their outputs, by name."""
-    template = load("main.yaml")
-    defaults = {name: str(entry.get("Default", "")) for name, entry in template["Parameters"].items()}
-    assert parameters.keys() <= defaults.keys()
-    cloud = boto3.client("cloudformation")
-    ec2 = boto3.client("ec2")
+def install(given: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Make a stack of `main.yaml`, and with it those of the others; the outputs of all, by name."""
+    main = load("main.yaml")
+    for name, resource in main["Resources"].items():
+        if resource["Type"] == "AWS::CloudFormation::Stack":
+            file = resource["Properties"]["TemplateURL"]["Fn::Sub"].rpartition("/")[2]
+            handed, taken = resource["Properties"]["Parameters"].keys(), load(file)["Parameters"].keys()
+            assert handed == taken - {"NetworkPrefix"}, f"every parameter is handed on to {name}"
+    # The images of ECS that moto knows by the names of AWS are of one region.
+    boto3.client("ssm").put_parameter(Name="image", Value="ami-12345678", Type="String")
     certificate = boto3.client("acm").request_certificate(DomainName="api.example")["CertificateArn"]
-    main = Main({**defaults, **GIVEN, "CertificateArn": certificate, **parameters}, template, {})
-    group = ec2.create_security_group(GroupName="processes", Description="processes")["GroupId"]
-    main.outputs["ProcessSecurityGroup"] = {"Ref": group}
-    main.outputs["DatabasePassword"] = {"Ref": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:given"}
-    for name, file, given in main.stacks():
-        assert given.keys() == load(file)["Parameters"].keys() - {"NetworkPrefix"}, "every parameter is handed on"
-        entries = [{"ParameterKey": key, "ParameterValue": value} for key, value in given.items()]
-        cloud.create_stack(
-            StackName=name.lower(), TemplateBody=in_moto(file), Parameters=entries, Capabilities=["CAPABILITY_IAM"]
-        )
-        (stack,) = cloud.describe_stacks(StackName=name.lower())["Stacks"]
+    values = parameters.check(main, {**GIVEN, "CertificateArn": certificate, **given})
+    cloud = boto3.client("cloudformation")
+    cloud.create_stack(
+        StackName="main",
+        TemplateBody=in_moto("main.yaml"),
+        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()],
+        Capabilities=["CAPABILITY_IAM"],
+    )
+    made = {}
+    for stack in cloud.describe_stacks()["Stacks"]:
         assert stack["StackStatus"] == "CREATE_COMPLETE"
-        main.outputs[name] = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
-    return main.outputs
+        made[stack["StackName"]] = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+    return made
 
 
 @pytest.fixture
@@ -133,25 +93,27 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "eu-central-1"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     with mock_aws():
-        stand_ins.register()
+        stand_ins.register(in_moto)
         yield
 
 
 def test_cfn_lint_finds_nothing_and_is_asked_to_overlook_nothing() -> None:
     for path in TEMPLATES:
         assert "cfn-lint" not in path.read_text(encoding="utf-8"), "no exceptions"
-    command = [sys.executable, "-m", "cfnlint", "--include-checks", "I", "--", *map(str, TEMPLATES)]
+    command = [Path(sys.executable).with_name("cfn-lint"), "--include-checks", "I", "--", *TEMPLATES]
     done = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER)
-    warned = [line for line in done.stdout.splitlines() if line[:1] in "EW"]
-    assert warned == []
+    warned = [line for line in done.stdout.splitlines() if line.startswith(("E", "W"))]
+    assert (warned, done.stderr) == ([], "")
+    # It says by bits what it found: 2 errors, 4 warnings, 8 hints.
+    assert done.returncode in {0, 8}
 
 
 @pytest.mark.parametrize("given", [PLAIN, {}, LARGE, AURORA, AWAY], ids=["plain", "usual", "large", "aurora", "away"])
 def test_stacks_can_be_made_of_the_templates(aws: None, given: dict[str, str]) -> None:
     outputs = install(given)
-    assert outputs["Services"]["ApiUrl"].startswith("https://")
+    assert outputs["services"]["ApiUrl"].startswith("https://")
     subnets = boto3.client("ec2").describe_subnets(
-        Filters=[{"Name": "vpc-id", "Values": [outputs["Network"]["VpcId"]]}]
+        Filters=[{"Name": "vpc-id", "Values": [outputs["network"]["VpcId"]]}]
     )
     assert len(subnets["Subnets"]) == 2 * int(given.get("SubnetCount", "2"))
 
@@ -175,8 +137,8 @@ def test_containers_know_the_database_the_others_and_each_its_own_secrets(aws: N
         variables = {entry["name"]: entry["value"] for entry in process["environment"]}
         secrets = {entry["name"]: entry["valueFrom"] for entry in process["secrets"]}
         seen[process["name"]] = variables | secrets
-        assert variables["WA_DB_HOSTNAME"] == outputs["Database"]["Hostname"]
-        assert secrets["WA_DB_PASSWORD"] == outputs["Database"]["PasswordSecret"]
+        assert variables["WA_DB_HOSTNAME"] == outputs["database"]["Hostname"]
+        assert secrets["WA_DB_PASSWORD"] == outputs["database"]["PasswordSecret"]
         assert process["image"] == "registry.example/tidings:latest"
         assert process["readonlyRootFilesystem"] is True
         assert process["user"] == "10001:10001"
@@ -197,3 +159,118 @@ def test_an_installation_without_spares_has_no_redis(aws: None) -> None:
     }
     assert "AWS::ElastiCache::ReplicationGroup" not in kinds
     assert "AWS::ECS::Service" in kinds
+
+
+# What AWS publishes for MySQL and MariaDB (RDS user guide, "Amazon RDS DB instance storage"): GiB, IOPS and MiB/s.
+# fmt: off
+TAKEN = [
+    # type, GiB, IOPS, MiB/s: the empty ones are left out.
+    ("gp2", 20, "", ""), ("gp2", 65536, "", ""),
+    ("gp3", 20, "", ""), ("gp3", 350, "", ""), ("gp3", 400, "", ""), ("gp3", 65536, "", ""),
+    ("gp3", 400, 12000, ""), ("gp3", 400, 12000, 500), ("gp3", 400, 12000, 3000), ("gp3", 400, 16000, 4000),
+    ("gp3", 400, 64000, 4000), ("gp3", 65536, 12000, ""),
+    ("io1", 100, 1000, ""), ("io1", 100, 5000, ""), ("io1", 2000, 1000, ""), ("io1", 6000, 256000, ""),
+    ("io2", 100, 1000, ""), ("io2", 100, 96000, ""), ("io2", 300, 256000, ""), ("io2", 65536, 48000, ""),
+]
+REFUSED = [
+    ("gp2", 400, 3000, ""), ("gp2", 400, "", 500),
+    ("gp3", 350, 3000, ""), ("gp3", 350, 12000, ""), ("gp3", 350, "", 500), ("gp3", 350, 12000, 500),
+    ("gp3", 400, 3000, ""), ("gp3", 400, 10000, ""), ("gp3", 400, 80000, ""), ("gp3", 400, 12000, 4000),
+    ("gp3", 400, "", 500), ("gp3", 10, "", ""), ("gp3", 400, 12000, 125),
+    ("io1", 80, 1000, ""), ("io1", 400, "", ""), ("io1", 100, 6000, ""), ("io1", 2500, 1000, ""),
+    ("io1", 400, 12000, 500), ("io1", 5000, 256000, ""), ("io1", 65536, 32000, ""),
+    ("io2", 80, 1000, ""), ("io2", 400, "", ""), ("io2", 100, 128000, ""), ("io2", 250, 256000, ""),
+    ("io2", 2500, 1000, ""), ("io2", 400, 12000, 500), ("standard", 400, "", ""),
+]
+# fmt: on
+
+
+def storage(kind: str, size: object, operations: object, throughput: object) -> dict[str, str]:
+    return {
+        "DBStorageType": kind,
+        "DBStorageCapacity": str(size),
+        "DBIOPS": str(operations),
+        "DBStorageThroughput": str(throughput),
+    }
+
+
+def is_taken(given: Mapping[str, str]) -> bool:
+    try:
+        parameters.check(load_once("main.yaml"), {**GIVEN, "CertificateArn": "arn:aws:acm:x", **given})
+    except parameters.Refused:
+        return False
+    return True
+
+
+load_once = functools.cache(load)
+
+
+@pytest.mark.parametrize("given", TAKEN, ids=str)
+def test_storage_that_rds_has_is_taken(given: tuple[Any, ...]) -> None:
+    assert is_taken(storage(*given))
+
+
+@pytest.mark.parametrize("given", REFUSED, ids=str)
+def test_storage_that_rds_has_not_is_refused_before_anything_is_made(given: tuple[Any, ...]) -> None:
+    assert not is_taken(storage(*given))
+
+
+def rds_takes(kind: str, size: int, operations: int | None, throughput: int | None) -> bool:
+    """The published rules, with numbers."""
+    if kind in {"io1", "io2"}:
+        most = 50 if kind == "io1" else 1000
+        return throughput is None and operations is not None and size >= 100 and 0.5 <= operations / size <= most
+    if kind == "gp2" or size < 400:
+        return operations is None and throughput is None
+    if operations is None:
+        # AWS takes throughput alone on top of its own 12,000; ours wants both, so that each can be checked.
+        return throughput is None
+    return 12_000 <= operations <= 64_000 and (throughput is None or throughput <= operations / 4)
+
+
+def test_every_choice_of_storage_is_taken_if_and_only_if_rds_takes_it() -> None:
+    choices = {name: load_once("main.yaml")["Parameters"][name]["AllowedValues"] for name in storage("", "", "", "")}
+    wrong = []
+    for kind, size, operations, throughput in itertools.product(*choices.values()):
+        wanted = rds_takes(kind, size, *(int(each) if each else None for each in (operations, throughput)))
+        if is_taken(storage(kind, size, operations, throughput)) != wanted:
+            wrong.append((kind, size, operations, throughput))
+    assert wrong == []
+
+
+def test_storage_is_nobodys_concern_on_aurora_or_a_database_that_is_there() -> None:
+    of_gp3 = storage("gp3", 400, 3000, "")
+    assert is_taken({**of_gp3, **AURORA})
+    assert is_taken({**of_gp3, **AWAY})
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (storage("gp3", 400, "", ""), (400, None, None)),
+        (storage("gp3", 400, 16000, 1000), (400, 16000, 1000)),
+        (storage("io1", 400, 10000, ""), (400, 10000, None)),
+    ],
+)
+def test_the_instance_is_asked_for_with_what_was_given_and_nothing_else(
+    aws: None, given: dict[str, str], wanted: tuple[int | None, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    make = DBInstance.create_from_cloudformation_json
+
+    def note(name: str, resource: dict[str, Any], *others: Any, **more: Any) -> Any:
+        asked.append(resource["Properties"])
+        return make(name, resource, *others, **more)
+
+    monkeypatch.setattr(DBInstance, "create_from_cloudformation_json", note)
+    install(given)
+    (properties,) = asked
+    found = tuple(properties.get(name) for name in ("AllocatedStorage", "Iops", "StorageThroughput"))
+    assert [each and int(each) for each in found] == list(wanted)
+
+
+def test_types_of_which_moto_makes_only_names_are_listed_in_the_readme() -> None:
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(AWS::\w+::\w+)`", readme.partition("names only")[2].partition(". So is")[0]))
+    used = {resource["Type"] for path in TEMPLATES for resource in load(path.name)["Resources"].values()}
+    assert listed == {kind for kind in stand_ins.ATTRIBUTES if kind in used}
