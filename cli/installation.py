@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cli import child_environment, guard, tables
+from cli import child_environment, guard, tables, unread_variables
 from cli.child_process import STOP_SECONDS
 from cli.settings import UpSettings
 from cli.supervisor import Child, Supervisor
@@ -52,6 +52,9 @@ class Installation:
     """
 
     def __init__(self, variables: Mapping[str, str], say: Callable[[str], None]) -> None:
+        # Reported once, by `tidings up`, and not by each child again.
+        unread = {variable.name for variable in unread_variables.find(variables)}
+        variables = {name: value for name, value in variables.items() if name not in unread}
         # The name of the node stays the same from start to start, so that the next Coreapp need not wait for the
         # lease of one that was killed.
         self._variables = {

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from cli import process_records, unread_variables
 from tidings import __version__
 from tidings.runtime import crashpoints, garbage, log, private_files, sampling, service, tracing
 from tidings.runtime.settings import LogSettings, ProcessSettings
@@ -59,12 +60,17 @@ def run(
         die_with(options.lifeline_fd)
     settings = read(os.environ)
     configure_logging(name, settings)
+    unread_variables.report(os.environ)
     private_files.mend(settings.data_dir)
     for way in settings.ways():
         if way.is_open:
             logger.warning("plaintext.allowed", extra={"part": way.part, "address": way.variable, "host": way.host})
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
-    with sampling.profiling(settings.profile), tracing.kept(name, __version__, wanted=settings.traces):
+    with (
+        process_records.kept(name, settings.data_dir, os.environ),
+        sampling.profiling(settings.profile),
+        tracing.kept(name, __version__, wanted=settings.traces),
+    ):
         run_loop(_serve(name, settings, serve, options.ready_fd))
     return 0
 

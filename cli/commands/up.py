@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tidings
-from cli import process
+from cli import process, unread_variables
 from cli.console import Console
 from cli.installation import Installation, Where
 from tidings.runtime import private_files
@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         level = os.environ.get("TIDINGS_LOG_LEVEL") or "warning"
         process.configure_logging("up", LogSettings.read({"TIDINGS_LOG_LEVEL": level}), console.say)
+        unread_variables.report(os.environ)
         installation = Installation(os.environ, console.say)
         private_files.mend(installation.data_dir)
         installation.read()

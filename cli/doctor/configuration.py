@@ -13,7 +13,10 @@ from typing import Any
 import coreapp.settings
 import network.settings
 import webapp.settings
+from cli import process_records, unread_variables
 from cli.doctor.findings import Finding, error, fine, warning
+from cli.process_records import ProcessRecord
+from tidings import __version__
 from tidings.runtime import env, process_secrets, secret_sources
 from tidings.runtime.process_secrets import CoreappSecrets, NetworkSecrets, SecretKeys, WebappSecrets
 from tidings.runtime.secret_files import OWNERS, SecretFiles
@@ -91,6 +94,47 @@ class Configuration:
             ]
         names = ", ".join(each.process for each in self._examined)
         return [fine(self.name, f"every variable of {names} can be used")]
+
+
+class UnreadVariables:
+    """Variables with a prefix of Tidings that nothing reads."""
+
+    name = "environment"
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+
+    async def run(self) -> Sequence[Finding]:
+        remedy = "correct or unset the variable; docs/operations.md lists all of them"
+        found = [warning(self.name, str(variable), remedy) for variable in unread_variables.find(self._variables)]
+        return found or [fine(self.name, "every TIDINGS_… and WA_… variable is one that Tidings reads")]
+
+
+class RunningProcess:
+    """The variables that a running process was started with, compared with those of this command."""
+
+    def __init__(self, record: ProcessRecord, variables: Mapping[str, str]) -> None:
+        self.name = f"running {record.process}"
+        self._record = record
+        self._variables = variables
+
+    async def run(self) -> Sequence[Finding]:
+        record = self._record
+        found = []
+        if record.version != __version__:
+            text = f"process {record.pid} is version {record.version}, this command is version {__version__}"
+            found.append(warning(self.name, text, "restart the process, or run its version of this command"))
+        missing = [name for name in record.withheld if not self._variables.get(name)]
+        if missing:
+            text = f"process {record.pid} was started with {', '.join(missing)}, which is not set here"
+            found.append(warning(self.name, text, "run this command with the same secrets; other checks may fail"))
+        for name in sorted(unread_variables.SETTINGS & self._variables.keys() - set(record.withheld)):
+            here, there = self._variables[name], record.variables.get(name)
+            if here and here != (there or "") and not process_records.is_secret(name):
+                shown = "without it" if there is None else f"with {there!r}"
+                text = f"{name} is {here!r} here; process {record.pid} was started {shown}"
+                found.append(warning(self.name, text, "restart the process if it should have this value"))
+        return found or [fine(self.name, f"process {record.pid}: checked with the variables it was started with")]
 
 
 class Secrets:

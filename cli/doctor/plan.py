@@ -8,9 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cli import process_records
 from cli.doctor import certificates, machine
 from cli.doctor.business import Keys, Number, StoredWebhook
-from cli.doctor.configuration import Configuration, Examined, PrivateFiles, Secrets, examine
+from cli.doctor.configuration import (
+    Configuration,
+    Examined,
+    PrivateFiles,
+    RunningProcess,
+    Secrets,
+    UnreadVariables,
+    examine,
+)
 from cli.doctor.coreapps import CoreappLinks, ShardOwners
 from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
 from cli.doctor.file_stores import RecordedStore
@@ -47,6 +56,13 @@ class Plan:
         self._wanted = wanted
         self._databases = contextlib.AsyncExitStack()
         self._data_dir = env.parse_path(variables.get("TIDINGS_DATA_DIR") or "data")
+        records = {name: process_records.find(name, self._data_dir) for name in wanted.processes}
+        self._running = {name: record for name, record in records.items() if record is not None}
+
+    def _environment(self, process: str) -> Mapping[str, str]:
+        """The variables of the process that runs here, or those of this command when none does."""
+        record = self._running.get(process)
+        return self._variables if record is None else record.environment(self._variables)
 
     async def close(self) -> None:
         """Close the databases."""
@@ -54,10 +70,11 @@ class Plan:
 
     def groups(self) -> Sequence[Group]:
         """In the order in which one thing stands on another. Raises `UnusableCertificate`."""
-        examined = [examine(process, self._variables) for process in self._wanted.processes]
+        examined = [examine(process, self._environment(process)) for process in self._wanted.processes]
         usable = {each.process: each for each in examined if each.settings is not None}
-        groups = [Group(Configuration(examined))]
-        groups += [Group(Secrets(name, self._variables, self._data_dir)) for name in self._wanted.processes]
+        groups = [Group(Configuration(examined)), Group(UnreadVariables(self._variables))]
+        groups += [Group(RunningProcess(record, self._variables)) for record in self._running.values()]
+        groups += [Group(Secrets(name, self._environment(name), self._data_dir)) for name in self._wanted.processes]
         files = _tls_files(usable)
         keys = [used.key for used in files.values() if used.key]
         groups += [Group(PrivateFiles(self._data_dir, keys)), Group(certificates.CertificateFiles(files))]
@@ -68,7 +85,7 @@ class Plan:
             blobs = DirectoryStore(usable["network"].settings.blobs.directory)
             checks = [lambda database: RecordedStore(identity.of_blobs(database, blobs), blobs)]
             groups.append(self._database(usable["network"].settings.database, "network", checks))
-        if self._variables.get(REDIS_URL):
+        if self._environment("network").get(REDIS_URL):
             groups.append(Group(self._redis()))
         business = usable.get("coreapp") or usable.get("webapp")
         if business is not None:
@@ -90,7 +107,7 @@ class Plan:
         """Makers of checks on the business's tables."""
         settings = examined.settings
         media = DirectoryStore(settings.media_dir)
-        lease = LeaseSettings.part(self._variables).lease_seconds
+        lease = LeaseSettings.part(self._environment(examined.process)).lease_seconds
         makers = [
             lambda database: Number(database, settings.account),
             lambda database: ShardOwners(database, lease_seconds=lease),
@@ -130,18 +147,19 @@ class Plan:
 
     def _redis(self) -> RedisServer:
         """Raises `SettingsError`."""
+        variables = self._environment("network")
         passwords = []
         for variable in ("TIDINGS_REDIS_PASSWORD", "TIDINGS_REDIS_SENTINEL_PASSWORD"):
-            given = secret_sources.find(self._variables, variable)
+            given = secret_sources.find(variables, variable)
             try:
                 passwords.append(given.read() if given is not None else "")
             except secret_sources.SecretUnavailable as failure:
                 raise SettingsError(str(failure)) from None
         return RedisServer(
-            self._variables[REDIS_URL],
+            variables[REDIS_URL],
             password=passwords[0],
             sentinel_password=passwords[1],
-            authorities=self._variables.get("TIDINGS_REDIS_SSL_CA", ""),
+            authorities=variables.get("TIDINGS_REDIS_SSL_CA", ""),
         )
 
     def _machine(self, usable: Mapping[str, Examined]) -> list[Group]:

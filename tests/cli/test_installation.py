@@ -17,8 +17,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
+from aiohttp import web
 
 from cli import child_process, demonstration
 from cli.commands import up
@@ -26,6 +28,7 @@ from cli.demonstration import Demonstration
 from cli.installation import Installation, Where, opened
 from harness import polling
 from harness.mariadb import MariaDB, free_port
+from tests import web_server
 from tests.cli.terminal import open_terminal
 from tidings.runtime.env import SettingsError
 
@@ -105,6 +108,39 @@ async def test_a_message_goes_all_the_way_and_a_restart_keeps_the_password(
     await installation.close()
     again = await make(variables)
     assert not (await again.start()).first_password
+
+
+async def test_the_doctor_finds_no_error_in_a_healthy_installation_whose_webhook_is_on_loopback(
+    make: Make, tmp_path: Path
+) -> None:
+    installation = await make({})
+    where = await installation.start()
+    webhook = web.Application()
+    webhook.router.add_route("*", "/", _answer_200)
+    async with web_server.serving(webhook) as url, httpx.AsyncClient(base_url=where.api_url) as client:
+        login = await client.post(
+            "/v1/users/login", auth=("admin", where.first_password), json={"new_password": "Tidings-2026!"}
+        )
+        token = login.json()["users"][0]["token"]
+        body = {"webhooks": {"url": f"{url}/"}}
+        changed = await client.patch(
+            "/v1/settings/application", headers={"Authorization": f"Bearer {token}"}, json=body
+        )
+        assert changed.status_code == 200, changed.text
+        # As a person types it: with no variable but the directory.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_"))}
+        doctor = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cli.main", "doctor", "--quick", "--json"),
+            env={**environment, "TIDINGS_DATA_DIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+        )
+        said, _ = await doctor.communicate()
+    errors = [finding for finding in json.loads(said)["findings"] if finding["level"] == "error"]
+    assert errors == []
+
+
+async def _answer_200(_: web.Request) -> web.Response:
+    return web.Response()
 
 
 def list_files_with(directory: Path, text: bytes) -> list[Path]:

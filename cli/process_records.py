@@ -1,0 +1,117 @@
+"""Records of running processes: the variables that each was started with, for `tidings doctor`.
+
+A record is a file in `processes` of the data directory. Its process holds a lock on it while it lives, so that a
+record of a process that was killed is known as such, whatever has its number since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from cli import unread_variables
+from tidings import __version__
+from tidings.runtime import private_files
+
+log = logging.getLogger(__name__)
+
+FOLDER = "processes"
+# Variables besides SECRETS whose values may hold a password.
+_ADDRESSES = frozenset(
+    {
+        "TIDINGS_BUSINESS_DB_URL",
+        "TIDINGS_HANDSET_DB_URL",
+        "TIDINGS_NETWORK_DB_URL",
+        "TIDINGS_OUTGOING_PROXY",
+        "TIDINGS_REDIS_URL",
+        "TIDINGS_TRAFFIC_PASSWORD",
+    }
+)
+# What a process of an installation reads besides variables with a prefix of Tidings.
+_NODE_NAMES = frozenset({"COREAPP_HOSTNAME", "WACORE_HOSTNAME", "WEBAPP_HOSTNAME"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """What one process was started with."""
+
+    process: str  # "webapp", "coreapp", "network" or "robots"
+    pid: int  # in the process's own namespace
+    version: str  # of the program
+    variables: Mapping[str, str]  # without secrets
+    withheld: Sequence[str]  # names of variables that were set and whose values are secret
+
+    def environment(self, variables: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the variables of this process, with its secrets as far as `variables` has them."""
+        secrets = {name: variables[name] for name in self.withheld if name in variables}
+        return {**self.variables, **secrets}
+
+
+@contextlib.contextmanager
+def kept(process: str, data_dir: Path, variables: Mapping[str, str]) -> Iterator[None]:
+    """Keep a record of this process while the block runs; a directory that cannot be written is logged."""
+    folder = data_dir / FOLDER
+    path = folder / f"{process}-{socket.gethostname()}-{os.getpid()}.json"
+    descriptor = -1
+    try:
+        try:
+            private_files.make_directory(folder)
+            for _ in _live(folder, process):
+                pass
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, private_files.FILE_MODE)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(descriptor, json.dumps(dataclasses.asdict(_record(process, variables))).encode())
+        except OSError as error:
+            log.warning("process.not_recorded", extra={"path": str(path), "error": error.strerror})
+        yield
+    finally:
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def find(process: str, data_dir: Path) -> ProcessRecord | None:
+    """Return the record of a process of this kind that runs on this host, the one that started last."""
+    try:
+        found = list(_live(data_dir / FOLDER, process))
+    except OSError:
+        return None
+    return found[-1] if found else None
+
+
+def _record(process: str, variables: Mapping[str, str]) -> ProcessRecord:
+    ours = {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(unread_variables.PREFIXES) or name in _NODE_NAMES
+    }
+    withheld = sorted(name for name in ours if is_secret(name))
+    plain = {name: value for name, value in ours.items() if name not in withheld}
+    return ProcessRecord(process, os.getpid(), __version__, plain, withheld)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a variable may hold a secret, and so is not recorded."""
+    return name in unread_variables.SECRETS or name in _ADDRESSES or name.endswith("_COMMAND")
+
+
+def _live(folder: Path, process: str) -> Iterator[ProcessRecord]:
+    """Records whose process on this host lives, oldest first; those of dead ones are deleted. Raises `OSError`."""
+    paths = [path for path in folder.glob(f"{process}-{socket.gethostname()}-*.json") if path.is_file()]
+    for path in sorted(paths, key=lambda path: path.stat().st_mtime):
+        with contextlib.suppress(FileNotFoundError), path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with contextlib.suppress(ValueError, TypeError):
+                    yield ProcessRecord(**json.load(file))
+                continue
+            path.unlink(missing_ok=True)

@@ -1,0 +1,90 @@
+"""A running process leaves a record of its settings for the doctor, without secrets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from cli import process_records, unread_variables
+from cli.doctor.configuration import RunningProcess
+from cli.doctor.findings import Level
+from cli.doctor.plan import Plan, Wanted
+
+SECRET = "a secret of 20 bytes"
+VARIABLES = {
+    "TIDINGS_SHARDS": "2",
+    "TIDINGS_LINK_KEY": SECRET,
+    "TIDINGS_BUSINESS_DB_URL": f"mysql+aiomysql://user:{SECRET}@db/business",
+    "TIDINGS_MASTER_KEY_COMMAND": f"fetch --token {SECRET}",
+    "WA_DB_PASSWORD_FILE": "/run/secrets/database",
+    "HOME": "/root",
+}
+
+
+def test_a_record_lasts_as_long_as_its_process_and_holds_no_secret(tmp_path: Path) -> None:
+    with process_records.kept("webapp", tmp_path, VARIABLES):
+        (path,) = (tmp_path / "processes").iterdir()
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert SECRET not in path.read_text()
+        record = process_records.find("webapp", tmp_path)
+        assert record is not None
+        assert record.pid == os.getpid()
+        assert record.variables == {"TIDINGS_SHARDS": "2", "WA_DB_PASSWORD_FILE": "/run/secrets/database"}
+        assert record.withheld == ["TIDINGS_BUSINESS_DB_URL", "TIDINGS_LINK_KEY", "TIDINGS_MASTER_KEY_COMMAND"]
+        assert process_records.find("coreapp", tmp_path) is None
+    assert process_records.find("webapp", tmp_path) is None
+    assert not list((tmp_path / "processes").iterdir())
+
+
+def test_the_record_of_a_killed_process_is_ignored_and_deleted(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys; from cli import process_records\n"
+        "with process_records.kept('network', pathlib.Path(sys.argv[1]), {}):\n"
+        "    print('kept', flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "kept\n"
+        assert process_records.find("network", tmp_path) is not None
+        child.send_signal(signal.SIGKILL)
+    assert len(list((tmp_path / "processes").iterdir())) == 1
+    assert process_records.find("network", tmp_path) is None
+    assert not list((tmp_path / "processes").iterdir())
+
+
+def test_a_directory_that_cannot_be_written_stops_no_process(tmp_path: Path) -> None:
+    (tmp_path / "processes").write_text("in the way")
+    with process_records.kept("webapp", tmp_path, {}):
+        assert process_records.find("webapp", tmp_path) is None
+
+
+def test_every_variable_whose_value_is_secret_is_withheld(tmp_path: Path) -> None:
+    with process_records.kept("webapp", tmp_path, dict.fromkeys(unread_variables.SECRETS, SECRET)):
+        record = process_records.find("webapp", tmp_path)
+        assert record is not None
+        assert set(record.withheld) == unread_variables.SECRETS
+
+
+async def test_the_doctor_reads_the_settings_of_the_running_process(tmp_path: Path) -> None:
+    variables = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "12", "TIDINGS_LINK_KEY": SECRET}
+    here = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "fast", "TIDINGS_SHARDS": "4"}
+    with process_records.kept("webapp", tmp_path, variables):
+        plan = Plan(here, Wanted(["webapp"], quick=True))
+        found = [finding for group in plan.groups() for finding in await group.first.run()]
+        await plan.close()
+        levels = {finding.check: finding.level for finding in found}
+        assert levels["configuration"] is Level.FINE
+        record = process_records.find("webapp", tmp_path)
+        assert record is not None
+        texts = [finding.text for finding in await RunningProcess(record, here).run()]
+    assert texts == [
+        f"process {os.getpid()} was started with TIDINGS_LINK_KEY, which is not set here",
+        f"TIDINGS_MESSAGES_RATE is 'fast' here; process {os.getpid()} was started with '12'",
+        f"TIDINGS_SHARDS is '4' here; process {os.getpid()} was started without it",
+    ]
