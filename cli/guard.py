@@ -41,6 +41,9 @@ def explain(error: BaseException) -> tuple[int, str] | None:
             return WRONG_USE, str(cause)
         if isinstance(cause, Failure):
             return FAILED, str(cause)
+        if _is_ours(cause) and isinstance(cause.__cause__, OSError) and not isinstance(cause, service.ServiceFailed):
+            # Says more than the system does: which variable has the address.
+            return FAILED, str(cause)
         outage = outages.describe(cause)
         if outage:
             return FAILED, outage
@@ -49,9 +52,12 @@ def explain(error: BaseException) -> tuple[int, str] | None:
             if line:
                 return FAILED, line
     # Our own errors are named and worded for people; any other is a defect.
-    if type(error).__module__.partition(".")[0] in _OURS:
-        return FAILED, str(error)
-    return None
+    return (FAILED, str(error)) if _is_ours(error) else None
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether an error is one of this program's own, whose text is for people."""
+    return type(error).__module__.partition(".")[0] in _OURS
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cli import unread_variables
+from cli import known_variables, unread_variables
 from tidings import __version__
 from tidings.runtime import private_files
 
@@ -100,7 +100,7 @@ def _record(process: str, variables: Mapping[str, str]) -> ProcessRecord:
 
 def is_secret(name: str) -> bool:
     """Whether the value of a variable may hold a secret, and so is not recorded."""
-    return name in unread_variables.SECRETS or name in _ADDRESSES or name.endswith("_COMMAND")
+    return name in known_variables.SECRETS or name in _ADDRESSES or name.endswith("_COMMAND")
 
 
 def _live(folder: Path, process: str) -> Iterator[ProcessRecord]:

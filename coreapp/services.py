@@ -19,7 +19,7 @@ from tidings.objects import identity
 from tidings.objects.watch import StoreWatch
 from tidings.runtime import data_directory, network_access, service, tls
 from tidings.runtime.clock import SystemClock
-from tidings.runtime.env import printable
+from tidings.runtime.env import SettingsError, printable
 from tidings.runtime.readiness import Readiness
 from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.tls import CertificateWatch
@@ -50,7 +50,7 @@ class Addresses:
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresses], None] | None = None) -> None:
     """Serve until `stop`. `ready` is called when the process owns the shard, or stands by for it.
 
-    Raises `PendingMigrations`, `SettingsError` for another number's database, and `OSError` when a port is taken.
+    Raises `PendingMigrations`, and `SettingsError` for another number's database or a port in use.
     """
     log.info("coreapp.starting", extra=printable(settings))
     database = Database(settings.database, "business", idle_timeout=settings.lease_seconds)
@@ -97,25 +97,30 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
 
 
 async def _listen(settings: Settings, node: Node, context: tls.FileContext | None) -> asyncio.Server | SocketServer:
-    """The link. Raises `OSError`."""
+    """Listen for Webapps. Raises `SettingsError` when the address cannot be used."""
     newcomers = Newcomers()
-    return await connection.listen(
-        *settings.link_address,
-        core.Question,
-        lambda: LinkHandler(
-            settings.secrets.link_key,
-            settings.node,
-            node.shards,
-            config=node.config,
-            newcomers=newcomers,
-            requests=node.requests,
-            databases=node.databases,
-        ),
-        tls=context,
-        handshakes=Handshakes("link", rate=LINK_HANDSHAKES, burst=LINK_BURST),
-        rate=LINK_CONNECTIONS,
-        burst=LINK_BURST,
-    )
+    host, port = settings.link_address
+    try:
+        return await connection.listen(
+            host,
+            port,
+            core.Question,
+            lambda: LinkHandler(
+                settings.secrets.link_key,
+                settings.node,
+                node.shards,
+                config=node.config,
+                newcomers=newcomers,
+                requests=node.requests,
+                databases=node.databases,
+            ),
+            tls=context,
+            handshakes=Handshakes("link", rate=LINK_HANDSHAKES, burst=LINK_BURST),
+            rate=LINK_CONNECTIONS,
+            burst=LINK_BURST,
+        )
+    except OSError as error:
+        raise SettingsError(f"TIDINGS_COREAPP_ADDRESS {host}:{port}: {error.strerror or error}") from error
 
 
 def _link_context(settings: Settings) -> tls.FileContext | None:

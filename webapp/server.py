@@ -43,7 +43,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise SettingsError(f"the API cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise SettingsError(f"TIDINGS_API_ADDRESS {host}:{port}: {error.strerror or error}") from error
     return listener
 
 

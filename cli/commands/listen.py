@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import time
+from collections.abc import Callable
 
-from cli import callback_receiver, guard, process
+from cli import callback_receiver, event_lines, guard, process
 from tidings.runtime import service
 
 
@@ -14,26 +16,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where to listen."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8800, help="port to listen on (default 8800)")
+    parser.add_argument("--json", action="store_true", help="print each callback whole, as one line of JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print each callback as one line of JSON and answer 200, until Ctrl-C."""
-    process.run_loop(_listen(options.host, options.port))
+    """Print a line for each event, or each callback as JSON, and answer 200, until Ctrl-C."""
+    process.run_loop(_listen(options.host, options.port, _show_json if options.json else _show_events))
     return 0
 
 
-async def _listen(host: str, port: int) -> None:
+async def _listen(host: str, port: int, show: Callable[[bytes], None]) -> None:
     stop = asyncio.Event()
     service.stop_on_signals(stop)
     try:
-        async with callback_receiver.receiving(host, port, _show):
+        async with callback_receiver.receiving(host, port, show):
             print(f"waiting for callbacks at http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
             await stop.wait()
     except OverflowError as error:
         raise guard.Failure(f"{port} is no port") from error
 
 
-def _show(body: bytes) -> None:
+def _show_events(body: bytes) -> None:
+    now = time.strftime("%H:%M:%S")
+    print("".join(f"{now}  {line}\n" for line in event_lines.of(body)), end="", flush=True)
+
+
+def _show_json(body: bytes) -> None:
     try:
         text = json.dumps(json.loads(body), ensure_ascii=False)
     except ValueError:

@@ -13,7 +13,7 @@ from typing import Any
 import coreapp.settings
 import network.settings
 import webapp.settings
-from cli import process_records, unread_variables
+from cli import known_variables, process_records, unread_variables
 from cli.doctor.findings import Finding, error, fine, warning
 from cli.process_records import ProcessRecord
 from tidings import __version__
@@ -128,7 +128,7 @@ class RunningProcess:
         if missing:
             text = f"process {record.pid} was started with {', '.join(missing)}, which is not set here"
             found.append(warning(self.name, text, "run this command with the same secrets; other checks may fail"))
-        for name in sorted(unread_variables.SETTINGS & self._variables.keys() - set(record.withheld)):
+        for name in sorted(known_variables.SETTINGS & self._variables.keys() - set(record.withheld)):
             here, there = self._variables[name], record.variables.get(name)
             if here and here != (there or "") and not process_records.is_secret(name):
                 shown = "without it" if there is None else f"with {there!r}"

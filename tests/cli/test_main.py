@@ -145,12 +145,22 @@ def test_the_first_password_is_printed_once_and_not_in_the_log(tmp_path: Path, a
     assert printed == ""
 
 
-@pytest.mark.parametrize("command", ["webapp", "coreapp", "network"])
-def test_a_port_in_use_is_one_line_that_names_it(command: str, addresses: dict[str, str], taken: str) -> None:
-    name = {"webapp": "API", "coreapp": "COREAPP", "network": "NETWORK_TCP"}[command]
-    done = run(command, **{**addresses, f"TIDINGS_{name}_ADDRESS": taken})
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [
+        ("webapp", "TIDINGS_API_ADDRESS"),
+        ("coreapp", "TIDINGS_COREAPP_ADDRESS"),
+        ("coreapp", "TIDINGS_COREAPP_METRICS_ADDRESS"),
+        ("network", "TIDINGS_NETWORK_TCP_ADDRESS"),
+        ("network", "TIDINGS_NETWORK_HTTP_ADDRESS"),
+    ],
+)
+def test_a_port_in_use_is_one_line_with_the_variable_that_moves_it(
+    command: str, variable: str, addresses: dict[str, str], taken: str
+) -> None:
+    done = run(command, **{**addresses, variable: taken})
     assert done.returncode in (1, 2)
-    assert_one_line(done, done.returncode, rf"tidings {command}: .*{taken}.*in use")
+    assert_one_line(done, done.returncode, rf"tidings {command}: {variable} {taken}: .*in use")
 
 
 @pytest.mark.parametrize("command", ["webapp", "coreapp", "network"])

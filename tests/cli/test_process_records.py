@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cli import process_records, unread_variables
+from cli import known_variables, process_records
 from cli.doctor.configuration import RunningProcess
 from cli.doctor.findings import Level
 from cli.doctor.plan import Plan, Wanted
@@ -65,10 +65,10 @@ def test_a_directory_that_cannot_be_written_stops_no_process(tmp_path: Path) -> 
 
 
 def test_every_variable_whose_value_is_secret_is_withheld(tmp_path: Path) -> None:
-    with process_records.kept("webapp", tmp_path, dict.fromkeys(unread_variables.SECRETS, SECRET)):
+    with process_records.kept("webapp", tmp_path, dict.fromkeys(known_variables.SECRETS, SECRET)):
         record = process_records.find("webapp", tmp_path)
         assert record is not None
-        assert set(record.withheld) == unread_variables.SECRETS
+        assert set(record.withheld) == known_variables.SECRETS
 
 
 async def test_the_doctor_reads_the_settings_of_the_running_process(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""A person reads what arrived; a terminal acts on none of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli import event_lines
+
+MESSAGE = {"from": "15550140001", "id": "ABGG1", "timestamp": "1795226400"}
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        (
+            {
+                "contacts": [{"profile": {"name": "Ada"}, "wa_id": "15550140001"}],
+                "messages": [{**MESSAGE, "type": "text", "text": {"body": "Hello!"}}],
+            },
+            ['message   text        ABGG1 from 15550140001: "Hello!"'],
+        ),
+        (
+            {"messages": [{**MESSAGE, "type": "image", "image": {"id": "f1", "mime_type": "image/png"}}]},
+            ['message   image       ABGG1 from 15550140001: "f1"'],
+        ),
+        (
+            {"messages": [{**MESSAGE, "type": "location", "location": {"latitude": 1.5, "longitude": 2}}]},
+            ['message   location    ABGG1 from 15550140001: {"latitude": 1.5, "longitude": 2}'],
+        ),
+        (
+            {"messages": [{**MESSAGE, "type": "unknown", "errors": [{"code": 501, "title": "Unknown message type"}]}]},
+            ["message   unknown     ABGG1 from 15550140001: 501 Unknown message type"],
+        ),
+        (
+            {"statuses": [{"id": "gBEG1", "recipient_id": "15550140001", "status": "delivered"}]},
+            ["status    delivered   gBEG1 to 15550140001"],
+        ),
+        (
+            {
+                "statuses": [
+                    {
+                        "id": "gBEG1",
+                        "recipient_id": "15550140001",
+                        "status": "failed",
+                        "errors": [{"code": 410, "title": "Message expired", "details": "after 60 s"}],
+                    }
+                ]
+            },
+            ["status    failed      gBEG1 to 15550140001: 410 Message expired (after 60 s)"],
+        ),
+        (
+            {"contacts": [{"input": "+1 555", "status": "invalid"}, {"input": "15550140001", "status": "valid"}]},
+            ["contact   invalid     +1 555", "contact   valid       15550140001"],
+        ),
+        ({"errors": [{"code": 1015, "title": "Too many requests"}]}, ["error     1015 Too many requests"]),
+        ({"more": 1}, ['other     {"more": 1}']),
+        ([1], ["other     [1]"]),
+    ],
+)
+def test_each_event_of_a_callback_is_one_line(body: object, lines: list[str]) -> None:
+    assert event_lines.of(json.dumps(body).encode()) == lines
+
+
+def test_what_is_no_json_is_shown_escaped() -> None:
+    assert event_lines.of(b"a\x1b[2J\nb\xff") == ['no JSON   "a\\u001b[2J\\nb�"']
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[31m", "\u202e", "\r", "\x9b", "\n"])
+def test_no_control_character_of_a_sender_reaches_the_terminal(hostile: str) -> None:
+    text = f"x{hostile}y"
+    bodies = [
+        {"messages": [{**MESSAGE, "type": "text", "text": {"body": text}}]},
+        {"messages": [{"from": text, "id": text, "type": text}]},
+        {"statuses": [{"id": text, "recipient_id": text, "status": text, "errors": [{"code": text, "title": text}]}]},
+    ]
+    for body in bodies:
+        (line,) = event_lines.of(json.dumps(body).encode())
+        assert line.isprintable()
+
+
+def test_a_long_message_is_cut() -> None:
+    body = {"messages": [{**MESSAGE, "type": "text", "text": {"body": "x" * 5000}}]}
+    (line,) = event_lines.of(json.dumps(body).encode())
+    assert len(line) < 300
+    assert line.endswith("…")
