@@ -7,9 +7,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol, cast
 
-from cli import guard
+from cli import env_files, guard
 
 COMMANDS = {
     "up": "start everything on this machine and stay until Ctrl-C",
@@ -52,21 +53,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     listing = "\n".join(f"  {name:<14} {line}" for name, line in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="tidings",
-        usage="tidings [--help] COMMAND ...",
+        usage="tidings [--help] [--env-file FILE]... COMMAND ...",
         description="A self-hosted business messaging server.",
         epilog=f"commands:\n{listing}\n\n`tidings COMMAND --help` says more about one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument(
+        "--env-file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="read environment variables from a file, as a systemd unit does; may be repeated, the last one wins",
+    )
     parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help="one of those below")
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     if not words:
         parser.print_help()
         return 2
-    name = parser.parse_args(words[:1]).command
+    given = parser.parse_args(words)
+    name, words = given.command, given.words
     with guard.one_line(f"tidings {name}") as outcome:
+        for path in given.env_file:
+            os.environ.update(env_files.read(Path(path)))
         command = cast(Command, importlib.import_module(f"cli.commands.{name.replace('-', '_')}"))
         own = argparse.ArgumentParser(prog=f"tidings {name}", description=COMMANDS[name])
         command.add_arguments(own)
-        outcome.status = command.run(own.parse_args(words[1:]))
+        outcome.status = command.run(own.parse_args(words))
     return outcome.status
 
 

@@ -22,6 +22,19 @@ from tidings.runtime.settings import LogSettings
 NEW_PASSWORD = "Tidings-2026!"  # noqa: S105
 # Seconds that a start which is under way has to end when it is to stop.
 START_GRACE = 5.0
+SETTINGS_HELP = """\
+Settings are environment variables. The five that matter first:
+
+  TIDINGS_DATA_DIR         directory of databases, files, secrets and logs (default: data)
+  TIDINGS_API_ADDRESS      where the API listens (default: 127.0.0.1:9090)
+  TIDINGS_BUSINESS_NUMBER  the business's phone number (default: 15550000000)
+  WA_DB_ENGINE             MYSQL for a MySQL or MariaDB server, with WA_DB_HOSTNAME, WA_DB_USERNAME
+                           and WA_DB_PASSWORD (default: SQLite files in the data directory)
+  TIDINGS_OUTGOING_ALLOW_WEBHOOKS
+                           private networks that webhooks may be in (default: this machine)
+
+docs/operations.md lists all of them.
+"""
 READER = "15550110001"
 PERSON = "15550100001"
 ROBOTS = {
@@ -37,7 +50,9 @@ ROBOTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None: what can be chosen is chosen by the environment."""
+    """None: settings come from the environment."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = SETTINGS_HELP
 
 
 def run(options: argparse.Namespace) -> int:

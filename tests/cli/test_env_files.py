@@ -1,0 +1,65 @@
+"""`tidings --env-file` reads what a systemd unit reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli import env_files, guard
+from tests.cli.test_main import assert_one_line, run
+
+TEXT = """\
+# a comment
+; another
+
+TIDINGS_SHARDS=2
+ TIDINGS_LOG_STYLE = json
+WA_DB_PASSWORD="with = and # inside"
+TIDINGS_API_TLS_NAMES='a.example,b.example'
+TIDINGS_OUTGOING_ALLOW=10.0.0.0/8,\\
+192.168.0.0/16
+EMPTY=
+"""
+
+
+def test_a_file_is_read_as_systemd_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "tidings.env"
+    path.write_text(TEXT.replace(" TIDINGS_LOG_STYLE = json", "TIDINGS_LOG_STYLE=json "))
+    assert env_files.read(path) == {
+        "TIDINGS_SHARDS": "2",
+        "TIDINGS_LOG_STYLE": "json",
+        "WA_DB_PASSWORD": "with = and # inside",
+        "TIDINGS_API_TLS_NAMES": "a.example,b.example",
+        "TIDINGS_OUTGOING_ALLOW": "10.0.0.0/8,192.168.0.0/16",
+        "EMPTY": "",
+    }
+    assert env_files.read(Path(f"-{tmp_path}/absent")) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("A=1\nB", "line 2: not NAME=VALUE"), ("1A=x", "line 1: not NAME"), ("A='x", "A has no closing quotation mark")],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "tidings.env"
+    path.write_text(text)
+    with pytest.raises(guard.Failure, match=said):
+        env_files.read(path)
+
+
+def test_a_command_runs_with_the_variables_of_its_files_the_last_of_which_wins(tmp_path: Path) -> None:
+    first, second = tmp_path / "tidings.env", tmp_path / "webapp.env"
+    first.write_text(f"TIDINGS_DATA_DIR={tmp_path / 'data'}\nTIDINGS_MESSAGES_RATE=fast\n")
+    second.write_text("TIDINGS_MESSAGES_RATE=quick\n")
+    done = run("--env-file", str(first), f"--env-file={second}", "doctor", "--quick", "--json", "webapp")
+    texts = [finding["text"] for finding in json.loads(done.stdout)["findings"]]
+    assert any("TIDINGS_MESSAGES_RATE='quick'" in text for text in texts), texts
+    assert not any("fast" in text for text in texts)
+
+
+def test_an_absent_file_is_one_line() -> None:
+    assert_one_line(
+        run("--env-file", "/nonexistent/x.env", "version"), 1, "tidings version: --env-file /nonexistent/x.env: No"
+    )
