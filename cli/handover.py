@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cli import database_sql
+from cli.database_sql import User
 from tidings.runtime import private_files
 
 # Fields of secrets that may have several keys, of which the first seals and all open.
@@ -97,17 +99,17 @@ def users_sql(made: Made) -> str:
 
     Processes read and write rows; only the user of migrations changes tables.
     """
-    lines = []
-    for schema in sorted({schema for schemas in made.schemas.values() for schema in schemas}):
-        lines.append(f"CREATE DATABASE IF NOT EXISTS {_name(schema)} CHARACTER SET utf8mb4;")
-    for user in sorted(set(made.users.values())):
-        names = [name for name, found in made.users.items() if found == user]
-        lines.append(f"CREATE USER IF NOT EXISTS {_text(user)}@'%' IDENTIFIED BY {_text(made.passwords[names[0]])}")
-        lines[-1] += " REQUIRE SSL;"
-        rights = "ALL PRIVILEGES" if "migrate" in names else "SELECT, INSERT, UPDATE, DELETE"
-        for schema in sorted({schema for name in names for schema in made.schemas[name]}):
-            lines.append(f"GRANT {rights} ON {_name(schema)}.* TO {_text(user)}@'%';")
-    return "\n".join(lines) + "\n"
+    roles = {user: [name for name, found in made.users.items() if found == user] for user in made.users.values()}
+    users = [
+        User(
+            name=user,
+            password=made.passwords[names[0]],
+            schemas=[schema for name in names for schema in made.schemas[name]],
+            rights=database_sql.ALL if "migrate" in names else database_sql.READ_AND_WRITE,
+        )
+        for user, names in roles.items()
+    ]
+    return database_sql.statements(users)
 
 
 def hand_keys(name: str, made: Made, volume: Path) -> None:
@@ -171,13 +173,3 @@ def read_passwords(path: Path) -> dict[str, str]:
 def write_passwords(path: Path, passwords: Mapping[str, str]) -> None:
     """On disk when this returns. Raises `OSError`."""
     _write(path, json.dumps(passwords, indent=1).encode(), private_files.FILE_MODE)
-
-
-def _name(schema: str) -> str:
-    escaped = schema.replace("`", "``")
-    return f"`{escaped}`"
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

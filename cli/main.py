@@ -30,6 +30,7 @@ COMMANDS = {
     "webhook-secret": "show the secrets that sign callbacks, or rotate them",
     "keys": "show which keys the database is sealed under, or put new ones in their place",
     "files": "compare the stores of files with the database, or record another store",
+    "database": "print the SQL that makes the schemas and users of a MySQL or MariaDB server",
     "migrate": "bring the tables of the database to this version",
     "provision": "make the secrets and certificates of an installation in containers, and hand each its own",
     "certificates": "make certificates for the processes of an installation on several machines",

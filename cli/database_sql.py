@@ -1,0 +1,46 @@
+"""SQL statements that make the schemas and users of an installation on a MySQL or MariaDB server."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+READ_AND_WRITE = "SELECT, INSERT, UPDATE, DELETE"
+ALL = "ALL PRIVILEGES"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """A user of the server."""
+
+    name: str
+    password: str = dataclasses.field(repr=False)
+    schemas: Sequence[str]
+    rights: str = READ_AND_WRITE  # ALL for the user of migrations
+
+
+def statements(users: Sequence[User], *, host: str = "%", tls: bool = True) -> str:
+    """Return the statements, one per line. They can be executed again without an effect.
+
+    host: from which the users connect, `%` for any. tls: whether a connection must be encrypted.
+    """
+    lines = [
+        f"CREATE DATABASE IF NOT EXISTS {_name(schema)} CHARACTER SET utf8mb4;"
+        for schema in sorted({schema for user in users for schema in user.schemas})
+    ]
+    for user in sorted(users, key=lambda user: user.name):
+        account = f"{_text(user.name)}@{_text(host)}"
+        required = " REQUIRE SSL" if tls else ""
+        lines.append(f"CREATE USER IF NOT EXISTS {account} IDENTIFIED BY {_text(user.password)}{required};")
+        lines += [f"GRANT {user.rights} ON {_name(schema)}.* TO {account};" for schema in sorted(set(user.schemas))]
+    return "\n".join(lines) + "\n"
+
+
+def _name(schema: str) -> str:
+    escaped = schema.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
