@@ -59,9 +59,7 @@ class Exposition:
         try:
             listening = socket_server.listen(host, port)
         except OSError as error:
-            raise SettingsError(
-                f"TIDINGS_COREAPP_METRICS_ADDRESS {host}:{port}: {error.strerror or error}"
-            ) from error
+            raise SettingsError(f"TIDINGS_COREAPP_METRICS_ADDRESS {host}:{port}: {error.strerror or error}") from error
         made._server = PacedServer(listening, made._protocol, rate=RATE, burst=BURST)
         made._server.start()
         return made

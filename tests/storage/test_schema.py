@@ -138,6 +138,6 @@ async def test_settings_of_the_server_that_weaken_the_promise_are_named(
     await database.close()
 
 
-async def test_a_family_that_does_not_exist_is_refused() -> None:
+async def test_a_family_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no family"):
-        await schema.check(Database(DatabaseSettings("sqlite+aiosqlite:///nothing.db"), "nobody"))
+        await schema.check(Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/nothing.db"), "nobody"))
