@@ -17,6 +17,7 @@ from coreapp.upstream import Upstream
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
+from tidings.egress.responses import ReadPace
 from tidings.objects.directory import DirectoryStore
 from tidings.runtime.clock import Clock
 from tidings.runtime.places import Places
@@ -28,12 +29,17 @@ from tidings.wire.addresses import shard_of
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLimits:
     """What the shards of one process do at the same time, all together: posts to the webhook, files that go up to the
-    network, and files that come down; bells: by which they wake each other."""
+    network, and files that come down; bells: by which they wake each other.
+
+    webhook_reads, media_reads: pace of reading responses of webhook receivers and of media hosts.
+    """
 
     posts: Places
     uploads: asyncio.Semaphore
     downloads: asyncio.Semaphore
     bells: Bells
+    webhook_reads: ReadPace
+    media_reads: ReadPace
 
     @classmethod
     def of(cls, settings: Settings) -> SharedLimits:
@@ -44,6 +50,8 @@ class SharedLimits:
             uploads=asyncio.Semaphore(transfers),
             downloads=asyncio.Semaphore(transfers),
             bells=Bells(),
+            webhook_reads=ReadPace(),
+            media_reads=ReadPace(),
         )
 
 

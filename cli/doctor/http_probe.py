@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 
 from cli.doctor import clock
+from tidings.egress.responses import BadResponse, ContentParser
 
-MAX_HEAD = 64 * 1024
+READ = 64 * 1024  # bytes at once
 
 
 class NoHttp(ConnectionError):
@@ -53,19 +54,15 @@ async def ask(
     started: of `time.monotonic`, when the connection was begun. Raises `OSError`, of which `ssl.SSLError` is one.
     """
     reader, writer = await asyncio.open_connection(
-        sock=sock, ssl=tls, server_hostname=host if tls is not None else None, limit=MAX_HEAD
+        sock=sock, ssl=tls, server_hostname=host if tls is not None else None, limit=READ
     )
     try:
         connected = time.monotonic() - started
         writer.write(request)
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            raise NoHttp("the connection was closed without an answer of HTTP") from None
+        response = await _read_head(reader)
         answered, at = time.monotonic() - started, time.time()
-        status, headers = _parse(head)
         over, ends = _describe(writer)
-        return Answer(status, headers, connected, answered, at, over, ends)
+        return Answer(response.status, response.headers, connected, answered, at, over, ends)
     finally:
         writer.transport.abort()
 
@@ -90,13 +87,17 @@ async def dial(host: str, port: int) -> socket.socket:
     raise failure
 
 
-def _parse(head: bytes) -> tuple[int, dict[str, str]]:
-    first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not (words[1].isascii() and words[1].isdigit()):
-        raise NoHttp("what answers there does not speak HTTP/1.1")
-    pairs = (line.partition(":") for line in lines if line)
-    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
+async def _read_head(reader: asyncio.StreamReader) -> ContentParser:
+    response = ContentParser()
+    while not response.is_headed:
+        data = await reader.read(READ)
+        if not data:
+            raise NoHttp("the connection was closed without an answer of HTTP")
+        try:
+            response.feed(data)
+        except BadResponse as error:
+            raise NoHttp(f"what answers there does not speak HTTP/1.1: {error}") from None
+    return response
 
 
 def _describe(writer: asyncio.StreamWriter) -> tuple[str, float]:

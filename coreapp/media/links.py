@@ -69,7 +69,7 @@ class LinkedMedia:
     ) -> None:
         self._database = context.database
         self._safe = context.safe
-        self._downloader = Downloader(context.media_guard)
+        self._downloader = Downloader(context.media_guard, pace=context.shared.media_reads)
         self._clock = context.clock
         self._account = context.account
         self._files = files

@@ -1,7 +1,8 @@
 """POSTs over kept-alive HTTP/1.1 connections, for little CPU: of the answer only the status matters.
 
 Redirects are not followed, no cookies are kept. At most one request is on a connection at a time. The guard is asked
-for each connection, not for each post: a kept one leads to an address that was checked.
+for each connection, not for each post: a kept one leads to an address that was checked. Responses are bounded by
+`tidings.egress.responses`.
 """
 
 from __future__ import annotations
@@ -14,16 +15,15 @@ import logging
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any, Protocol
-
-import httptools
+from typing import Protocol
 
 from tidings.egress import trust, urls
+from tidings.egress.responses import Connection, ReadPace, ResponseParser
 from tidings.egress.urls import Origin
 
 log = logging.getLogger(__name__)
 
-ANSWER_LIMIT = 64 * 1024  # bytes of an answer that are read so that the connection can be kept
+RESPONSE_LIMIT = 64 * 1024  # bytes of a response that are read so that the connection can be kept
 MAX_IDLE = 64  # kept connections; they are as many as posts were in flight
 
 
@@ -50,10 +50,16 @@ class Address:
 class Poster:
     """Posts JSON. Close it when it is no longer used."""
 
-    def __init__(self, guard: Connect, *, timeout: float, tls: ssl.SSLContext | None = None) -> None:
-        """timeout: seconds for one post, with the connection set-up."""
+    def __init__(
+        self, guard: Connect, *, timeout: float, tls: ssl.SSLContext | None = None, pace: ReadPace | None = None
+    ) -> None:
+        """timeout: seconds for one post, with the connection set-up.
+
+        pace: of reads of long responses, which other posters may share.
+        """
         self._guard = guard
         self._timeout = timeout
+        self._pace = pace or ReadPace()
         self._tls = tls
         self._authorities = b""
         self._mistrust = ""
@@ -80,8 +86,8 @@ class Poster:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """The status of the answer.
 
-        Raises `OSError` (`Forbidden` for where it must not go), `TimeoutError`, and `ValueError` for what is no URL or
-        answer.
+        Raises `OSError` (`Forbidden` for where it must not go, `BadResponse` for what is no response or one beyond the
+        limits), `TimeoutError`, and `ValueError` for what is no URL.
 
         A kept connection that turns out to be closed is replaced by a new one at once.
         """
@@ -118,9 +124,10 @@ class Poster:
         if secure and self._tls is None:
             self._tls = trust.context()
         sock = await self._guard.connect(host, port)
+        exchange = _Exchange(origin, self._pace)
         try:
-            _, exchange = await asyncio.get_running_loop().create_connection(
-                lambda: _Exchange(origin),
+            await asyncio.get_running_loop().create_connection(
+                lambda: exchange.connection,
                 sock=sock,
                 ssl=self._tls if secure else None,
                 server_hostname=host if secure else None,
@@ -143,78 +150,38 @@ class Poster:
         return status
 
 
-class _Exchange(asyncio.Protocol):
-    """One connection: a request, its answer, and so on."""
+class _Exchange:
+    """One connection: a request, its response, and so on.
 
-    def __init__(self, origin: Origin) -> None:
+    reusable: whether it may be used for another request.
+    """
+
+    def __init__(self, origin: Origin, pace: ReadPace) -> None:
         self.origin = origin
-        self.reusable = False
-        # An `asyncio.Transport`, but for uvloop not an instance of it.
-        self._transport: Any = None
-        self._parser: Any = None
-        self._answer: asyncio.Future[int] | None = None
-        self._received = 0
-        self._status = 0
+        self._parser = ResponseParser()
+        self.connection = Connection(self._parser, pace)
+
+    @property
+    def reusable(self) -> bool:
+        return self._parser.keep_alive and self.connection.is_usable
 
     async def send(self, request: bytes) -> int:
-        """The status, once the answer has been read to its end or to the limit."""
-        self.reusable = False
-        self._received = self._status = 0
-        self._parser = httptools.HttpResponseParser(self)
-        self._answer = asyncio.get_running_loop().create_future()
-        if self._transport is None or self._transport.is_closing():
+        """The status, once the response has been read to its end or to the limit. Raises `OSError`."""
+        connection, parser = self.connection, self._parser
+        if not connection.is_usable:
             raise Closed(unused=True)
-        self._transport.write(request)
-        return await self._answer
+        await connection.send(request)
+        while not parser.is_complete:
+            if parser.is_headed and (connection.is_lost or parser.size > RESPONSE_LIMIT):
+                # A response may end with its connection.
+                break
+            if connection.is_lost:
+                raise connection.error or Closed(unused=not parser.size)
+            await connection.read()
+        return parser.status
 
     def abort(self) -> None:
-        self.reusable = False
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if self._answer is None or self._answer.done():
-            # Nobody asked.
-            self.abort()
-            return
-        self._received += len(data)
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # After 101 it is no HTTP any more; the answer is here then.
-            if not self._answer.done():
-                self._answer.set_exception(ValueError(f"not an answer of HTTP/1.1: {error}"))
-            return
-        if self._received > ANSWER_LIMIT:
-            self._end()
-
-    def on_headers_complete(self) -> None:
-        self._status = self._parser.get_status_code()
-
-    def on_message_complete(self) -> None:
-        # 100 Continue and its like come before the answer; 101 is the last that is said in HTTP.
-        if self._is_final() and self._answer is not None and not self._answer.done():
-            self.reusable = self._status != 101 and bool(self._parser.should_keep_alive())
-            self._end()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.reusable = False
-        self._transport = None
-        if self._is_final():
-            # An answer may end with its connection.
-            self._end()
-        elif self._answer is not None and not self._answer.done():
-            self._answer.set_exception(exc or Closed(unused=not self._received))
-
-    def _end(self) -> None:
-        if self._answer is not None and not self._answer.done() and self._is_final():
-            self._answer.set_result(self._status)
-
-    def _is_final(self) -> bool:
-        return self._status >= 200 or self._status == 101
+        self.connection.abort()
 
 
 @functools.lru_cache(8)

@@ -10,8 +10,9 @@ import pytest
 
 from tests.authority import Authority
 from tidings.egress import addresses, trust, urls
-from tidings.egress.download import BadAnswer, Downloader, DownloadTooLarge
+from tidings.egress.download import Downloader, DownloadTooLarge
 from tidings.egress.guard import EgressGuard, Forbidden
+from tidings.egress.responses import BadResponse
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -105,7 +106,7 @@ async def test_what_is_cut_off_or_no_answer_is_never_a_file(
     server: Server, downloader: Downloader, answer: bytes
 ) -> None:
     server.answer = answer
-    with pytest.raises(BadAnswer):
+    with pytest.raises(BadResponse):
         await fetched(downloader, server.url)
 
 

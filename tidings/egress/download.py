@@ -11,21 +11,13 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 
-import httptools
-
 from tidings.egress import trust, urls
 from tidings.egress.guard import EgressGuard
-
-HEAD_LIMIT = 64 * 1024  # bytes of an answer's head
-PIECE = 64 * 1024  # bytes that are read at once
+from tidings.egress.responses import Connection, ContentParser, ReadPace
 
 
 class DownloadTooLarge(Exception):
     """The file has more bytes than the caller has room for: ask for a smaller one."""
-
-
-class BadAnswer(ConnectionError):
-    """Not an answer of HTTP, or its connection ended too early: try again later."""
 
 
 class DownloadAnswer:
@@ -36,98 +28,68 @@ class DownloadAnswer:
     length: bytes of the body that the server announced, `None` when it did not.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, limit: int) -> None:
-        self._reader = reader
+    def __init__(self, connection: Connection, parser: ContentParser, limit: int) -> None:
+        self._connection = connection
+        self._parser = parser
         self._limit = limit
-        self._parser = httptools.HttpResponseParser(self)
-        self._pieces: list[bytes] = []
-        self._headed = self._complete = False
         self._received = 0
-        self.status = 0
-        self.headers: dict[str, str] = {}
+
+    @property
+    def status(self) -> int:
+        return self._parser.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._parser.headers
 
     @property
     def length(self) -> int | None:
-        declared = self.headers.get("content-length", "")
-        return int(declared) if declared.isascii() and declared.isdigit() else None
+        return self._parser.length
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body, to be read once.
+        """The body, to be read once; what one read brought comes in one piece.
 
-        Raises `DownloadTooLarge` before more than the limit was given, `BadAnswer` when it is cut off, and `OSError`.
+        Raises `DownloadTooLarge` before more than the limit was given, `BadResponse` when it is cut off or beyond the
+        limits of responses, and `OSError`.
         """
-        silent = 0  # bytes that were no part of the body
         while True:
-            pieces, self._pieces = self._pieces, []
-            for piece in pieces:
-                self._received += len(piece)
-                if self._received > self._limit:
-                    raise DownloadTooLarge(f"more than {self._limit} bytes")
+            piece = self._parser.take_content()
+            self._received += len(piece)
+            if self._received > self._limit:
+                raise DownloadTooLarge(f"more than {self._limit} bytes")
+            if piece:
                 yield piece
-            if self._complete:
+            if self._parser.is_complete:
                 return
-            silent = 0 if pieces else silent
-            size = await self._feed()
-            silent += size
-            if silent > HEAD_LIMIT + PIECE:
-                raise BadAnswer("what comes instead of the file is too long")
-            if not size:
-                if self.length is not None or "chunked" in self.headers.get("transfer-encoding", "").lower():
-                    raise BadAnswer("the connection was closed before the end of the file")
-                self._complete = True
+            await self._read()
 
-    async def _head(self) -> None:
-        received = 0
-        while not self._headed:
-            size = await self._feed()
-            received += size
-            if not size:
-                raise BadAnswer("the connection was closed before an answer came")
-            if received > HEAD_LIMIT and not self._headed:
-                raise BadAnswer("the head of the answer is too long")
+    async def _head(self, request: bytes) -> None:
+        await self._connection.send(request)
+        while not self._parser.is_headed:
+            await self._read()
         if self.length is not None and self.length > self._limit:
             raise DownloadTooLarge(f"{self.length} bytes, more than {self._limit}")
 
-    async def _feed(self) -> int:
-        data = await self._reader.read(PIECE)
-        if data:
-            try:
-                self._parser.feed_data(data)
-            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-                # What follows a complete answer is of no interest.
-                if not self._complete:
-                    raise BadAnswer(f"not an answer of HTTP/1.1: {error}") from error
-        return len(data)
-
-    # What the parser calls.
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._headed:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        self.status = self._parser.get_status_code()
-        # After 101 it is no HTTP any more: there will be no other answer.
-        self._headed = self.status >= 200 or self.status == 101
-
-    def on_body(self, body: bytes) -> None:
-        self._pieces.append(body)
-
-    def on_message_complete(self) -> None:
-        if self._headed:
-            self._complete = True
+    async def _read(self) -> None:
+        if not self._connection.is_lost:
+            await self._connection.read()
+        elif self._connection.error is not None:
+            raise self._connection.error
         else:
-            # 100 Continue and its like come before the answer.
-            self.headers.clear()
+            self._parser.end()
 
 
 class Downloader:
     """Fetches files from hosts that others name. Keeps nothing between two calls."""
 
-    def __init__(self, guard: EgressGuard, tls: ssl.SSLContext | None = None) -> None:
-        """tls: how servers are checked; by default against the system's authorities."""
+    def __init__(self, guard: EgressGuard, tls: ssl.SSLContext | None = None, *, pace: ReadPace | None = None) -> None:
+        """tls: how servers are checked; by default against the system's authorities.
+
+        pace: of reads, which other downloaders may share.
+        """
         self._guard = guard
         self._tls = tls
+        self._pace = pace or ReadPace()
 
     @contextlib.asynccontextmanager
     async def fetch(
@@ -142,24 +104,27 @@ class Downloader:
         place = urls.parse(url)
         request = _request(place, headers or {})
         async with asyncio.timeout(seconds):
-            reader, writer = await self._open(place)
+            parser = ContentParser()
+            connection = Connection(parser, self._pace)
             try:
-                writer.write(request)
-                await writer.drain()
-                download = DownloadAnswer(reader, limit)
-                await download._head()
-                yield download
+                await self._open(place, connection)
+                answer = DownloadAnswer(connection, parser, limit)
+                await answer._head(request)
+                yield answer
             finally:
-                writer.transport.abort()
+                connection.abort()
 
-    async def _open(self, place: urls.Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _open(self, place: urls.Place, connection: Connection) -> None:
         host, port, secure = place.origin
         if secure and self._tls is None:
             self._tls = trust.context()
         sock = await self._guard.connect(host, port)
         try:
-            return await asyncio.open_connection(
-                sock=sock, ssl=self._tls if secure else None, server_hostname=host if secure else None, limit=PIECE
+            await asyncio.get_running_loop().create_connection(
+                lambda: connection,
+                sock=sock,
+                ssl=self._tls if secure else None,
+                server_hostname=host if secure else None,
             )
         except BaseException:
             sock.close()

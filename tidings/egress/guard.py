@@ -16,6 +16,7 @@ from prometheus_client import Counter
 
 from tidings.egress import addresses, urls
 from tidings.egress.names import Names, Resolved
+from tidings.egress.responses import ContentParser
 from tidings.egress.settings import OutgoingSettings
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,6 @@ FORBIDDEN = Counter("tidings_outgoing_forbidden_total", "Connections that were r
 CHECK_SECONDS = 3.0  # for looking a name up when it is only checked
 ADDRESS_SECONDS = 5.0  # for one of several addresses, before the next is tried
 MAX_ADDRESSES = 16  # of one name that are looked at
-_PROXY_HEAD = 16 * 1024  # bytes of a proxy's answer
 
 Lookup = Callable[[str, int], Awaitable[Sequence[Resolved]]]
 
@@ -167,14 +167,14 @@ async def _ask_proxy(sock: socket.socket, proxy: urls.Place, address: Resolved, 
         lines.append(f"Proxy-Authorization: {proxy.authorization}")
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode("latin-1"))
-    head = b""
-    while b"\r\n\r\n" not in head:
+    response = ContentParser()
+    while not response.is_headed:
         part = await loop.sock_recv(sock, 4096)
-        head += part
-        if not part or len(head) > _PROXY_HEAD:
+        if not part:
             raise ConnectionError("the proxy gave no answer")
+        response.feed(part)
+    if response.status != 200:
+        raise ConnectionError(f"the proxy refuses: HTTP {response.status}")
     # Whoever is behind it speaks only after us.
-    first, _, rest = head.partition(b"\r\n")
-    words = first.split()
-    if len(words) < 2 or words[1] != b"200" or not rest.endswith(b"\r\n"):
-        raise ConnectionError(f"the proxy refuses: {first[:100].decode('ascii', 'replace')}")
+    if response.take_content():
+        raise ConnectionError("the proxy sends more than its answer")

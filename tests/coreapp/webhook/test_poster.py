@@ -12,6 +12,7 @@ from coreapp.webhook import poster
 from coreapp.webhook.poster import Poster
 from tidings.egress import addresses
 from tidings.egress.guard import EgressGuard, Forbidden, Resolved
+from tidings.egress.responses import BadResponse
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -158,7 +159,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced(receiver:
 
 async def test_what_is_no_answer_is_an_error_and_never_a_success(receiver: Receiver, client: Poster) -> None:
     receiver.script = receiver.answering(b"SSH-2.0-OpenSSH_9\r\n")
-    with pytest.raises(ValueError):
+    with pytest.raises(BadResponse):
         await client.post(receiver.url, {}, b"{}")
     receiver.script = receiver.answering(b"HTTP/1.1 200 O", close=True)
     with pytest.raises(OSError):

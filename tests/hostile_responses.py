@@ -1,0 +1,121 @@
+"""Responses of HTTP that never end or cost far more than they bring, and a host that sends them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import socket
+import threading
+import time
+from typing import Self
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Content-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
+# Bytes that are sent at once.
+BLOCK = 64 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """head: sent once; endless: sent again and again, as fast as it is taken, nothing when empty.
+
+    dribbled: whether each byte is sent by itself.
+    """
+
+    head: bytes
+    endless: bytes = b""
+    dribbled: bool = False
+
+    def block(self) -> bytes:
+        """About 64 KiB of the endless part, or one byte of it."""
+        return self.endless if self.dribbled else self.endless * (BLOCK // max(1, len(self.endless)))
+
+
+HEADS = {
+    "interim responses": Form(b"", b"HTTP/1.1 102 Processing\r\n\r\n"),
+    "a header line": Form(OK + b"X: ", b"x"),
+    "headers": Form(OK, b"X: y\r\n"),
+    "a status line": Form(b"HTTP/1.1 200 ", b"O"),
+    "a header line byte by byte": Form(OK + b"X: ", b"x", dribbled=True),
+    "interim headers": Form(b"HTTP/1.1 102 Processing\r\n", b"X: y\r\n"),
+}
+BODIES = {
+    "chunks of one byte": Form(CHUNKED, b"1\r\nx\r\n"),
+    "chunks of one byte with extensions": Form(CHUNKED, b"1;" + b"e" * 200 + b"\r\nx\r\n"),
+    "a chunk extension": Form(CHUNKED + b"1;", b"e"),
+    "trailers": Form(CHUNKED + b"0\r\n", b"X: y\r\n"),
+    "a trailer line": Form(CHUNKED + b"0\r\nX: ", b"y"),
+    "chunks byte by byte": Form(CHUNKED, b"1\r\nx\r\n", dribbled=True),
+}
+# Ends only with the time limit of the request: nothing is beyond a limit.
+SILENT = {
+    "a content length without content": Form(OK + b"Content-Length: 1000000\r\n\r\n"),
+    "content byte by byte": Form(OK + b"Content-Length: 10000000\r\n\r\n", b"x", dribbled=True),
+}
+# The content is never decoded: what would be gigabytes is a few bytes of no known type.
+BOMB = {"compressed content": Form(OK + b"Content-Encoding: gzip\r\n\r\n", b"\x1f\x8b\x08\x00" + bytes(60))}
+ALL = {**HEADS, **BODIES, **SILENT, **BOMB}
+
+
+class HostileHost:
+    """Answers each request in one form, each connection in a thread, so at line speed. A context manager.
+
+    sent: bytes that connections have taken; connections: made so far.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self._is_stopped = threading.Event()
+        self.port: int = self._listening.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/"
+        self.sent = 0
+        self.connections = 0
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_stopped.set()
+        # Wakes the thread that accepts.
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        with self._lock:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listening.accept()
+                with self._lock:
+                    self._open.append(connection)
+                    self.connections += 1
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.recv(BLOCK)
+            self._send(connection, self._form.head)
+            block = self._form.block()
+            while block:
+                if self._form.dribbled:
+                    for index in range(len(block)):
+                        self._send(connection, block[index : index + 1])
+                        time.sleep(0.0002)
+                else:
+                    self._send(connection, block)
+            self._is_stopped.wait()
+        with self._lock:
+            self._open.remove(connection)
+
+    def _send(self, connection: socket.socket, data: bytes) -> None:
+        connection.sendall(data)
+        with self._lock:
+            self.sent += len(data)
