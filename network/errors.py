@@ -8,10 +8,12 @@ NetworkError
     ├── BadRequest      400  mend the request
     ├── Unauthorized    401  send the right token, key or code
     ├── Forbidden       403  it is for participants of a group, or for its admins
+    ├── KeyRequired     403  register this number with the registration key
     ├── NotFound        404  there is no such path, number, key, group or invite
     ├── WrongMethod     405  use another method
     ├── StaleEpoch      409  another program is this device now: leave it to that one
     ├── TooLarge        413  send less at a time
+    ├── Locked          423  name the PIN of the number's registration lock
     ├── TooMany         429  wait for `retry_after` seconds, or use what there is
     ├── TooOften        429  ask for the same again after `retry_after` seconds
     ├── Unavailable     503  try again later
@@ -68,6 +70,11 @@ class Forbidden(RequestError):
     reason = groups.NOT_PARTICIPANT
 
 
+class KeyRequired(RequestError):
+    status = 403
+    reason = "key_required"
+
+
 class NotFound(RequestError):
     status = 404
     reason = "not_found"
@@ -86,6 +93,11 @@ class StaleEpoch(RequestError):
 class TooLarge(RequestError):
     status = 413
     reason = "too_large"
+
+
+class Locked(RequestError):
+    status = 423
+    reason = "locked"
 
 
 class TooMany(RequestError):

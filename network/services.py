@@ -24,7 +24,10 @@ from network.delay import Delay
 from network.devices.blocks import Blocks
 from network.devices.codes import Codes
 from network.devices.keys import KeyUploads
+from network.devices.lock_activity import LockActivity
+from network.devices.locks import Locks
 from network.devices.rations import Rations
+from network.devices.registering import RegistrationEndpoints, RegistrationKey
 from network.devices.registrations import Registrations
 from network.devices.routes import DeviceEndpoints
 from network.errors import CannotStore
@@ -132,6 +135,7 @@ async def _wire(
     backend = _make_backend(settings, clock, routing, copies, kept, delay)
     connections = Connections(backend, router, node=routing.node, drain=settings.drain)
     blob_store, blobs = await _open_blobs(settings, database, clock)
+    locks = Locks(database, clock)
     registrations = Registrations(
         database,
         router=router,
@@ -139,10 +143,12 @@ async def _wire(
         notices=notices,
         absences=directory.absences,
         chats=chats,
+        locks=locks,
         clock=clock,
     )
     routes = [
-        _device_endpoints(settings, database, clock, directory, router, registrations).routes(),
+        _registration_endpoints(settings, database, clock, locks, registrations).routes(),
+        _device_endpoints(database, directory, router, locks, registrations).routes(),
         GroupEndpoints(chats, directory.logins, directory.allowances).routes(),
         _blob_endpoints(blob_store, limits, directory).routes(),
         websocket.make_routes(connections, write_buffer=limits.write_buffer),
@@ -162,7 +168,8 @@ async def _wire(
     expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
     routing.share(connections, expiry, registrations)
     vitals = Vitals({"data": settings.data_dir, "blobs": settings.blobs.directory})
-    others: list[Service] = [vitals, blobs, Sweeper(router), BlobSweeper(database, blob_store), expiry]
+    activity = LockActivity(database, clock, take_seen=directory.logins.take_seen, is_online=router.is_online)
+    others: list[Service] = [activity, vitals, blobs, Sweeper(router), BlobSweeper(database, blob_store), expiry]
     others += [*routing.services(), connections]
     return http, tcp, others
 
@@ -245,24 +252,29 @@ def _make_door(settings: Settings, clock: Clock) -> Door:
     )
 
 
-def _device_endpoints(
-    settings: Settings,
-    database: Database,
-    clock: Clock,
-    directory: Directory,
-    router: Router,
-    registrations: Registrations,
-) -> DeviceEndpoints:
+def _registration_endpoints(
+    settings: Settings, database: Database, clock: Clock, locks: Locks, registrations: Registrations
+) -> RegistrationEndpoints:
     key, certificate = settings.secrets.registration_key, settings.http_certificate
-    return DeviceEndpoints(
+    return RegistrationEndpoints(
         codes=Codes(database, key, clock),
         rations=Rations(clock, settings.trusted_proxies),
+        locks=locks,
         registrations=registrations,
+        key=RegistrationKey(key, needs_certificate=bool(certificate.chain and certificate.authorities)),
+        businesses=settings.allowances.businesses,
+    )
+
+
+def _device_endpoints(
+    database: Database, directory: Directory, router: Router, locks: Locks, registrations: Registrations
+) -> DeviceEndpoints:
+    return DeviceEndpoints(
+        registrations=registrations,
+        locks=locks,
         keys=KeyUploads(database, router, directory.refills, others=directory.others),
         blocks=Blocks(database, directory.changes),
         logins=directory.logins,
-        registration_key=key,
-        key_needs_certificate=bool(certificate.chain and certificate.authorities),
     )
 
 

@@ -102,7 +102,8 @@ class Quotas(env.Variables):
 class Allowances(env.Variables):
     """What one device may ask of the directory and of groups, as token buckets: a burst, and then so many a second.
 
-    businesses:   numbers that may have ten times as much, files included; where there are some, traces are theirs.
+    businesses:   numbers that are registered with the registration key only, and that may have ten times as much, files
+                  included; where there are some, traces are theirs.
     fetch_rate:   bundles.
     one_time:     one-time pre-keys of one number for one device at once, and in a day; then its bundles have none.
     check_rate:   numbers in checks.

@@ -1,4 +1,4 @@
-"""Codes that prove who holds a number. There is no telephone company behind us: the code goes into the log."""
+"""Codes that prove who holds a number. No telephone company is connected: the code is written to the log."""
 
 from __future__ import annotations
 
@@ -7,42 +7,65 @@ import hmac
 import logging
 import secrets
 
+from prometheus_client import Counter
+
+from network.devices.try_rate import TryRate
 from network.errors import TooMany, Unauthorized
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Connection, Database
-from tidings.storage.network import directory
-from tidings.storage.network.directory import IssuedCode
+from tidings.storage.network import challenges
+from tidings.storage.network.challenges import Challenge
 
 log = logging.getLogger(__name__)
 
+TRIES = Counter("tidings_network_code_tries_total", "Registration codes that were tried", ["digits", "result"])
+
 VALID_MS = 10 * 60 * 1000
 ATTEMPTS = 5
-# For one number: so long between two codes, and so many in each window.
+# Of one address for one number: time between two codes, and codes in each window.
 SPACING_MS = 30 * 1000
 WINDOW_MS = 60 * 60 * 1000
 PER_WINDOW = 5
+# Wrong tries of six-digit codes of one number, of all addresses together. In any year these are at most 10 + 365, so a
+# guess succeeds with a probability of 375 in a million. While the bucket is empty the number's codes have 16 digits,
+# which nobody guesses: so no guesser keeps the owner out.
+NUMBER_TRIES = TryRate(interval_ms=24 * 3600 * 1000, burst=10)
+SHORT, LONG = 6, 16
+
+RIGHT, WRONG, REFUSED = "right", "wrong", "refused"
+for _digits in (SHORT, LONG):
+    for _result in (RIGHT, WRONG, REFUSED):
+        TRIES.labels(_digits, _result)
 
 
 class Codes:
-    """Codes that are issued, and redeemed once. Only a keyed hash is stored."""
+    """Codes that are issued to an address for a number, and redeemed once. Only a keyed hash is stored.
+
+    A code belongs to the address that requested it: requests and wrong tries of other addresses neither void it nor
+    use up its attempts.
+    """
 
     def __init__(self, database: Database, key: str, clock: Clock) -> None:
         self._database = database
         self._key = key.encode()
         self._clock = clock
 
-    async def issue(self, number: str) -> None:
-        """Log a new code; the one before it is void. Raises `TooMany`."""
-        code = f"{secrets.randbelow(1_000_000):06d}"
+    async def issue(self, number: str, origin: str) -> None:
+        """Log a new code; the earlier one of this number and address is void. Raises `TooMany`."""
         now = self._now()
 
-        async def work(connection: Connection) -> None:
-            started_at, issued = count(await directory.find_code(connection, number), now)
-            await directory.put_code(
+        async def work(connection: Connection) -> str:
+            started_at, issued = count(await challenges.find(connection, number, origin), now)
+            full_at = await challenges.read_tries(connection, number)
+            digits = LONG if NUMBER_TRIES.wait_ms(full_at, now) else SHORT
+            code = f"{secrets.randbelow(10**digits):0{digits}d}"
+            await challenges.put(
                 connection,
-                IssuedCode(
+                Challenge(
                     number=number,
+                    origin=origin,
                     code_hash=self._hash(number, code),
+                    digits=digits,
                     issued_at=now,
                     expires_at=now + VALID_MS,
                     attempts_left=ATTEMPTS,
@@ -50,30 +73,48 @@ class Codes:
                     issued_in_window=issued + 1,
                 ),
             )
+            return code
 
-        await self._database.commit(work)
-        # This line is the text message: whoever reads the log is the holder of every number.
-        log.info("code.issued", extra={"number": number, "code": code, "valid_s": VALID_MS // 1000})
+        code = await self._database.persist(work, patience=20)
+        # This line is the text message: whoever reads the log holds every number that has no lock.
+        fields = {"number": number, "code": code, "address": origin, "valid_s": VALID_MS // 1000}
+        log.info("code.issued", extra=fields)
 
-    async def redeem(self, number: str, code: str) -> None:
-        """Redeem a code. Raises `Unauthorized` when it is wrong, used, expired or guessed at too often."""
-        now = self._now()
+    async def check(self, number: str, origin: str, code: str) -> None:
+        """Check a code without using it up. Raises `Unauthorized` when it is wrong, used, expired or void."""
+        now, digest = self._now(), self._hash(number, code)
 
-        async def work(connection: Connection) -> tuple[bool, bool]:
-            last = await directory.find_code(connection, number)
-            usable = last is not None and last.attempts_left > 0 and now < last.expires_at
-            right = last is not None and hmac.compare_digest(last.code_hash, self._hash(number, code))
-            if usable and right:
-                await directory.void_code(connection, number)
-            elif usable:
-                await directory.use_attempt(connection, number)
-            return usable, right
+        async def work(connection: Connection) -> tuple[int, str]:
+            found = await challenges.find(connection, number, origin)
+            if found is None or not found.attempts_left or now >= found.expires_at:
+                return 0, REFUSED
+            full_at = await challenges.read_tries(connection, number) if found.digits == SHORT else 0
+            if found.digits == SHORT and NUMBER_TRIES.wait_ms(full_at, now):
+                return found.digits, REFUSED
+            if hmac.compare_digest(found.code_hash, digest):
+                return found.digits, RIGHT
+            await challenges.use_attempt(connection, number, origin)
+            if found.digits == SHORT:
+                await challenges.write_tries(connection, number, NUMBER_TRIES.spend(full_at, now))
+            return found.digits, WRONG
 
-        usable, right = await self._database.commit(work)
-        if not usable:
-            raise Unauthorized("there is no code for this number that can still be used", reason="wrong_code")
-        if not right:
+        digits, result = await self._database.persist(work, patience=20)
+        if digits:
+            TRIES.labels(digits, result).inc()
+        if result == WRONG:
             raise Unauthorized("the code is wrong", reason="wrong_code")
+        if result == REFUSED and digits:
+            detail = "too many wrong codes were tried for this number: request a new code, which is longer"
+            raise Unauthorized(detail, reason="wrong_code")
+        if result == REFUSED:
+            detail = "this address has no code for this number that can still be used"
+            raise Unauthorized(detail, reason="wrong_code")
+
+    async def use(self, number: str, origin: str, code: str) -> None:
+        """Use up a code that `check` found right. Raises `Unauthorized` when another registration was faster."""
+        digest = self._hash(number, code)
+        if not await self._database.commit(lambda c: challenges.take(c, number, origin, digest)):
+            raise Unauthorized("the code was used already", reason="wrong_code")
 
     def _now(self) -> int:
         return int(self._clock.now() * 1000)
@@ -82,8 +123,8 @@ class Codes:
         return hmac.digest(self._key, f"{number} {code}".encode(), hashlib.sha256)
 
 
-def count(last: IssuedCode | None, now: int) -> tuple[int, int]:
-    """When the window began that a code issued now falls in, and how many it holds already. Raises `TooMany`."""
+def count(last: Challenge | None, now: int) -> tuple[int, int]:
+    """Return the start of the window of a code issued now, and the codes that it holds already. Raises `TooMany`."""
     if last is None:
         return now, 0
     if now < last.issued_at + SPACING_MS:

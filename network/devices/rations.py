@@ -1,4 +1,4 @@
-"""Rations of registration codes: how many may be asked for, and guessed at, from one address and from all."""
+"""Rate limits of registration codes by address: requests for a code, and registrations that prove nothing."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ from prometheus_client import Counter
 
 from network.errors import TooMany
 from tidings.runtime.clock import Clock
-from tidings.runtime.strangers import ADDRESS, Bounds, Network, Refusal, Strangers
+from tidings.runtime.strangers import REMEMBERED, Bounds, Network, Strangers, key_of
+from tidings.runtime.token_buckets import TokenBuckets
 
 REFUSED = Counter(
-    "tidings_network_codes_refused_total", "Requests for codes, and tries of codes, that were refused", ["what", "why"]
+    "tidings_network_codes_refused_total", "Requests for codes, and tries of codes, that were refused", ["what"]
 )
 
-# Codes that are asked for: at once from one address, and then one in so many seconds; the same from all.
+# Codes that one address requests: at once, and then one in so many seconds.
 CODES_EACH, SECONDS_EACH = 20, 30
-CODES_ALL, SECONDS_ALL = 100, 1
-# Tries of a code that are wrong.
+# Registrations of one address that prove nothing.
 TRIES_EACH, TRY_SECONDS_EACH = 10, 60
-TRIES_ALL, TRY_SECONDS_ALL = 200, 10
+
+for _what in ("code", "try"):
+    REFUSED.labels(_what)
 
 
 class Rations:
-    """Counted before the database is asked, in memory: a restart fills them again. What a number may have on top of
-    that is kept with its code."""
+    """Token buckets by address, in memory: a restart fills them. An IPv6 address counts as its /64.
+
+    No bucket is shared by several addresses: what some of them use up, no other misses. How often a number may be
+    guessed at, from all addresses together, is stored with the number (`network.devices.codes`).
+    """
 
     def __init__(self, clock: Clock, trusted: tuple[Network, ...] = ()) -> None:
-        """trusted: proxies that speak for others."""
-        self._codes = _table(clock, trusted, CODES_EACH, SECONDS_EACH, CODES_ALL, SECONDS_ALL)
-        self._tries = _table(clock, trusted, TRIES_EACH, TRY_SECONDS_EACH, TRIES_ALL, TRY_SECONDS_ALL)
+        """trusted: proxies whose `X-Forwarded-For` is believed."""
+        nothing = Bounds(connections=0, rate=0, burst=0)
+        self._proxies = Strangers(clock, each=nothing, together=nothing, trusted=trusted, remembered=1)
+        self._codes = _buckets(clock, CODES_EACH, SECONDS_EACH)
+        self._tries = _buckets(clock, TRIES_EACH, TRY_SECONDS_EACH)
 
-    def address_of(self, peer: str, forwarded: str | None) -> str:
-        """Who asks: the peer, or whom a trusted proxy names in `X-Forwarded-For`."""
-        return self._codes.speaks_for(peer, forwarded.encode("latin-1", "replace") if forwarded else None)
+    def origin_of(self, peer: str, forwarded: str | None) -> str:
+        """Return the requesting address: the peer, or the one that a trusted proxy names in `X-Forwarded-For`."""
+        host = self._proxies.speaks_for(peer, forwarded.encode("latin-1", "replace") if forwarded else None)
+        return key_of(host)
 
-    def take_code(self, address: str) -> None:
-        """One code. Raises `TooMany`."""
-        _refuse("code", self._codes.take(address))
+    def take_code(self, origin: str) -> None:
+        """Count one code. Raises `TooMany`."""
+        _take(self._codes, "code", origin, "codes")
 
-    def take_try(self, address: str) -> None:
-        """One try of a code. Raises `TooMany`."""
-        _refuse("try", self._tries.take(address))
+    def take_try(self, origin: str) -> None:
+        """Count one try of a code. Raises `TooMany`."""
+        _take(self._tries, "try", origin, "tries of codes")
 
-    def was_right(self, address: str) -> None:
-        """The try was none of the wrong ones."""
-        self._tries.give_back(address)
-
-
-def _table(
-    clock: Clock, trusted: tuple[Network, ...], each: int, each_seconds: int, of_all: int, all_seconds: int
-) -> Strangers:
-    return Strangers(
-        clock,
-        each=Bounds(connections=0, rate=1 / each_seconds, burst=each),
-        together=Bounds(connections=0, rate=1 / all_seconds, burst=of_all),
-        trusted=trusted,
-    )
+    def was_right(self, origin: str) -> None:
+        """Do not count the last try, which was right."""
+        self._tries.add(origin, -1.0)
 
 
-def _refuse(what: str, refusal: Refusal | None) -> None:
-    if refusal is not None:
-        REFUSED.labels(what, refusal.reason).inc()
-        whose = "this address" if refusal.reason == ADDRESS else "everybody together"
-        kind = "codes" if what == "code" else "tries of codes"
-        raise TooMany(f"too many {kind} for {whose}", retry_after=math.ceil(refusal.retry_after))
+def _buckets(clock: Clock, burst: int, seconds: int) -> TokenBuckets[str]:
+    return TokenBuckets(clock, rate=1 / seconds, burst=burst, remembered=REMEMBERED)
+
+
+def _take(buckets: TokenBuckets[str], what: str, origin: str, kind: str) -> None:
+    wait = buckets.take(origin)
+    if wait:
+        REFUSED.labels(what).inc()
+        raise TooMany(f"too many {kind} from this address", retry_after=math.ceil(wait))

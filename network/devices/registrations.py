@@ -9,21 +9,24 @@ from prometheus_client import Counter
 
 from network.devices import signatures
 from network.devices.keys import kyber_rows, prekey_rows
+from network.devices.locks import Locks, is_expired
 from network.directory import tokens
 from network.directory.absences import Absences
 from network.directory.changes import Changes
-from network.errors import BadRequest, StaleEpoch
+from network.errors import BadRequest, Locked, StaleEpoch
 from network.groups.chats import LEAVING, Chats
 from network.routing.notices import Notice, Notices
 from network.routing.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
-from tidings.storage.network import directory, prekeys
+from tidings.storage.network import directory, locks, prekeys
 from tidings.storage.network.directory import RegisteredDevice
 from tidings.wire import device, registration
 
 log = logging.getLogger(__name__)
+
+_NO_LOCKS: Mapping[str, str] = {}
 
 REGISTRATIONS = Counter("tidings_network_registrations_total", "Devices registered, for the first time or again")
 
@@ -46,6 +49,7 @@ class Registrations:
         notices: Notices,
         absences: Absences,
         chats: Chats,
+        locks: Locks,
         clock: Clock,
     ) -> None:
         self._database = database
@@ -54,6 +58,7 @@ class Registrations:
         self._notices = notices
         self._absences = absences
         self._chats = chats
+        self._locks = locks
         self._clock = clock
 
     async def are_made(self, devices: Sequence[registration.DeviceRegistration]) -> bool:
@@ -67,8 +72,15 @@ class Registrations:
         found = await self._database.query(lambda c: directory.list_registrations(c, numbers), patience=20)
         return all(body.number in found and _is_same(body, found[body.number]) for body in devices)
 
-    async def register(self, devices: Sequence[registration.DeviceRegistration]) -> list[str]:
-        """Register devices, all or none; their tokens, in order. Raises `BadRequest` and `StaleEpoch`."""
+    async def register(
+        self, devices: Sequence[registration.DeviceRegistration], *, opened: Mapping[str, str] = _NO_LOCKS
+    ) -> list[str]:
+        """Register devices, all or none; their tokens, in order.
+
+        Each that names a PIN is locked by it from then on. opened: of those that are registered by code, the hash of
+        the lock that their PIN has opened, empty for none. Raises `BadRequest`, `StaleEpoch`, `Unavailable`, and
+        `Locked` when a number was locked meanwhile.
+        """
         numbers = [body.number for body in devices]
         for body in devices:
             if self._router.is_stale(body.number, body.epoch) or await self._changes.is_stale(body.number, body.epoch):
@@ -86,6 +98,7 @@ class Registrations:
         rows = [_registration(body, token, now) for body, token in zip(devices, issued, strict=True)]
         ordinary = [row for body in devices for row in prekey_rows(body.number, body.prekeys)]
         kyber = [row for body in devices for row in kyber_rows(body.number, body.kyber_prekeys)]
+        pins = {body.number: await self._locks.hash(body.pin) for body in devices if body.pin}
 
         with self._notices.reservations() as reservations:
 
@@ -101,6 +114,7 @@ class Registrations:
                     if before.get(body.number, former.get(body.number)) not in (None, body.identity_key)
                 }
                 await directory.register(connection, rows)
+                await _set_locks(connection, pins, opened, now)
                 await prekeys.drop(connection, list(before))
                 await prekeys.put(connection, ordinary)
                 await prekeys.put_kyber(connection, kyber)
@@ -127,6 +141,7 @@ class Registrations:
 
             async def work(connection: Connection) -> None:
                 await directory.unregister(connection, number)
+                await locks.delete(connection, number)
                 await prekeys.drop(connection, [number])
                 # Nobody joins a group any more who is not in the directory: this is the rest.
                 await self._chats.leave_in(connection, reservations, number)
@@ -157,6 +172,21 @@ class Registrations:
         self._changes.registrations(numbers)
         for number in numbers:
             self._router.expel(number, device.REPLACED)
+
+
+async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Mapping[str, str], now: int) -> None:
+    """Lock the numbers with a PIN, and forget expired locks of those that were registered by code without one.
+
+    pins: hashes by number; opened: as for `Registrations.register`. Raises `Locked`.
+    """
+    for number, opened_hash in opened.items():
+        found = await locks.find(connection, number, lock=True)
+        if found is not None and not is_expired(found, now) and found.pin_hash != opened_hash:
+            raise Locked("the number was locked meanwhile: name its PIN")
+        if found is not None and number not in pins:
+            await locks.delete(connection, number)
+    for number, pin_hash in pins.items():
+        await locks.put(connection, number, pin_hash, now)
 
 
 def _is_same(body: registration.DeviceRegistration, found: RegisteredDevice) -> bool:

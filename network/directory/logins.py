@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TypeAlias
 
 from network.directory import tokens
@@ -15,6 +15,9 @@ from tidings.storage.network.prekeys import Counts
 
 # Seconds between two batches: devices that come by the thousand share them, and one that comes alone does not wait.
 SPACING = 0.005
+
+# Numbers remembered as seen since they were last taken. About 100 bytes each; those beyond are not remembered.
+MAX_SEEN = 100_000
 
 # Hash of the token, identity key, one-time pre-keys that are left.
 _Registered: TypeAlias = tuple[bytes, bytes, Counts]
@@ -38,6 +41,7 @@ class Logins:
             "logins", self._flush, max_in_flight=2, spacing=SPACING
         )
         self._changes = 0
+        self._seen: set[str] = set()
 
     def changed(self) -> None:
         """Some token was replaced: logins under way look again. Call this after the commit."""
@@ -66,7 +70,16 @@ class Logins:
             found = await self._batcher.submit((number, counts))
             if changes == self._changes:
                 break
-        return found if found is not None and tokens.matches(token, found[0]) else None
+        if found is None or not tokens.matches(token, found[0]):
+            return None
+        if len(self._seen) < MAX_SEEN:
+            self._seen.add(number)
+        return found
+
+    def take_seen(self) -> Set[str]:
+        """Return the numbers whose devices have proved themselves since the last call."""
+        seen, self._seen = self._seen, set()
+        return seen
 
     async def _flush(self, asked: Sequence[tuple[str, bool]]) -> Sequence[_Registered | None]:
         async def work(connection: Connection) -> tuple[dict[str, tuple[bytes, bytes]], dict[str, Counts]]:

@@ -15,7 +15,7 @@ from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
-from tidings.storage.network import directory, groups, mailbox
+from tidings.storage.network import challenges, groups, mailbox
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
@@ -25,7 +25,7 @@ EXPIRED = Counter("tidings_network_expired_total", "Envelopes that reached their
 
 BATCH = 200
 CODES_KEPT_MS = 24 * 3600 * 1000
-# Milliseconds between two looks for messages to groups that need no longer be remembered.
+# Milliseconds between two deletions of registration codes, and of messages to groups, that need not be remembered.
 FORGETTING_MS = 3600 * 1000
 _KINDS = frozenset((device.PREKEY, device.MESSAGE))
 
@@ -80,6 +80,9 @@ class Expiry:
         now = int(self._clock.now() * 1000)
         if now >= self._forget_at:
             await self._database.persist(lambda c: groups.drop_sends(c, now - self._ttl * 1000), patience=20)
+            await self._database.persist(
+                lambda c: challenges.delete_old(c, issued_before=now - CODES_KEPT_MS, full_before=now), patience=20
+            )
             self._forget_at = now + FORGETTING_MS
         if not await self._database.query(lambda c: mailbox.has_expired(c, now), patience=20):
             return 0
@@ -94,7 +97,6 @@ class Expiry:
         if total:
             EXPIRED.inc(total)
             log.info("envelopes.expired", extra={"count": total})
-        await self._database.persist(lambda c: directory.drop_codes(c, now - CODES_KEPT_MS), patience=20)
         return total
 
     async def _remove_batch(self, now: int, after: tuple[int, int]) -> tuple[Sequence[Envelope], int]:

@@ -175,7 +175,7 @@ class Router:
         queue.epoch = epoch
         if queue.session is session:
             return
-        self._online += not self._is_online(number)
+        self._online += not self.is_online(number)
         queue.session = session
         queue.attachment += 1
         queue.cursor = 0
@@ -254,7 +254,8 @@ class Router:
         """The `seq` of what is delivered to a device and not acknowledged."""
         return {transit.seq for queue in self._queues.of(number) for transit in queue.in_flight.values()}
 
-    def _is_online(self, number: str) -> bool:
+    def is_online(self, number: str) -> bool:
+        """Whether the device, or a part of it, is attached to this node."""
         return any(queue.session is not None for queue in self._queues.of(number))
 
     def _detach(self, queue: DeliveryQueue, reason: str) -> None:
@@ -267,7 +268,7 @@ class Router:
                 # The next login must not be taken for drained before this one is in the mailbox.
                 transit.counted = True
                 queue.expect(transit.seq, transit.slot)
-        self._online -= not self._is_online(queue.number)
+        self._online -= not self.is_online(queue.number)
         self._queues.put_away_held(queue)
         self._queues.forget_if_unused(queue)
         session.detached(queue.number, reason)

@@ -17,8 +17,9 @@ from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoint
 from network.connections import guest, pace, places, sends, session, websocket, websocket_connection, websocket_frames
 from network.connections.connections import Connections
 from network.delay import Delay
-from network.devices import blocks, codes, keys, rations
-from network.devices.routes import MAX_BULK_BODY, MAX_CODE_BODY, DeviceEndpoints
+from network.devices import blocks, codes, keys, locks, rations
+from network.devices.registering import MAX_BULK_BODY, MAX_CODE_BODY, RegistrationEndpoints
+from network.devices.routes import DeviceEndpoints
 from network.directory import bundles, lookups, refills
 from network.groups import chats, copies, rules
 from network.groups.routes import GroupEndpoints
@@ -102,20 +103,20 @@ def test_the_limits_are_those_of_the_code() -> None:
         "one-time pre-keys kept, of each kind": [keys.MAX_KEPT],
         "blocked numbers": [blocks.MAX_BLOCKED],
         "a code": [
-            6,
+            codes.SHORT,
+            codes.LONG,
             codes.VALID_MS // 1000,
             codes.ATTEMPTS,
             codes.SPACING_MS // 1000,
             codes.PER_WINDOW,
             codes.WINDOW_MS // 1000,
         ],
-        "codes asked for": [rations.CODES_EACH, rations.SECONDS_EACH, rations.CODES_ALL, rations.SECONDS_ALL],
-        "registrations that prove nothing": [
-            rations.TRIES_EACH,
-            rations.TRY_SECONDS_EACH,
-            rations.TRIES_ALL,
-            rations.TRY_SECONDS_ALL,
-        ],
+        "codes requested": [rations.CODES_EACH, rations.SECONDS_EACH],
+        "registrations that prove nothing": [rations.TRIES_EACH, rations.TRY_SECONDS_EACH],
+        "wrong six-digit codes of a number": [codes.NUMBER_TRIES.burst],
+        "wrong PINs of a number": [locks.DAILY.burst, locks.YEARLY.burst, locks.YEARLY.interval_ms // locks.DAY_MS],
+        "digits of a PIN": [6, 20],
+        "a registration lock": [locks.EXPIRES_MS // locks.DAY_MS],
         "an HTTP call": [int(http.TIMEOUT), int(TRANSFER_SECONDS), int(SILENCE_SECONDS)],
         "a blob": [store.MAX_SIZE, store.MAX_SIZE // mib],
         "all blobs": [files.quota // mib],
@@ -150,16 +151,12 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
     )
     anything: Any = types.SimpleNamespace()
     connections = Connections.__new__(Connections)
-    devices = DeviceEndpoints(
-        codes=anything,
-        rations=anything,
-        registrations=anything,
-        keys=anything,
-        blocks=anything,
-        logins=anything,
-        registration_key="",
+    registering = RegistrationEndpoints(
+        codes=anything, rations=anything, locks=anything, registrations=anything, key=anything, businesses=frozenset()
     )
+    devices = DeviceEndpoints(registrations=anything, locks=anything, keys=anything, blocks=anything, logins=anything)
     routes = [
+        registering.routes(),
         devices.routes(),
         GroupEndpoints(anything, anything, anything).routes(),
         BlobEndpoints(anything, anything, anything, allowances=anything).routes(),

@@ -6,7 +6,7 @@ import dataclasses
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.network import directory
-from tidings.storage.network.directory import IssuedCode, RegisteredDevice
+from tidings.storage.network.directory import RegisteredDevice
 
 ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
 
@@ -101,21 +101,3 @@ async def test_blocks_are_set_once_and_lifted(database_factory: DatabaseFactory)
         await directory.unblock(connection, ALICE, BOB)
         await directory.unblock(connection, ALICE, BOB)
         assert await directory.list_blocks(connection, [ALICE, BOB]) == {ALICE: {CAROL}}
-
-
-async def test_a_code_counts_its_attempts_and_its_successor_starts_anew(database_factory: DatabaseFactory) -> None:
-    database = await database_factory("network")
-    code = IssuedCode(ALICE, bytes(32), 1000, 2000, 5, 1000, 1)
-    async with database.transaction() as connection:
-        assert await directory.find_code(connection, ALICE) is None
-        await directory.put_code(connection, code)
-        await directory.use_attempt(connection, ALICE)
-        assert await directory.find_code(connection, ALICE) == dataclasses.replace(code, attempts_left=4)
-        newer = dataclasses.replace(code, issued_at=1500, attempts_left=5, issued_in_window=2)
-        await directory.put_code(connection, newer)
-        assert await directory.find_code(connection, ALICE) == newer
-        await directory.void_code(connection, ALICE)
-        assert await directory.find_code(connection, ALICE) == dataclasses.replace(newer, attempts_left=0)
-        assert await directory.drop_codes(connection, 1500) == 0
-        assert await directory.drop_codes(connection, 1501) == 1
-        assert await directory.find_code(connection, ALICE) is None

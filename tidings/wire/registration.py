@@ -41,6 +41,9 @@ class OneTimeKey(msgspec.Struct, gc=False):
 
 
 Token = Annotated[str, Meta(pattern=r"^(?:[A-Za-z0-9_-]{43,64})?\Z")]
+# Of a registration lock; empty for none.
+Pin = Annotated[str, Meta(pattern=r"^[0-9]{6,20}\Z")]
+MaybePin = Annotated[str, Meta(pattern=r"^(?:[0-9]{6,20})?\Z")]
 Epoch = Annotated[int, Meta(ge=0, le=2**53)]
 
 
@@ -54,6 +57,7 @@ class DeviceRegistration(msgspec.Struct, omit_defaults=True):
     """POST /v1/registrations, and one of those in bulk. kyber_prekey: the last resort; epoch: as in a login.
 
     token: the device's own choice, 32 random bytes at least; a new one when it is empty.
+    pin: opens the number's registration lock, where it has one, and sets it anew; empty names none.
     """
 
     number: Number
@@ -66,6 +70,13 @@ class DeviceRegistration(msgspec.Struct, omit_defaults=True):
     code: str = ""
     token: Token = ""
     epoch: Epoch = 0
+    pin: MaybePin = ""
+
+
+class LockRequest(msgspec.Struct):
+    """PUT /v1/locks/{number}"""
+
+    pin: Pin
 
 
 class BulkRegistration(msgspec.Struct):

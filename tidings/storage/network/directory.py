@@ -1,4 +1,4 @@
-"""Who is registered on the network: devices with their public keys, registration codes, and who has blocked whom."""
+"""Who is registered on the network: devices with their public keys, and who has blocked whom."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ registrations = sa.Table(
     mysql_engine="InnoDB",
 )
 
+# Nothing in this program reads or writes this table: programs before network 0011 do. See `challenges`.
 codes = sa.Table(
     "registration_codes",
     metadata,
@@ -91,19 +92,6 @@ class RegisteredDevice:
     kyber_prekey_signature: bytes | None
     token_hash: bytes
     registered_at: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class IssuedCode:
-    """A registration code that was sent to a number, and how many were sent to it lately."""
-
-    number: str
-    code_hash: bytes
-    issued_at: int
-    expires_at: int
-    attempts_left: int
-    window_started_at: int
-    issued_in_window: int
 
 
 def _chunks(numbers: Iterable[str]) -> Iterable[list[str]]:
@@ -237,38 +225,6 @@ async def list_credentials(connection: AsyncConnection, numbers: Iterable[str]) 
         rows = await connection.execute(_CREDENTIALS, {"numbers": list(chunk)})
         found.update((number, (token_hash, identity_key)) for number, token_hash, identity_key in rows)
     return found
-
-
-async def put_code(connection: AsyncConnection, code: IssuedCode) -> None:
-    """Store the code of a number; an older one is void."""
-    columns = [column.name for column in codes.columns]
-    await connection.execute(
-        insert_or_update(connection, codes, ("number",), tuple(columns[1:])),
-        [{name: getattr(code, name) for name in columns}],
-    )
-
-
-async def find_code(connection: AsyncConnection, number: str) -> IssuedCode | None:
-    """The latest code of a number, used up or expired or not; locked until the transaction ends."""
-    row = (await connection.execute(sa.select(codes).where(codes.c.number == number).with_for_update())).first()
-    return IssuedCode(*row) if row else None
-
-
-async def use_attempt(connection: AsyncConnection, number: str) -> None:
-    """One guess fewer for the code of a number."""
-    await connection.execute(
-        codes.update().where(codes.c.number == number).values(attempts_left=codes.c.attempts_left - 1)
-    )
-
-
-async def void_code(connection: AsyncConnection, number: str) -> None:
-    """The code of a number was used; how many were sent to it is still remembered."""
-    await connection.execute(codes.update().where(codes.c.number == number).values(attempts_left=0))
-
-
-async def drop_codes(connection: AsyncConnection, issued_before: int) -> int:
-    """Forget codes that were issued so long ago that not even their rate matters."""
-    return (await connection.execute(codes.delete().where(codes.c.issued_at < issued_before))).rowcount
 
 
 async def block(connection: AsyncConnection, number: str, other: str) -> None:

@@ -1,0 +1,73 @@
+"""Maintenance of registration locks: keeps those of devices that are in use from expiring."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Set
+
+from network.devices.locks import EXPIRES_MS
+from tidings.runtime.clock import Clock
+from tidings.runtime.service import wait_for
+from tidings.storage import outages
+from tidings.storage.database import Database
+from tidings.storage.network import locks
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 60.0  # seconds between two passes
+# A device that was seen is noted at most once in so long.
+GRAIN_MS = 3600 * 1000
+PAGE = 1000
+PATIENCE = 5.0  # seconds for each statement while the database is away
+# Expired locks are kept for a while, in case that they expired by a clock that was wrong.
+KEPT_MS = 30 * 24 * 3600 * 1000
+
+
+class LockActivity:
+    """A service. A device counts as seen while it is attached to this node, and when it proves itself by its token."""
+
+    name = "lock-activity"
+
+    def __init__(
+        self, database: Database, clock: Clock, *, take_seen: Callable[[], Set[str]], is_online: Callable[[str], bool]
+    ) -> None:
+        """take_seen(): numbers that proved themselves since it was called last. is_online(number): is it attached?"""
+        self._database = database
+        self._clock = clock
+        self._take_seen = take_seen
+        self._is_online = is_online
+        # Seen before a pass that failed.
+        self._unsaved: set[str] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        is_last = False
+        while not is_last:
+            is_last = await wait_for(stop, INTERVAL)
+            try:
+                await self.run_once()
+            except Exception as error:
+                if not outages.is_outage(error):
+                    raise
+                log.warning("locks.not_noted", extra={"error": outages.brief(error)})
+
+    async def run_once(self) -> int:
+        """Note which locked devices were seen; returns how many."""
+        now, total = int(self._clock.now() * 1000), 0
+        seen = self._unsaved = self._unsaved | self._take_seen()
+        after, until = (now - EXPIRES_MS, ""), now - GRAIN_MS
+        while True:
+            listing = functools.partial(locks.list_idle, after=after, until=until, limit=PAGE)
+            page = await self._database.query(listing, patience=PATIENCE)
+            active = [number for _, number in page if number in seen or self._is_online(number)]
+            if active:
+                noting = functools.partial(locks.note_active, numbers=active, now=now)
+                await self._database.persist(noting, patience=PATIENCE)
+            total += len(active)
+            if len(page) < PAGE:
+                break
+            after = page[-1]
+        self._unsaved = set()
+        await self._database.persist(lambda c: locks.delete_expired(c, now - EXPIRES_MS - KEPT_MS), patience=PATIENCE)
+        return total

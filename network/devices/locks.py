@@ -1,0 +1,138 @@
+"""Registration locks: a number that has one is registered again by code and PIN, not by code alone."""
+
+from __future__ import annotations
+
+import logging
+
+from prometheus_client import Counter
+
+from network.devices.try_rate import TryRate
+from network.errors import Locked, TooMany, TooOften, Unauthorized, Unavailable
+from tidings.runtime.clock import Clock
+from tidings.runtime.hash_pool import HashPool, HashPoolFull
+from tidings.runtime.token_buckets import TokenBuckets
+from tidings.storage.database import Connection, Database
+from tidings.storage.network import locks
+from tidings.storage.network.locks import Lock
+
+log = logging.getLogger(__name__)
+
+PINS = Counter("tidings_network_lock_pins_total", "PINs of registration locks that were checked", ["result"])
+
+DAY_MS = 24 * 3600 * 1000
+# A device that is not seen for so long has lost its lock: the number may have another owner.
+EXPIRES_MS = 7 * DAY_MS
+# Wrong PINs for one number, from all addresses. By the day, so that an owner waits for one day at most; by the year, so
+# that there are at most 60 + 36 in any: with six digits a guess succeeds with a probability below 1 in 10,000.
+DAILY = TryRate(interval_ms=DAY_MS, burst=5)
+YEARLY = TryRate(interval_ms=10 * DAY_MS, burst=60)
+# Hashes at a time, and those that wait: about 20 ms each. Only whoever has the right code has one computed.
+THREADS, MAX_WAITING = 1, 32
+# PINs that one device sets: at once, and then one in so many seconds.
+SETS, SET_SECONDS = 5, 60
+_REMEMBERED = 10_000
+
+RIGHT, WRONG, REFUSED = "right", "wrong", "refused"
+for _result in (RIGHT, WRONG, REFUSED):
+    PINS.labels(_result)
+
+
+class Locks:
+    """The locks of all numbers, in the database, so that all nodes count wrong PINs together."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._pool = HashPool(threads=THREADS, max_waiting=MAX_WAITING)
+        self._sets: TokenBuckets[str] = TokenBuckets(clock, rate=1 / SET_SECONDS, burst=SETS, remembered=_REMEMBERED)
+
+    async def open(self, number: str, pin: str) -> str:
+        """Check that a registration by code may replace what is registered; returns the hash of the lock it opened.
+
+        Empty when there is no lock in force. Raises `Locked` without a PIN, `Unauthorized` for a wrong one, `TooMany`
+        after too many of those, and `Unavailable`.
+        """
+        found = await self._database.query(lambda connection: locks.find(connection, number), patience=20)
+        if found is None or is_expired(found, self._now()):
+            return ""
+        if not pin:
+            raise Locked("the number has a registration lock: name its PIN")
+        await self._count(number)
+        try:
+            is_right = await self._pool.verify(found.pin_hash, pin)
+        except HashPoolFull:
+            await self._refund(number)
+            raise _busy() from None
+        if not is_right:
+            PINS.labels(WRONG).inc()
+            log.warning("lock.wrong_pin", extra={"number": number})
+            raise Unauthorized("the PIN of the registration lock is wrong", reason="wrong_pin")
+        PINS.labels(RIGHT).inc()
+        await self._refund(number)
+        return found.pin_hash
+
+    async def hash(self, pin: str) -> str:
+        """Return what is stored of a PIN. Raises `Unavailable`."""
+        try:
+            return await self._pool.hash(pin)
+        except HashPoolFull:
+            raise _busy() from None
+
+    async def set(self, number: str, pin: str) -> None:
+        """Lock a number whose device asks for it. Raises `TooOften` and `Unavailable`."""
+        wait = self._sets.take(number)
+        if wait:
+            raise TooOften("the PIN was set too often", retry_after=1 + int(wait))
+        stored, now = await self.hash(pin), self._now()
+        await self._database.persist(lambda connection: locks.put(connection, number, stored, now), patience=20)
+        log.info("lock.set", extra={"number": number})
+
+    async def remove(self, number: str) -> None:
+        """Unlock a number whose device asks for it."""
+        await self._database.persist(lambda connection: locks.delete(connection, number), patience=20)
+        log.info("lock.removed", extra={"number": number})
+
+    def close(self) -> None:
+        """Compute no more hashes."""
+        self._pool.close()
+
+    async def _count(self, number: str) -> None:
+        """Count a PIN as wrong, before it is checked: none is checked that is not counted. Raises `TooMany`."""
+        now = self._now()
+
+        async def work(connection: Connection) -> int:
+            found = await locks.find(connection, number, lock=True)
+            if found is None:
+                return 0
+            wait = max(DAILY.wait_ms(found.daily_full_at, now), YEARLY.wait_ms(found.yearly_full_at, now))
+            if not wait:
+                daily, yearly = DAILY.spend(found.daily_full_at, now), YEARLY.spend(found.yearly_full_at, now)
+                await locks.write_tries(connection, number, daily, yearly)
+            return wait
+
+        wait = await self._database.persist(work, patience=20)
+        if wait:
+            PINS.labels(REFUSED).inc()
+            raise TooMany("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))
+
+    async def _refund(self, number: str) -> None:
+        async def work(connection: Connection) -> None:
+            found = await locks.find(connection, number, lock=True)
+            if found is not None:
+                daily, yearly = DAILY.refund(found.daily_full_at), YEARLY.refund(found.yearly_full_at)
+                await locks.write_tries(connection, number, daily, yearly)
+
+        # Not repeated: a refund that is made twice would be a try for nothing.
+        await self._database.commit(work)
+
+    def _now(self) -> int:
+        return int(self._clock.now() * 1000)
+
+
+def is_expired(lock: Lock, now: int) -> bool:
+    """Whether the device was not seen for so long that its lock holds no more. now: Unix milliseconds."""
+    return now >= lock.active_at + EXPIRES_MS
+
+
+def _busy() -> Unavailable:
+    return Unavailable("too many PINs are being checked", retry_after=1)

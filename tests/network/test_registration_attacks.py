@@ -1,0 +1,311 @@
+"""Takeover of numbers by guessing, and attempts to keep others from registering.
+
+The limits are literals from docs/security.md and docs/device-api.md. A test that read them from the product could not
+notice that one was loosened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client import REGISTRY
+
+from network.devices.codes import Codes
+from network.devices.locks import Locks
+from network.errors import TooMany, Unauthorized, Unavailable
+from network.settings import Allowances
+from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
+from tidings.runtime.clock import ManualClock
+from tidings.runtime.settings import StrangerSettings
+from tidings.storage.database import Database
+from tidings.storage.network import locks
+from tidings.wire import device
+
+BUSINESS = "15550009999"
+PIN, WRONG_PIN = "246813", "135792"
+DAY = 86_400
+# What bounds HTTP requests as such is not under test here.
+OPEN = StrangerSettings(connections=10_000, connections_each=10_000, rate=0, rate_each=0)
+
+Answer = tuple[int, dict[str, Any]]
+
+
+@pytest.fixture(params=[("tcp", "mariadb"), ("tcp", "sqlite")], ids=["mariadb", "sqlite"])
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    transport, database = request.param
+    return transport, database
+
+
+class Scene:
+    """A network, clients at many addresses of loopback, and the codes in its log."""
+
+    def __init__(self, network: Network, caplog: pytest.LogCaptureFixture) -> None:
+        self.network = network
+        self.clock = ManualClock()
+        self._caplog = caplog
+
+    async def start(self, **changes: Any) -> None:
+        await self.network.start(clock=self.clock, strangers=OPEN, **changes)
+
+    @contextlib.asynccontextmanager
+    async def _client(self, host: str) -> AsyncIterator[aiohttp.ClientSession]:
+        url = f"http://127.0.0.1:{self.network.nodes[-1].addresses.http[1]}"
+        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(local_addr=(host, 0))) as http:
+            yield http
+
+    async def post(self, host: str, path: str, body: Mapping[str, Any], *, token: str = "") -> Answer:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with self._client(host) as http, http.post(path, json=body, headers=headers) as answer:
+            return answer.status, await answer.json()
+
+    async def code(self, host: str, number: str = ALICE, *, token: str = "") -> str:
+        """Request a code and read it from the log."""
+        self._caplog.clear()
+        with self._caplog.at_level(logging.INFO):
+            status, answer = await self.post(host, "/v1/codes", {"number": number}, token=token)
+        assert status == 202, answer
+        (record,) = [record for record in self._caplog.records if record.message == "code.issued"]
+        code: str = record.__dict__["code"]
+        return code
+
+    async def register(self, host: str, number: str = ALICE, *, key: str = "", **fields: Any) -> Answer:
+        body = {**registration(number, prekeys=0, kyber=False), **fields}
+        status, answer = await self.post(host, "/v1/registrations", body, token=key)
+        if status == 201:
+            self.network.tokens[number] = answer["token"]
+        return status, answer
+
+
+@pytest.fixture
+def scene(network: Network, caplog: pytest.LogCaptureFixture) -> Scene:
+    return Scene(network, caplog)
+
+
+def other_than(code: str) -> str:
+    """A wrong code of the same length."""
+    return ("0" if code[0] != "0" else "1") + code[1:]
+
+
+def count_tries(result: str) -> float:
+    """Six-digit codes that were compared, by the result."""
+    return REGISTRY.get_sample_value("tidings_network_code_tries_total", {"digits": "6", "result": result}) or 0.0
+
+
+async def test_a_business_number_is_registered_with_the_registration_key_only(scene: Scene) -> None:
+    await scene.start(allowances=Allowances(businesses=frozenset({BUSINESS})))
+    refused = await scene.post("127.0.0.2", "/v1/codes", {"number": BUSINESS})
+    assert reason(refused) == (403, "key_required")
+    assert (await scene.register("127.0.0.1", BUSINESS, key=REGISTRATION_KEY))[0] == 201
+    code = await scene.code("127.0.0.1", BUSINESS, token=REGISTRATION_KEY)
+    assert reason(await scene.register("127.0.0.1", BUSINESS, code=code)) == (403, "key_required")
+    assert reason(await scene.register("127.0.0.1", BUSINESS, code=code, key="wrong")) == (401, "unauthorized")
+    token = scene.network.tokens[BUSINESS]
+    assert (await scene.network.request("GET", f"/v1/keys/{BUSINESS}", token=token))[0] == 200
+    assert (await scene.register("127.0.0.1", BUSINESS, code=code, key=REGISTRATION_KEY))[0] == 201
+
+
+async def test_a_locked_number_needs_its_pin_besides_the_code(scene: Scene) -> None:
+    await scene.start()
+    assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
+    scene.clock.advance(31)
+    code = await scene.code("127.0.0.2")
+    assert reason(await scene.register("127.0.0.2", code=code)) == (423, "locked")
+    assert reason(await scene.register("127.0.0.2", code=code, pin=WRONG_PIN)) == (401, "wrong_pin")
+    token = scene.network.tokens[ALICE]
+    assert (await scene.network.request("GET", f"/v1/keys/{ALICE}", token=token))[0] == 200
+    assert (await scene.register("127.0.0.2", code=code, pin=PIN))[0] == 201
+    assert (await scene.network.request("GET", f"/v1/keys/{ALICE}", token=token))[0] == 401
+    # The code was used.
+    assert reason(await scene.register("127.0.0.2", code=code, pin=PIN)) == (401, "wrong_code")
+
+
+async def test_a_wrong_code_does_not_tell_that_there_is_a_lock(scene: Scene) -> None:
+    await scene.start()
+    assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
+    wrong = other_than(await scene.code("127.0.0.2"))
+    for fields in ({}, {"pin": PIN}, {"pin": WRONG_PIN}):
+        assert reason(await scene.register("127.0.0.2", code=wrong, **fields)) == (401, "wrong_code")
+
+
+async def test_the_registration_key_opens_a_locked_number_and_can_set_a_lock(scene: Scene) -> None:
+    await scene.start()
+    assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY, pin=PIN))[0] == 201
+    assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
+    # The operator's way for an owner who has forgotten the PIN. The lock stays.
+    assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY))[0] == 201
+    assert reason(await scene.register("127.0.0.3", code=await scene.code("127.0.0.3"))) == (423, "locked")
+
+
+async def test_a_device_changes_and_removes_its_lock(scene: Scene) -> None:
+    await scene.start()
+    assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY))[0] == 201
+    token = scene.network.tokens[ALICE]
+    path = f"/v1/locks/{ALICE}"
+    assert reason(await scene.network.request("PUT", path, {"pin": PIN}, token="wrong")) == (401, "unauthorized")
+    assert await scene.network.request("PUT", path, {"pin": PIN}, token=token) == (
+        200,
+        {"number": ALICE, "locked": True},
+    )
+    assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
+    assert await scene.network.request("DELETE", path, token=token) == (200, {"number": ALICE, "locked": False})
+    assert (await scene.register("127.0.0.3", code=await scene.code("127.0.0.3")))[0] == 201
+
+
+async def test_a_lock_expires_after_seven_days_without_the_device(scene: Scene) -> None:
+    await scene.start()
+    assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
+    scene.clock.advance(7 * DAY - 60)
+    assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
+    scene.clock.advance(120)
+    assert (await scene.register("127.0.0.2", code=await scene.code("127.0.0.2")))[0] == 201
+    # Its successor has named no PIN.
+    scene.clock.advance(120)
+    assert (await scene.register("127.0.0.3", code=await scene.code("127.0.0.3")))[0] == 201
+
+
+async def test_a_login_keeps_the_lock_for_seven_days_more(scene: Scene) -> None:
+    await scene.start()
+    assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
+    scene.clock.advance(6 * DAY)
+    await scene.network.request("GET", f"/v1/keys/{ALICE}", token=scene.network.tokens[ALICE])
+    await scene.network.stop()
+    await scene.start()
+    scene.clock.advance(6 * DAY)
+    assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
+
+
+@pytest.mark.parametrize("pin", ["12345", "1" * 21, "12345a", "१२३४५६", " 123456"])
+async def test_a_pin_is_6_to_20_digits(scene: Scene, pin: str) -> None:
+    await scene.start()
+    assert reason(await scene.register("127.0.0.1", key=REGISTRATION_KEY, pin=pin)) == (400, "invalid")
+
+
+async def test_an_owner_waits_at_most_a_day_for_others_guesses_at_the_pin(scene: Scene) -> None:
+    await scene.start()
+    assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
+    code = await scene.code("127.0.0.9")
+    for _ in range(5):
+        assert reason(await scene.register("127.0.0.9", code=code, pin=WRONG_PIN)) == (401, "wrong_pin")
+    # The right one too: otherwise the refusal would tell what a guess asks.
+    own = await scene.code("127.0.0.8")
+    assert reason(await scene.register("127.0.0.8", code=own, pin=PIN)) == (429, "rate_limited")
+    await scene.network.stop()
+    await scene.start()
+    assert reason(await scene.register("127.0.0.8", code=own, pin=PIN)) == (429, "rate_limited")
+    scene.clock.advance(DAY)
+    assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1"), pin=PIN))[0] == 201
+
+
+async def test_of_whoever_reads_every_code_fewer_than_100_pins_are_checked_in_a_year(scene: Scene) -> None:
+    database = Database(scene.network.database, "network")
+    try:
+        nodes = Locks(database, scene.clock), Locks(database, scene.clock)
+        await nodes[0].set(ALICE, PIN)
+        tried = 0
+        for round_ in range(37):
+            while True:
+                try:
+                    await nodes[round_ % 2].open(ALICE, WRONG_PIN)
+                except Unauthorized:
+                    tried += 1
+                except TooMany:
+                    break
+            # Every ten days, to find both buckets as full as they get. The device is in use.
+            scene.clock.advance(10 * DAY)
+            now = int(scene.clock.now() * 1000)
+            await database.commit(lambda connection, now=now: locks.note_active(connection, [ALICE], now))
+        assert 90 < tried < 100
+    finally:
+        await database.close()
+
+
+async def test_pins_that_wait_to_be_checked_are_bounded(scene: Scene) -> None:
+    database = Database(scene.network.database, "network")
+    try:
+        checked = Locks(database, scene.clock)
+        hashes = await asyncio.gather(*(checked.hash(PIN) for _ in range(100)), return_exceptions=True)
+        assert sum(isinstance(found, str) for found in hashes) == 33
+        assert all(isinstance(found, str | Unavailable) for found in hashes)
+    finally:
+        await database.close()
+
+
+async def test_guesses_from_other_addresses_leave_an_owners_code_alone(scene: Scene) -> None:
+    await scene.start()
+    own = await scene.code("127.0.0.1")
+    for last in range(2, 12):
+        host = f"127.0.1.{last}"
+        wrong = other_than(await scene.code(host))
+        assert reason(await scene.register(host, code=wrong)) == (401, "wrong_code")
+    # The number's ten wrong tries of six digits are used up: the owner's next code is longer, and holds.
+    assert reason(await scene.register("127.0.0.1", code=own)) == (401, "wrong_code")
+    scene.clock.advance(31)
+    longer = await scene.code("127.0.0.1")
+    assert (len(own), len(longer)) == (6, 16)
+    assert (await scene.register("127.0.0.1", code=longer))[0] == 201
+
+
+async def test_a_code_is_of_use_only_at_the_address_that_asked_for_it(scene: Scene) -> None:
+    await scene.start()
+    code = await scene.code("127.0.0.1")
+    assert reason(await scene.register("127.0.0.2", code=code)) == (401, "wrong_code")
+    assert (await scene.register("127.0.0.1", code=code))[0] == 201
+
+
+async def test_a_number_without_a_lock_gets_ten_wrong_guesses_of_six_digits_and_then_one_a_day(scene: Scene) -> None:
+    database = Database(scene.network.database, "network")
+    try:
+        nodes = Codes(database, "key", scene.clock), Codes(database, "key", scene.clock)
+        before = count_tries("wrong")
+        for day in range(20):
+            for guess in range(12 if not day else 3):
+                # Each guess comes from an address of its own; six digits have been right once in a million.
+                await nodes[guess % 2].issue(ALICE, f"{day} {guess}")
+                with contextlib.suppress(Unauthorized):
+                    await nodes[day % 2].check(ALICE, f"{day} {guess}", "x")
+            scene.clock.advance(DAY)
+        # 10 + 365 in a year: a guess succeeds with a probability of 375 in a million.
+        assert count_tries("wrong") - before == 10 + 19
+    finally:
+        await database.close()
+
+
+async def test_what_some_addresses_use_up_is_missed_by_no_other(scene: Scene) -> None:
+    await scene.start()
+    answered: dict[int, int] = {}
+    for host in range(1, 7):
+        for number in range(22):
+            status, _ = await scene.post(f"127.0.2.{host}", "/v1/codes", {"number": f"1555{host:03}{number:04}"})
+            answered[status] = answered.get(status, 0) + 1
+    for host in range(1, 22):
+        for number in range(11):
+            status, _ = await scene.register(f"127.0.3.{host}", f"1556{host:03}{number:04}", code="000000")
+            answered[status] = answered.get(status, 0) + 1
+    # 20 codes and 10 wrong tries of each address; before, 100 and 200 of all together ended it for everybody.
+    assert answered == {202: 6 * 20, 401: 21 * 10, 429: 6 * 2 + 21}
+    code = await scene.code("127.0.0.1")
+    assert (await scene.register("127.0.0.1", code=code))[0] == 201
+
+
+async def test_a_lock_that_is_set_survives_a_repeated_registration(scene: Scene) -> None:
+    await scene.start()
+    chosen = "A" * 43
+    body = {**registration(ALICE, prekeys=0, kyber=False), "token": chosen, "pin": PIN}
+    assert (await scene.post("127.0.0.1", "/v1/registrations", body, token=REGISTRATION_KEY))[0] == 201
+    assert (await scene.post("127.0.0.1", "/v1/registrations", body))[0] == 201
+    assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
+
+
+async def test_a_device_that_was_registered_without_a_lock_goes_on_as_before(scene: Scene) -> None:
+    await scene.start()
+    await scene.network.register(ALICE, BOB)
+    alice, bob = await scene.network.connect(ALICE), await scene.network.connect(BOB)
+    alice.send(ALICE, BOB, "one")
+    await bob.next(device.Deliver)
+    assert (await scene.register("127.0.0.1", code=await scene.code("127.0.0.1")))[0] == 201

@@ -1,0 +1,113 @@
+"""Registration codes by number and requesting address, and the wrong tries of each number."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.database import insert_or_ignore, insert_or_update
+from tidings.storage.network.tables import metadata
+
+# One code for each number and address: a code that another address requests neither replaces it nor uses it up.
+challenges = sa.Table(
+    "registration_challenges",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("origin", types.key(64), primary_key=True),
+    sa.Column("code_hash", types.fixed_bytes(32), nullable=False),
+    sa.Column("digits", sa.Integer, nullable=False),
+    sa.Column("issued_at", types.milliseconds(), nullable=False),
+    sa.Column("expires_at", types.milliseconds(), nullable=False),
+    sa.Column("attempts_left", sa.Integer, nullable=False),
+    sa.Column("window_started_at", types.milliseconds(), nullable=False),
+    sa.Column("issued_in_window", sa.Integer, nullable=False),
+    sa.Index("registration_challenges_by_time", "issued_at"),
+    mysql_engine="InnoDB",
+)
+
+# Wrong tries of short codes, by number: the Unix milliseconds at which the number's token bucket is full again.
+tries = sa.Table(
+    "registration_tries",
+    metadata,
+    sa.Column("number", types.key(15), primary_key=True),
+    sa.Column("full_at", types.milliseconds(), nullable=False),
+    sa.Index("registration_tries_by_time", "full_at"),
+    mysql_engine="InnoDB",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Challenge:
+    """A registration code, and how many codes this address requested for this number recently.
+
+    origin:            address that requested it; an IPv6 address stands as its /64.
+    code_hash:         keyed hash of the code.
+    digits:            length of the code.
+    issued_at:         Unix milliseconds, as are the other times.
+    attempts_left:     wrong tries until the code is void; 0 once it was used.
+    window_started_at: start of the window that `issued_in_window` counts.
+    """
+
+    number: str
+    origin: str
+    code_hash: bytes
+    digits: int
+    issued_at: int
+    expires_at: int
+    attempts_left: int
+    window_started_at: int
+    issued_in_window: int
+
+
+async def find(connection: AsyncConnection, number: str, origin: str) -> Challenge | None:
+    """Return the latest code of a number and address, usable or not, locked until the transaction ends."""
+    row = (await connection.execute(sa.select(challenges).where(*_is(number, origin)).with_for_update())).first()
+    return Challenge(*row) if row else None
+
+
+async def put(connection: AsyncConnection, challenge: Challenge) -> None:
+    """Store a code; the earlier one of the same number and address is void."""
+    columns = [column.name for column in challenges.columns]
+    await connection.execute(
+        insert_or_update(connection, challenges, ("number", "origin"), tuple(columns[2:])),
+        [{name: getattr(challenge, name) for name in columns}],
+    )
+
+
+async def use_attempt(connection: AsyncConnection, number: str, origin: str) -> None:
+    """Count one wrong try of a code."""
+    await connection.execute(
+        challenges.update().where(*_is(number, origin)).values(attempts_left=challenges.c.attempts_left - 1)
+    )
+
+
+async def take(connection: AsyncConnection, number: str, origin: str, code_hash: bytes) -> bool:
+    """Use up a code that can still be used; false when another registration used it first."""
+    unused = (challenges.c.code_hash == code_hash) & (challenges.c.attempts_left > 0)
+    taken = await connection.execute(challenges.update().where(*_is(number, origin), unused).values(attempts_left=0))
+    return taken.rowcount > 0
+
+
+async def read_tries(connection: AsyncConnection, number: str) -> int:
+    """Return when the number's bucket of wrong tries is full (Unix milliseconds), locked until the transaction ends."""
+    await connection.execute(insert_or_ignore(connection, tries), [{"number": number, "full_at": 0}])
+    query = sa.select(tries.c.full_at).where(tries.c.number == number).with_for_update()
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def write_tries(connection: AsyncConnection, number: str, full_at: int) -> None:
+    """Store when the number's bucket of wrong tries is full (Unix milliseconds)."""
+    await connection.execute(tries.update().where(tries.c.number == number).values(full_at=full_at))
+
+
+async def delete_old(connection: AsyncConnection, *, issued_before: int, full_before: int) -> int:
+    """Delete codes and full buckets that bound nothing any more; returns how many codes. Times in Unix milliseconds."""
+    await connection.execute(tries.delete().where(tries.c.full_at < full_before))
+    return (await connection.execute(challenges.delete().where(challenges.c.issued_at < issued_before))).rowcount
+
+
+def _is(number: str, origin: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    return challenges.c.number == number, challenges.c.origin == origin
