@@ -24,6 +24,7 @@ ON_LOOPBACK = {
     "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": ("127.0.0.0/8,::1", "TIDINGS_OUTGOING_ALLOW"),
     "TIDINGS_REENGAGEMENT_WINDOW": ("0", ""),
 }
+BUSINESSES = "TIDINGS_NETWORK_BUSINESS_NUMBERS"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,7 +100,9 @@ class Installation:
             await accounts.require_number(database, self._settings.account)
         finally:
             await database.close()
-        network = await self._start("network", {})
+        # No code registers the number of this installation.
+        businesses = self._variables.get(BUSINESSES) or self._settings.account
+        network = await self._start("network", {BUSINESSES: businesses})
         http, tcp = _dialled(network["http"]), _dialled(network["tcp"])
         network_url = f"{'https' if network['http_tls'] else 'http'}://{http}"
         dial = {

@@ -12,6 +12,10 @@ from tidings.storage.database import Database
 from tidings.wire import core
 
 _START = "start a Coreapp; one that runs takes the shard within TIDINGS_LEASE_SECONDS"
+_ELSEWHERE = (
+    "find out who registered it (`devices.registered` in the log of the network), name the number in"
+    " TIDINGS_NETWORK_BUSINESS_NUMBERS, then restart the Coreapp: it takes the number back with the registration key"
+)
 
 
 class ShardOwners:
@@ -68,6 +72,9 @@ class CoreappLinks:
         if not isinstance(answer, core.Health):
             return error(self.name, f"{address} answered {answer!r}", "run the same release everywhere")
         text = f"{answer.node or address} is {answer.gateway_status}"
+        if answer.elsewhere:
+            text = f"{answer.node or address}: the number is registered elsewhere, the network refuses its token"
+            return error(self.name, text, _ELSEWHERE)
         if answer.gateway_status != "connected":
             return error(self.name, text, "look at the network, the database, and the log of this Coreapp")
         return fine(self.name, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
@@ -14,7 +15,7 @@ from coreapp.account.key_backup import Keys
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
 from tidings.client import keys
-from tidings.client.errors import NetworkRefusal, NetworkUnreached, StaleEpoch
+from tidings.client.errors import NetworkRefusal, NetworkUnreached, StaleEpoch, Unauthorized
 from tidings.client.http import NetworkApi
 from tidings.client.keys import KeySet
 from tidings.e2ee.master_keys import MasterKeys
@@ -24,6 +25,7 @@ from tidings.storage.business import accounts, key_checks, registrations, sender
 from tidings.storage.business.registrations import Pending
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
+from tidings.wire.registration import DeviceRegistration
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +60,19 @@ class Registrar:
         return await self._load(found, kept) if found is not None else None
 
     async def request_code(self, number: str) -> None:
-        """Have the network send a code to the number. Raises `NetworkAway` and `NetworkRefusal`."""
-        await self.network.request_code(number)
+        """Have the network send a code to the number. Raises `NetworkAway` and `NetworkRefusal`.
 
-    async def register(self, database: Database, lease: Lease, number: str, *, code: str = "") -> None:
+        With the registration key, which a number of the business needs, unless it is not the network's.
+        """
+        try:
+            await self.network.request_code(number, registration_key=self.registration_key)
+        except Unauthorized:
+            await self.network.request_code(number)
+
+    async def register(self, database: Database, lease: Lease, number: str, *, code: str = "", pin: str = "") -> None:
         """Make the number's keys and register it: by the code, or without one by the registration key.
+
+        pin: opens and sets the number's registration lock.
 
         Raises `LeaseLost`; `NetworkUnreached` and `NetworkRefusal`, and nothing has changed; `NetworkAway`, and
         `finish` has to find out.
@@ -72,7 +82,7 @@ class Registrar:
             number, "", keys.generate_registration_id(), identity=e2ee.IdentityKeyPair.generate(), sealer=sealer
         )
         device.add_keys(device.make_keys(lasting=True))
-        await self._begin(database, lease, device, wrapped, code)
+        await self._begin(database, lease, device, wrapped, code=code, pin=pin)
 
     async def restore(self, database: Database, lease: Lease, keys: Keys) -> None:
         """Put backed-up keys in the place of the present ones, register with them, and forget every session
@@ -87,7 +97,7 @@ class Registrar:
             sealer = await self._sealer(wrapped)
         else:
             sealer, wrapped = await self._new_sealer()
-        await self._begin(database, lease, keys.device(sealer), wrapped, "")
+        await self._begin(database, lease, keys.device(sealer), wrapped)
 
     async def finish(self, database: Database, lease: Lease, number: str) -> bool:
         """Find out what became of a registration that was begun, and finish it; false when there was none.
@@ -104,10 +114,12 @@ class Registrar:
         log.info("account.finishing", extra={"number": number})
         # A code is not kept: only the token can show that it was taken.
         bearer = "" if begun.by_code else self.registration_key
-        await self._announce(database, lease, registration, sealer, begun, bearer=bearer)
+        await self._announce(database, lease, registration, sealer, begun, bearers=[bearer])
         return True
 
-    async def _begin(self, database: Database, lease: Lease, device: OwnDevice, wrapped: bytes, code: str) -> None:
+    async def _begin(
+        self, database: Database, lease: Lease, device: OwnDevice, wrapped: bytes, *, code: str = "", pin: str = ""
+    ) -> None:
         made = device.make_keys(one_time=ONE_TIME_PREKEYS)
         device.add_keys(made)
         one_time = [key.key_id for key in made.one_time]
@@ -120,9 +132,12 @@ class Registrar:
             await registrations.begin(connection, kept)
 
         await database.persist(shards.fenced(lease, keep), about="keys")
-        bearer = "" if code else self.registration_key
+        # By code, too, the key goes first: a number of the business needs both.
+        bearers = [self.registration_key, ""] if code else [self.registration_key]
         try:
-            await self._announce(database, lease, registration, device.sealer, begun, bearer=bearer, code=code)
+            await self._announce(
+                database, lease, registration, device.sealer, begun, bearers=bearers, code=code, pin=pin
+            )
         except NetworkUnreached:
             await self._give_up(database, lease, begun)
             raise
@@ -135,10 +150,11 @@ class Registrar:
         sealer: e2ee.Sealer,
         begun: Pending,
         *,
-        bearer: str,
+        bearers: Sequence[str],
         code: str = "",
+        pin: str = "",
     ) -> None:
-        """Register, and put it in force here."""
+        """Register, and put it in force here. bearers: the next one is used when the network does not take one."""
         device = registration.keys.device(sealer)
         one_time = [device.prekeys[key_id] for key_id in registration.one_time]
         body = KeySet(device.signed_prekey, device.kyber_prekey, one_time).registration(
@@ -148,9 +164,10 @@ class Registrar:
             code=code,
             token=registration.token,
             epoch=lease.epoch,
+            pin=pin,
         )
         try:
-            token = await self.network.register(body, registration_key=bearer)
+            token = await self._ask(body, bearers)
         except StaleEpoch as error:
             raise LeaseLost("another is logged in at the network under a higher epoch") from error
         except NetworkRefusal:
@@ -170,6 +187,12 @@ class Registrar:
 
         await database.persist(shards.fenced(lease, work), about="keys")
         log.info("account.registered", extra={"number": device.number})
+
+    async def _ask(self, body: DeviceRegistration, bearers: Sequence[str]) -> str:
+        for bearer in bearers[:-1]:
+            with contextlib.suppress(Unauthorized):
+                return await self.network.register(body, registration_key=bearer)
+        return await self.network.register(body, registration_key=bearers[-1])
 
     async def _give_up(self, database: Database, lease: Lease, begun: Pending) -> None:
         await database.persist(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 
 from coreapp.account import key_backup, prekey_pool
 from coreapp.account.key_backup import Keys, WrongBackup
@@ -13,12 +14,14 @@ from coreapp.account.registrar import Registrar
 from coreapp.errors import Refused
 from tidings.client.errors import (
     ClientError,
+    LockedNumber,
     NetworkAway,
     NetworkRefusal,
     NetworkUnreached,
     TooSoon,
     Unauthorized,
     WrongCode,
+    WrongPin,
 )
 from tidings.runtime import service
 from tidings.runtime.service import Wakeup
@@ -31,6 +34,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.5  # between attempts to register while the network is away
 RESTORE_SECONDS = 25.0  # for a restoration; a Webapp waits 30
 LOOK_SECONDS = 2.0  # between looks whether the number was registered, by another process say
+AGAIN_SECONDS = 24 * 3600.0  # between registrations of a number that somebody else has registered
 SENT_JUST_NOW_SECONDS = 30  # what the network waits between two codes
 
 
@@ -61,6 +65,11 @@ class AccountRequests:
         self._unanswered: _Restoration | None = None
         # One that is done, but for the opening of the shard.
         self._restored: _Restoration | None = None
+        # Named with the request for a code, and not kept on any disk.
+        self._pin = ""
+        # The network refuses our token: the number is to be registered again, and not before this time of the loop.
+        self._is_refused = False
+        self._not_again_before = -math.inf
         self.reopen = asyncio.Event()
         # Set while the number waits for a code, so that nothing else can be done.
         self.unregistered = asyncio.Event()
@@ -124,6 +133,20 @@ class AccountRequests:
         self._lease = None
         self._changed.kick()
 
+    def login_refused(self) -> None:
+        """Register the number again, once a day at most, since the network does not take its token.
+
+        Two programs that hold the key and the number would take it from each other for ever. When it is taken again
+        before the day is over, it stays so: health, metrics and messages say that it is registered elsewhere.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._device is None or self._is_refused or now < self._not_again_before:
+            return
+        log.error("account.registered_elsewhere", extra={"number": self._number})
+        self._not_again_before = now + AGAIN_SECONDS
+        self._is_refused = True
+        self.reopen.set()
+
     def abandon(self) -> None:
         """The shard went to somebody else: what was asked for will not be done here."""
         if self._restoration is not None:
@@ -131,9 +154,10 @@ class AccountRequests:
         self._restoration = None
         self.reopen.clear()
 
-    async def request_code(self, account: str) -> None:
-        """Raises `Refused`."""
+    async def request_code(self, account: str, pin: str = "") -> None:
+        """Have a code sent. pin: of the registration lock, for the registration with this code. Raises `Refused`."""
         self._check(account)
+        self._pin = pin
         try:
             await self._registrar.request_code(account)
         except ClientError as error:
@@ -149,7 +173,8 @@ class AccountRequests:
         try:
             async with self._registering:
                 if self.waits_for_code:
-                    await self._registrar.register(self._database, lease, account, code=code)
+                    await self._registrar.register(self._database, lease, account, code=code, pin=self._pin)
+                    self._pin = ""
         except ClientError as error:
             raise _refusal(error) from error
         except LeaseLost as lost:
@@ -206,6 +231,7 @@ class AccountRequests:
         try:
             if await self._registrar.finish(self._database, lease, self._number):
                 self._restored, self._unanswered = self._unanswered, None
+                self._is_refused = False
         except NetworkRefusal as error:
             log.warning("account.not_registered", extra={"number": self._number, "reason": f"HTTP {error.status}"})
             unanswered, self._unanswered = self._unanswered, None
@@ -215,7 +241,20 @@ class AccountRequests:
         if device is None and self._auto_register:
             await self._registrar.register(self._database, lease, self._number)
             device = await self._registrar.load(self._database, self._number)
+        if device is not None and self._is_refused:
+            device = await self._register_again(lease, device)
         return device
+
+    async def _register_again(self, lease: Lease, device: OwnDevice) -> OwnDevice | None:
+        """Take the number back, under the keys that it had. Raises `NetworkAway`, and it has to be tried again."""
+        try:
+            await self._registrar.restore(self._database, lease, Keys.of(device))
+        except NetworkRefusal as error:
+            log.error("account.not_registered_again", extra={"number": self._number, "reason": str(error)})
+        else:
+            log.warning("account.registered_again", extra={"number": self._number})
+        self._is_refused = False
+        return await self._registrar.load(self._database, self._number)
 
     async def _restore(self, lease: Lease) -> None:
         self.reopen.clear()
@@ -251,6 +290,12 @@ def _unanswered() -> Refused:
 def _refusal(error: ClientError) -> Refused:
     if isinstance(error, TooSoon):
         return Refused(codes.TOO_MANY_REQUESTS, "a code was sent just now, or too many today", SENT_JUST_NOW_SECONDS)
+    if isinstance(error, LockedNumber):
+        details = "pin: the number has a registration lock; POST /v1/account with its PIN sends another code"
+        return Refused(codes.PARAMETER_MISSING, details)
+    if isinstance(error, WrongPin):
+        details = "pin: is not that of the number's registration lock; POST /v1/account with it sends another code"
+        return Refused(codes.PARAMETER_INVALID, details)
     if isinstance(error, WrongCode | Unauthorized):
         return Refused(codes.PARAMETER_INVALID, "code: is wrong, used, expired, or was guessed at too often")
     if isinstance(error, NetworkRefusal):

@@ -65,6 +65,9 @@ class NetworkLink(DeviceListener[str]):
             transports.tcp(host, port, tls=tls), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
         )
         self.connected = False
+        # Whether the network refused the last login: somebody else has registered the number, or nobody has.
+        self.is_refused = False
+        self._on_refused: list[Callable[[], None]] = []
         # One envelope at a time is timed, for all: its id, and when it was sent; no id while none is.
         self._timed, self._timed_at = "", 0.0
 
@@ -77,6 +80,10 @@ class NetworkLink(DeviceListener[str]):
     def on_connect(self, call: Callable[[], None]) -> None:
         """Have `call` called after each login."""
         self._on_connect.append(call)
+
+    def on_refused(self, call: Callable[[], None]) -> None:
+        """Have `call` called when the network refuses a login because the token is not the number's."""
+        self._on_refused.append(call)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Stay connected until `stop`. Raises `LeaseLost` when the network knows of a later owner."""
@@ -110,7 +117,7 @@ class NetworkLink(DeviceListener[str]):
     # What the connection tells.
 
     def attached(self, number: str) -> None:
-        self.connected = True
+        self.connected, self.is_refused = True, False
         self._sends.connected()
         for call in self._on_connect:
             call()
@@ -121,7 +128,10 @@ class NetworkLink(DeviceListener[str]):
             self._connection.fail(LeaseLost(f"another is logged in under an epoch above {self._epoch}"))
         elif reason == UNAUTHORIZED:
             log.error("network.login_refused", extra={"number": number, "reason": reason})
+            self.is_refused = True
             asyncio.get_running_loop().call_later(UNAUTHORIZED_SECONDS, self._log_in)
+            for call in self._on_refused:
+                call()
         elif reason == REPLACED:
             # By another owner, perhaps: the answer to the next login says so.
             self._connection.drop(reason)

@@ -51,6 +51,11 @@ _GAUGES = (
     ),
     _gauge("tidings_upstream_connected", "1 while logged in to the network", lambda shard: shard.link.connected),
     _gauge(
+        "tidings_registered_elsewhere",
+        "1 while the network refuses the number's token: somebody else has registered the number",
+        lambda shard: shard.link.is_refused,
+    ),
+    _gauge(
         "tidings_messages_held_back",
         "Envelopes to recipients for whom the servers take no more for now",
         lambda shard: shard.sending.transmitter.kept_back,

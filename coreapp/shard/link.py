@@ -29,6 +29,10 @@ from tidings.wire.newcomers import Newcomers
 log = logging.getLogger(__name__)
 
 UNREGISTERED = "the business's number is not registered: POST /v1/account sends a code"
+ELSEWHERE = (
+    "the business's number is registered elsewhere, so the network refuses this Coreapp: find out by whom, then restart"
+    " the Coreapp, which takes the number back with the registration key"
+)
 MAX_IN_FLIGHT = 10_000  # questions of one Webapp; one more is refused with 1016
 
 
@@ -177,7 +181,10 @@ class LinkHandler:
 
     def _of(self, recipient: str) -> Shard:
         """The shard of a recipient, or the first one for none. Raises `Refused` when nothing can be done now."""
-        return self._usable(self._shards.of(recipient) if recipient else self._shards.first)
+        shard = self._usable(self._shards.of(recipient) if recipient else self._shards.first)
+        if shard.link.is_refused:
+            raise _NotLookedUp(codes.NOT_READY, ELSEWHERE, retry_after=5)
+        return shard
 
     def _usable(self, shard: Shard | None) -> Shard:
         if shard is None:
@@ -204,8 +211,11 @@ class LinkHandler:
         away = await self._databases.away() if self._databases is not None else []
         if away:
             status = "disconnected"
+        is_elsewhere = any(shard.link.is_refused for shard in self._shards)
+        if is_elsewhere:
+            status = "unregistered"
         dropped = sum(shard.webhook.audience.dropped for shard in self._shards)
-        return core.Health(n, status, self._node, self._shards.numbers, dropped, away)
+        return core.Health(n, status, self._node, self._shards.numbers, dropped, away, is_elsewhere)
 
     def _waits_for_code(self) -> bool:
         return self._requests is not None and self._requests.waits_for_code
@@ -238,7 +248,7 @@ async def _ask_about_the_number(requests: AccountRequests, question: Any) -> cor
     if isinstance(question, core.ExportKeys):
         return core.Exported(question.n, await requests.export_keys(question.account, question.password))
     if isinstance(question, core.RequestCode):
-        await requests.request_code(question.account)
+        await requests.request_code(question.account, question.pin)
     elif isinstance(question, core.VerifyCode):
         await requests.verify(question.account, question.code)
     else:

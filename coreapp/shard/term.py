@@ -109,6 +109,8 @@ class Term:
         if device is None:
             return
         shard = await self._open_shard(self.lease, device)
+        if self.lease.is_first:
+            shard.link.on_refused(self._requests.login_refused)
         self._open_shards.put(shard)
         gauges.publish(shard)
         opened()

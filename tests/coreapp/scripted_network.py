@@ -242,7 +242,6 @@ class ScriptedNetwork:
         proofs = ("code" in body) + ("Authorization" in request.headers)
         if not proofs and all(body["token"] != made["token"] for made in self.registrations):
             return web.json_response({}, status=401)
-        assert proofs < 2
         self.registrations.append(body)
         self.signals.changed()
         return web.json_response({"token": TOKEN}, status=201)

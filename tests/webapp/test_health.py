@@ -259,3 +259,11 @@ async def test_before_the_first_password_is_changed_health_is_told_and_nothing_e
     assert (await api.http.get("/health/live")).status_code == 200
     assert (await api.http.get("/health/ready")).status_code in (200, 503)
     assert code(await api.http.get("/v1/health")) == (403, 1024)
+
+
+async def test_a_number_that_is_registered_elsewhere_is_unregistered_and_says_so(
+    api: Served, coreapp: FakeCoreapp
+) -> None:
+    coreapp.answer(core.GetHealth, lambda q: core.Health(n=q.n, gateway_status="unregistered", elsewhere=True))
+    answer = await api.http.get("/v1/health")
+    assert answer.json()["health"] == {"gateway_status": "unregistered", "registered_elsewhere": True}

@@ -10,6 +10,8 @@ ClientError
 └── NetworkRefusal        the network said no; the same again would be refused again: look at reason and detail
     ├── Unauthorized      register the number (again), or correct the registration key
     ├── WrongCode         ask for the code again
+    ├── LockedNumber      name the PIN of the number's registration lock, with the same code
+    ├── WrongPin          name the right PIN, with the same code
     ├── TooSoon           use the code that was sent before, or wait
     ├── StaleEpoch        another program is this device now: leave it to that one
     ├── NoSuchGroup       choose a group that one is in, or correct the code
@@ -67,6 +69,14 @@ class WrongCode(NetworkRefusal):
     """The registration code is wrong, used, or has run out."""
 
 
+class LockedNumber(NetworkRefusal):
+    """The number has a registration lock, and no PIN was named. The code was right and can still be used."""
+
+
+class WrongPin(NetworkRefusal):
+    """The PIN of the registration lock is wrong. The code was right and can still be used."""
+
+
 class TooSoon(NetworkRefusal):
     """The network sends no new code yet."""
 
@@ -85,6 +95,8 @@ class NotAdmin(NetworkRefusal):
 
 _BY_REASON: dict[str, type[NetworkRefusal]] = {
     "wrong_code": WrongCode,
+    "locked": LockedNumber,
+    "wrong_pin": WrongPin,
     "rate_limited": TooSoon,
     "stale_epoch": StaleEpoch,
     groups.NO_SUCH_GROUP: NoSuchGroup,

@@ -121,12 +121,18 @@ class NetworkApi:
         content = (await self._exchange("GET", "/health", {}, b"", seconds=seconds)).content
         return decode(content, dict[str, Any])
 
-    async def request_code(self, number: str) -> None:
-        """Make the network issue a code for this number. Raises `TooSoon` while the one before can still be used."""
-        await self.call("POST", "/v1/codes", registration.CodeRequest(number))
+    async def request_code(self, number: str, *, registration_key: str = "") -> None:
+        """Make the network issue a code for this number. Raises `TooSoon` while the one before can still be used.
+
+        registration_key: for numbers of the business, which have no codes without it.
+        """
+        await self.call("POST", "/v1/codes", registration.CodeRequest(number), bearer=registration_key)
 
     async def register(self, device: DeviceRegistration, *, registration_key: str = "") -> str:
-        """Register with the code in the body or with the registration key; returns the token. Raises `WrongCode`."""
+        """Register with the code in the body or with the registration key; returns the token.
+
+        Raises `WrongCode`, and after a right one `LockedNumber` and `WrongPin`.
+        """
         answer = await self.call("POST", "/v1/registrations", device, bearer=registration_key)
         return decode(answer.content, registration.Registered).token
 

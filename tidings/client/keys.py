@@ -47,11 +47,12 @@ class KeySet:
         code: str = "",
         token: str = "",
         epoch: int = 0,
+        pin: str = "",
     ) -> DeviceRegistration:
         """The body that registers a number with them, `signed` among them.
 
         identity_key: the public half. code: none for whoever has the registration key. token: of the device's own
-        choice, which makes the registration repeatable.
+        choice, which makes the registration repeatable. pin: of the number's registration lock, empty for none.
         """
         keys = self.upload()
         assert keys.signed_prekey is not None
@@ -66,6 +67,7 @@ class KeySet:
             code,
             token,
             epoch,
+            pin,
         )
 
 

@@ -157,9 +157,13 @@ class PurgeJobs(Frame, tag="purge_jobs"):
 
 
 class RequestCode(Frame, tag="request_code"):
-    """POST /v1/account: have the network send a code to the account's number. Answered by `Done` or `Refused`."""
+    """POST /v1/account: have the network send a code to the account's number. Answered by `Done` or `Refused`.
+
+    pin: that the registration with this code names for the number's registration lock; empty for none.
+    """
 
     account: str
+    pin: str = ""
 
 
 class VerifyCode(Frame, tag="verify_code"):
@@ -373,6 +377,7 @@ class Health(Frame, tag="health"):
 
     shards: that it answers for. statuses_dropped: since no webhook URL has been set, for want of room.
     away: why it is `disconnected` with shards: `DATABASE`, `NETWORK` or both. Releases before this say nothing.
+    elsewhere: the network refuses the number's token, since somebody else has registered it. Then it is `unregistered`.
     """
 
     gateway_status: str
@@ -380,6 +385,7 @@ class Health(Frame, tag="health"):
     shards: list[int] = []
     statuses_dropped: int = 0
     away: list[str] = []
+    elsewhere: bool = False
 
 
 class Metrics(Frame, tag="metrics"):

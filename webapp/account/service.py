@@ -61,7 +61,8 @@ class Registration:
         if await self._is_registered(caller):
             return Requested(name, registered=True)
         await self._check_pin(caller, request.pin)
-        await self._coreapps.ask_first(lambda n: core.RequestCode(n=n, account=caller.account), core.Done)
+        pin = request.pin or ""
+        await self._coreapps.ask_first(lambda n: core.RequestCode(n=n, account=caller.account, pin=pin), core.Done)
         log.info("account.code_requested", extra={"username": caller.username, "method": request.method})
         return Requested(name, registered=False)
 

@@ -15,11 +15,14 @@ class Health(pydantic.BaseModel):
     """`disconnected` when no Coreapp answers, or a database that messages go through cannot be used.
 
     statuses_dropped: since no webhook URL has been set, for want of room; left out while there are none.
+    registered_elsewhere: the network refuses the number's token, since somebody else has registered it; left out
+                          otherwise. `gateway_status` is `unregistered` then.
     shards, active_shards, moved: only while the number of shards is being changed, as of `GET /v1/account/shards`.
     """
 
     gateway_status: GatewayStatus
     statuses_dropped: int = pydantic.Field(default=0, ge=1)
+    registered_elsewhere: bool = False
     shards: int = pydantic.Field(default=0, ge=1)
     active_shards: int = pydantic.Field(default=0, ge=1)
     moved: int = pydantic.Field(default=0, ge=0)

@@ -77,9 +77,10 @@ class HealthCheck:
 def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:
     if isinstance(answer, CoreappAway):
         return {"gateway_status": DISCONNECTED}
-    # Clients of the original know one field; another is there only when there is something to say.
+    # Clients of the original know one field; others are there only when there is something to say.
     dropped = {"statuses_dropped": answer.statuses_dropped} if answer.statuses_dropped else {}
-    return {"gateway_status": answer.gateway_status, **dropped}
+    elsewhere = {"registered_elsewhere": True} if answer.elsewhere else {}
+    return {"gateway_status": answer.gateway_status, **dropped, **elsewhere}
 
 
 def _node_health(coreapp: Coreapp, answer: core.Health | CoreappAway) -> dict[str, Any]:

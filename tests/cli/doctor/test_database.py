@@ -193,6 +193,7 @@ class FakeCoreapp:
     """The other end of the link."""
 
     def __init__(self, key: str, status: str) -> None:
+        """status: of the gateway, or `elsewhere`."""
         self._key = key
         self._status = status
 
@@ -201,7 +202,9 @@ class FakeCoreapp:
 
     def received(self, connection: wire.Connection, frame: Any) -> None:
         if isinstance(frame, core.GetHealth):
-            connection.send(core.Health(frame.n, self._status, "ann"))
+            is_elsewhere = self._status == "elsewhere"
+            status = "unregistered" if is_elsewhere else self._status
+            connection.send(core.Health(frame.n, status, "ann", elsewhere=is_elsewhere))
         elif frame.key == self._key:
             connection.send(core.Done(frame.n))
         else:
@@ -216,6 +219,7 @@ class FakeCoreapp:
     [
         ("ours", "connected", Level.FINE, "ann is connected"),
         ("ours", "connecting", Level.ERROR, "ann is connecting"),
+        ("ours", "elsewhere", Level.ERROR, "ann: the number is registered elsewhere"),
         ("another", "connected", Level.ERROR, "does not answer"),
     ],
 )
