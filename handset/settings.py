@@ -13,6 +13,7 @@ from tidings.runtime import env, exposure, network_access, process_secrets, sett
 from tidings.runtime.process_secrets import HandsetSecrets
 from tidings.runtime.secret_files import SecretFiles
 from tidings.runtime.settings import DatabaseSettings
+from tidings.wire import addresses
 
 FAMILY = "handset"
 _PREFIX = re.compile("[1-9][0-9]{0,8}")
@@ -119,10 +120,17 @@ def _terminal_secrets(data: Mapping[str, Any]) -> HandsetSecrets:
     return found if given else dataclasses.replace(found, registration_key="")
 
 
+def _pin(value: str) -> str:
+    if value and not addresses.is_digits(value, 6, 20):
+        raise env.wrong("is not 6 to 20 digits")
+    return value
+
+
 class TerminalSettings(settings.InstallationSettings):
     """One handset in a terminal; its tables are always brought up to date.
 
     files: where `/save` puts what came.
+    pin: 6 to 20 digits that lock the number: registering it again by code needs them; empty for none.
     name: of the profile, which goes with each message; empty for none.
     secrets: their registration key is empty when this installation has none; a code is asked for then.
     """
@@ -133,6 +141,7 @@ class TerminalSettings(settings.InstallationSettings):
     network_files: network_access.NetworkFiles = env.MADE
     files: Annotated[Path, settings.below_data_dir("files")] = env.variable("TIDINGS_HANDSET_FILES", None)
     log_level: settings.LogLevel = env.variable("TIDINGS_LOG_LEVEL", "warning", shown=False)
+    pin: Annotated[str, env.text(_pin)] = env.variable("TIDINGS_HANDSET_PIN", "", shown=False)
     name: Annotated[str, env.text(lambda name: name[:128])] = env.variable("TIDINGS_HANDSET_NAME")
 
     def ways(self) -> Sequence[exposure.Way]:

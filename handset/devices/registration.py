@@ -45,11 +45,18 @@ class DeviceRegistry:
         return {row.number: self._context.vault.device(row) for row in rows}
 
     async def register(
-        self, device: Device, *, one_time: int, kyber_one_time: int, code: str = "", registration_key: str = ""
+        self,
+        device: Device,
+        *,
+        one_time: int,
+        kyber_one_time: int,
+        code: str = "",
+        registration_key: str = "",
+        pin: str = "",
     ) -> None:
-        """Register one device, for the first time or again."""
+        """Register one device, for the first time or again. pin: opens and sets the number's registration lock."""
         made = await self._store_keys([device], one_time, kyber_one_time)
-        body = made[0].registration(device.number, device.registration_id, device.identity.public, code=code)
+        body = made[0].registration(device.number, device.registration_id, device.identity.public, code=code, pin=pin)
         device.token = await self._api.register(body, registration_key=registration_key)
         await self._save([device])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from handset.devices.device import Device
 from handset.devices.registration import DeviceRegistry
 from handset.terminal.console import TerminalConsole, sentence
-from tidings.client.errors import NetworkAway, TooSoon, Unauthorized, WrongCode
+from tidings.client.errors import LockedNumber, NetworkAway, TooSoon, Unauthorized, WrongCode, WrongPin
 from tidings.client.http import NetworkApi
 from tidings.runtime.service import wait_for
 
@@ -17,16 +17,20 @@ RETRY_SECONDS = 2.0
 class NumberRegistration:
     """Asks until the number is registered, or nobody types a code."""
 
-    def __init__(self, registry: DeviceRegistry, api: NetworkApi, console: TerminalConsole, *, key: str) -> None:
-        """key: the registration key, empty when there is none."""
+    def __init__(
+        self, registry: DeviceRegistry, api: NetworkApi, console: TerminalConsole, *, key: str, pin: str = ""
+    ) -> None:
+        """key: the registration key, empty when there is none; pin: for the registration lock, empty for none."""
         self._registry = registry
         self._api = api
         self._console = console
         self._key = key
+        self._pin = pin
 
     async def run(self, device: Device) -> bool:
         """With the registration key if there is one, else with a code; false when nobody types it."""
         stop, was_away, was_asked = self._console.stop, False, False
+        code: str | None = None
         while not stop.is_set():
             try:
                 if self._key:
@@ -35,7 +39,7 @@ class NumberRegistration:
                 if not was_asked:
                     await self._request_code(device.number)
                     was_asked = True
-                code = await self._console.ask("Code: ")
+                code = code or await self._console.ask("Code: ")
                 if code is None:
                     return False
                 await self._register(device, code="".join(code.split()).replace("-", ""))
@@ -45,11 +49,26 @@ class NumberRegistration:
                     self._console.write(f"{sentence(error)}. Trying again until it is back.")
                 was_away = True
                 await wait_for(stop, RETRY_SECONDS)
-            except Unauthorized:
+            except Unauthorized as error:
+                if not self._key:
+                    # A number of the business.
+                    self._console.write(f"{sentence(error)}.")
+                    return False
                 # A key of another installation; the network has one of its own.
                 self._key = ""
             except WrongCode as error:
                 self._console.write(f"{sentence(error)}.")
+                code = None
+            except (LockedNumber, WrongPin) as error:
+                # The code was right, and can still be used.
+                self._console.write(f"{sentence(error)}.")
+                pin = await self._console.ask("PIN: ")
+                if pin is None:
+                    return False
+                self._pin = "".join(pin.split())
+            except TooSoon as error:
+                self._console.write(f"{sentence(error)}.")
+                return False
         return False
 
     async def _request_code(self, number: str) -> None:
@@ -66,5 +85,6 @@ class NumberRegistration:
             kyber_one_time=KYBER_PREKEYS,
             code=code,
             registration_key=registration_key,
+            pin=self._pin,
         )
         self._console.write(f"+{device.number} is registered.")

@@ -97,7 +97,11 @@ class Terminal(DeviceObserver):
         """Until `stop`, `/quit` or the end of input; returns the exit status."""
         device, registry = await self._load(), DeviceRegistry(self._context, self._api)
         registration = NumberRegistration(
-            registry, self._api, self._console, key=self._settings.secrets.registration_key
+            registry,
+            self._api,
+            self._console,
+            key=self._settings.secrets.registration_key,
+            pin=self._settings.pin,
         )
         if device.token is None and not await registration.run(device):
             return 1

@@ -21,6 +21,7 @@ from handset.terminal.terminal import run_terminal
 from tests.handset.business import business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
+from tidings.runtime.env import SettingsError
 from tidings.runtime.settings import DatabaseSettings
 
 ADA = "15550100001"
@@ -203,6 +204,31 @@ async def test_without_the_registration_key_the_code_is_asked_for(
         (code,) = [record.code for record in caplog.records if record.getMessage() == "code.issued"]  # type: ignore[attr-defined]
         ada.type(f" {code[:3]} {code[3:]} ")
         await ada.until("Connected")
+
+
+async def test_a_locked_number_is_registered_with_its_code_and_pin(
+    live_network: LiveNetwork, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    owner = settings_for(live_network, tmp_path / "owner").model_copy(update={"pin": "246813"})
+    async with at_the_terminal(owner) as ada:
+        await ada.until("Connected")
+    async with at_the_terminal(settings_for(live_network, tmp_path / "other", key="")) as other:
+        await other.until("has printed a code")
+        (code,) = [record.code for record in caplog.records if record.getMessage() == "code.issued"]  # type: ignore[attr-defined]
+        other.type(code)
+        await other.until("registration lock")
+        other.type("135792")
+        await other.until("is wrong")
+        other.type("246 813")
+        await other.until("Connected")
+
+
+def test_a_pin_is_6_to_20_digits(tmp_path: Path) -> None:
+    directory = {"TIDINGS_DATA_DIR": str(tmp_path)}
+    assert TerminalSettings.read({**directory, "TIDINGS_HANDSET_PIN": "246813"}).pin == "246813"
+    with pytest.raises(SettingsError, match="TIDINGS_HANDSET_PIN"):
+        TerminalSettings.read({**directory, "TIDINGS_HANDSET_PIN": "12345"})
 
 
 async def test_the_end_of_input_ends_it_after_what_was_typed_has_gone_out(
