@@ -24,6 +24,8 @@ _ANSWERS = {
     "coreapp": ("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253"),
     "network": ("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095"),
 }
+# Words of TIDINGS_ALLOW_PLAINTEXT with which metrics are in the clear.
+_PLAINTEXT_METRICS = {"1", "true", "yes", "on", "all", "metrics"}
 _LOOPBACK = ("127.", "::1", "localhost")
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
@@ -79,8 +81,12 @@ def speaks_tls(role: str, variables: Mapping[str, str]) -> bool:
         given = variables.get("TIDINGS_API_TLS")
         address = variables.get("TIDINGS_API_ADDRESS") or _ANSWERS[role][1]
         return given.lower() in ("1", "true", "yes", "on") if given else not address.strip("[").startswith(_LOOPBACK)
+    if role == "coreapp":
+        address = variables.get("TIDINGS_COREAPP_METRICS_ADDRESS") or _ANSWERS[role][1]
+        plaintext = {word.strip().lower() for word in variables.get("TIDINGS_ALLOW_PLAINTEXT", "").split(",")}
+        return not address.strip("[").startswith(_LOOPBACK) and not plaintext & _PLAINTEXT_METRICS
     names = ("TIDINGS_NETWORK_HTTP_CERTIFICATE", "TIDINGS_TLS_CERTIFICATE")
-    return role == "network" and any(variables.get(name) for name in names)
+    return any(variables.get(name) for name in names)
 
 
 def _own() -> ssl.SSLContext:

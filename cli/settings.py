@@ -62,6 +62,7 @@ class TopSettings(env.Variables):
     )
     coreapp_metrics: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
     network_http: str = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
+    plaintext: exposure.Allowed = exposure.ALLOWED
     api_key: OptionalKey = API_KEY
     tls_files: exposure.InstallationFiles = env.MADE
 

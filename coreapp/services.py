@@ -8,7 +8,6 @@ import logging
 import ssl
 from collections.abc import Callable
 
-from coreapp.exposition import Exposition
 from coreapp.settings import Settings
 from coreapp.shard.health import Needs
 from coreapp.shard.link import LinkHandler
@@ -17,9 +16,10 @@ from tidings.client.http import NetworkApi
 from tidings.keys import checks
 from tidings.objects import identity
 from tidings.objects.watch import StoreWatch
-from tidings.runtime import data_directory, network_access, service, tls
+from tidings.runtime import data_directory, exposure, network_access, service, tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.env import SettingsError, printable
+from tidings.runtime.exposition import Exposition
 from tidings.runtime.readiness import Readiness
 from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.tls import CertificateWatch
@@ -78,11 +78,17 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         host, port = server.sockets[0].getsockname()[:2]
         media_watch = StoreWatch(media)
         readiness = Readiness(Needs(node.databases, node.shards, media_watch).look, SystemClock())
-        metrics = await Exposition.start(*settings.metrics_address, key=settings.api_key, ready=readiness.check)
+        metrics = await Exposition.start(
+            *settings.metrics_address,
+            key=settings.api_key,
+            ready=readiness.check,
+            files=settings.tls_files,
+            plaintext=exposure.METRICS in settings.plaintext,
+        )
         addresses = Addresses((host, port), (settings.metrics_address[0], metrics.port))
         try:
             announcing = asyncio.create_task(_announce(node, settings, addresses, ready))
-            watch = CertificateWatch([own, to_network, database.tls], SystemClock())
+            watch = CertificateWatch([own, to_network, database.tls, metrics.tls], SystemClock())
             vitals = Vitals({"data": settings.data_dir, "media": settings.media_dir})
             await service.run_services([vitals, media_watch, node, watch], stop)
             announcing.cancel()

@@ -130,10 +130,11 @@ class Settings(settings.ProcessSettings):
     )
 
     def ways(self) -> Sequence[exposure.Way]:
-        """The link, and the network."""
-        secured = bool(self.tls_files.chain)
+        """The link, the metrics, and the network."""
+        secured, variable = bool(self.tls_files.chain), "TIDINGS_COREAPP_METRICS_ADDRESS"
         return (
             exposure.Way(exposure.LINK, "TIDINGS_COREAPP_ADDRESS", self.link_address[0], secured, exposure.OWN),
+            exposure.metrics_way(variable, self.metrics_address[0], self.plaintext),
             *self.network_ways(),
         )
 

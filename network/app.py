@@ -69,8 +69,12 @@ def operator_routes(
     blobs: Store | None = None,
     api_key: ApiKey = NO_KEY,
     is_local: bool = True,
+    has_metrics: bool = True,
 ) -> APIRouter:
-    """Endpoints for whoever runs the network: health for everybody, metrics for this machine or with the key."""
+    """Endpoints for whoever runs the network: health for everybody, metrics for this machine or with the key.
+
+    has_metrics: false where metrics have a listener of their own.
+    """
     routes = APIRouter()
 
     @routes.get("/health/live")
@@ -103,7 +107,6 @@ def operator_routes(
     async def load() -> JSONResponse:
         return JSONResponse(status.describe_load() if status is not None else {})
 
-    @routes.get("/metrics")
     async def metrics(request: Request) -> Response:
         if not is_local:
             if not api_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
@@ -112,6 +115,8 @@ def operator_routes(
         http.charge(request, METRICS)
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
+    if has_metrics:
+        routes.add_api_route("/metrics", metrics, methods=["GET"])
     return routes
 
 

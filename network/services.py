@@ -47,10 +47,11 @@ from network.wiring import Directory, Routing
 from tidings.objects import identity
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.watch import StoreWatch
-from tidings.runtime import env, http_server
+from tidings.runtime import env, exposure, http_server
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.env import printable
+from tidings.runtime.exposition import OK, Exposition
 from tidings.runtime.service import Service, run_services
 from tidings.runtime.tls import CertificateWatch
 from tidings.runtime.vitals import Vitals
@@ -104,12 +105,40 @@ async def _serve(
 ) -> None:
     routing = Routing(settings, database, clock)
     await routing.open()
+    metrics: Exposition | None = None
     try:
         http, tcp, others = await _wire(settings, database, clock, routing)
-        watch = functools.partial(_watch, http, tcp, [database.tls, *routing.contexts], clock)
+        metrics = await _serve_metrics(settings, database, routing)
+        contexts = [database.tls, *routing.contexts, metrics.tls if metrics is not None else None]
+        watch = functools.partial(_watch, http, tcp, contexts, clock)
         await _listen(http, tcp, others, watch, stop, ready, grace=GRACE + settings.drain)
     finally:
+        if metrics is not None:
+            metrics.close()
         await routing.close()
+
+
+async def _serve_metrics(settings: Settings, database: Database, routing: Routing) -> Exposition | None:
+    """On a listener of their own, where there is one. Raises `SettingsError`."""
+    if settings.metrics_address is None:
+        return None
+
+    async def checks() -> dict[str, str]:
+        return {
+            "database": OK if await database.is_alive() else "away",
+            "node": OK if routing.is_ready else "not ready",
+        }
+
+    served = await Exposition.start(
+        *settings.metrics_address,
+        key=settings.api_key,
+        ready=checks,
+        files=settings.tls_files,
+        plaintext=exposure.METRICS in settings.plaintext,
+        variable="TIDINGS_NETWORK_METRICS_ADDRESS",
+    )
+    log.info("network.metrics", extra={"address": (settings.metrics_address[0], served.port)})
+    return served
 
 
 async def _wire(
@@ -161,6 +190,7 @@ async def _wire(
             blobs=blobs,
             api_key=settings.api_key,
             is_local=is_local,
+            has_metrics=settings.metrics_address is None,
         ),
     ]
     http, tcp = _make_listeners(settings, clock, app.create(routes, delay, is_local=is_local), connections)

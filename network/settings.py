@@ -257,6 +257,7 @@ class Settings(settings.ProcessSettings):
     expiry_interval: seconds between two looks for expired envelopes.
     api_key:         opens the metrics where others reach them; empty is none.
     operator_key:    opens announcements; empty is none.
+    metrics_address: where metrics are, on a listener of their own; `None` for beside the HTTP endpoints.
     workers:         processes that share both addresses, each a node of its own.
     worker_port:     over HTTP, of the first worker alone, and those after it of the others; 0 for none.
     reuse_port:      others may listen on both addresses too, and the system spreads connections over all of them.
@@ -275,6 +276,9 @@ class Settings(settings.ProcessSettings):
     expiry_interval: Annotated[float, env.number(0.05, 3600)] = env.variable("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0)
     api_key: OptionalKey = API_KEY
     operator_key: OptionalOperatorKey = API_KEY
+    metrics_address: Annotated[tuple[str, int] | None, env.text(env.parse_address)] = env.variable(
+        "TIDINGS_NETWORK_METRICS_ADDRESS", None
+    )
     strangers: settings.Strangers = env.MADE
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
@@ -287,7 +291,7 @@ class Settings(settings.ProcessSettings):
     allowances: Annotated[Allowances, env.made(lambda data: Allowances.part(data["variables"]))] = env.MADE
 
     def ways(self) -> Sequence[exposure.Way]:
-        """The listeners, and Redis."""
+        """The listeners, the metrics, and Redis."""
         listeners = (
             ("HTTP", self.http_address, self.http_certificate),
             ("TCP", self.tcp_address, self.tcp_certificate),
@@ -298,6 +302,9 @@ class Settings(settings.ProcessSettings):
             )
             for name, address, files in listeners
         ]
+        if self.metrics_address is not None:
+            variable = "TIDINGS_NETWORK_METRICS_ADDRESS"
+            ways.append(exposure.metrics_way(variable, self.metrics_address[0], self.plaintext))
         if self.cluster.url:
             address = self.cluster.address
             ways += [

@@ -107,3 +107,58 @@ def test_the_secret_has_passwords_as_they_were_given(password: str) -> None:
     made = subprocess.run([KUBERNETES / "secrets.sh"], env=environment, capture_output=True, text=True, check=True)
     secret = yaml.safe_load(made.stdout)["stringData"]
     assert (secret["database-password"], secret["redis-password"]) == (password, password[::-1])
+
+
+def environments() -> Iterator[tuple[str, str, dict[str, str]]]:
+    """File, process, and the variables that it is given, of every process that has metrics."""
+    for name in ("docker-compose.yml", "docker-compose.multi.yml"):
+        for service, content in yaml.safe_load((ROOT / "docker" / name).read_text(encoding="utf-8"))[
+            "services"
+        ].items():
+            if content.get("command", [""])[0] in METRICS:
+                yield name, re.sub(r"-\d$", "", service), content["environment"]
+    shared = yaml.safe_load((KUBERNETES / "config.yaml").read_text(encoding="utf-8"))["data"]
+    for role in METRICS:
+        (deployment,) = (
+            one
+            for one in yaml.safe_load_all((KUBERNETES / f"{role}.yaml").read_text(encoding="utf-8"))
+            if one["kind"] == "Deployment"
+        )
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        yield "kubernetes", role, {**shared, **{one["name"]: str(one.get("value", "")) for one in container["env"]}}
+    for role in METRICS:
+        task = template("services.yaml")["Resources"][f"{role.capitalize()}Task"]["Properties"]
+        container = next(one for one in task["ContainerDefinitions"] if one["Name"] == role)
+        yield "cloudformation", role, {one["Name"]: str(one["Value"]) for one in container["Environment"]}
+
+
+METRICS = ("webapp", "coreapp", "network")
+
+
+def test_metrics_are_served_over_tls_alone() -> None:
+    found = list(environments())
+    assert len(found) == 3 + 7 + 3 + 3
+    for file, role, variables in found:
+        where = (file, role)
+        assert "metrics" not in variables.get("TIDINGS_ALLOW_PLAINTEXT", ""), where
+        if role == "webapp":
+            assert variables["TIDINGS_API_ADDRESS"].startswith("0.0.0.0:"), where
+            assert variables.get("TIDINGS_API_TLS", "1") == "1", where
+        elif role == "network" and "TIDINGS_TLS_CERTIFICATE" not in variables:
+            # The device API is in the clear behind a balancer, so metrics have a listener of their own.
+            assert variables["TIDINGS_NETWORK_METRICS_ADDRESS"].startswith("0.0.0.0:"), where
+
+
+def test_prometheus_scrapes_over_tls_alone() -> None:
+    text = (ROOT / "docker" / "monitoring" / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
+    jobs = yaml.safe_load(text)["scrape_configs"]
+    assert {job["job_name"]: job.get("scheme") for job in jobs} == dict.fromkeys(METRICS, "https")
+
+
+def test_probes_and_annotations_of_the_manifests_speak_tls_where_the_process_does() -> None:
+    for role in METRICS:
+        text = (KUBERNETES / f"{role}.yaml").read_text(encoding="utf-8")
+        assert 'prometheus.io/scheme: "https"' in text
+        probes = re.findall(r"httpGet: \{.*\}", text)
+        assert len(probes) == 3
+        assert all(("scheme: HTTPS" in probe) == (role != "network") for probe in probes)

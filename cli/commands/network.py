@@ -40,9 +40,13 @@ def worker_environment(variables: Mapping[str, str], settings: Settings, index: 
     }
     if settings.worker_port:
         own["TIDINGS_NETWORK_WORKER_PORT"] = str(settings.worker_port + index)
-    host, port = settings.cluster.node_address
-    if port:
-        own["TIDINGS_NETWORK_NODE_ADDRESS"] = f"[{host}]:{port + index}" if ":" in host else f"{host}:{port + index}"
+    for name, address in (
+        ("TIDINGS_NETWORK_NODE_ADDRESS", settings.cluster.node_address),
+        ("TIDINGS_NETWORK_METRICS_ADDRESS", settings.metrics_address),
+    ):
+        if address is not None and address[1]:
+            host, port = address
+            own[name] = f"[{host}]:{port + index}" if ":" in host else f"{host}:{port + index}"
     return {**variables, **own}
 
 

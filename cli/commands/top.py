@@ -16,6 +16,7 @@ from cli.settings import TopSettings
 from cli.top import live, screen
 from cli.top.snapshot import Snapshot, compare
 from cli.top.sources import Source, Sources
+from tidings.runtime import env, exposure
 
 INTERVAL = 2.0
 _PATHS = {"webapp": "/metrics", "coreapp": "/metrics", "network": "/metrics"}
@@ -81,7 +82,7 @@ def _status(snapshot: Snapshot) -> int:
 def _sources(options: argparse.Namespace, settings: TopSettings) -> Sequence[Source]:
     defaults = {
         "webapp": f"{'https' if settings.api_tls else 'http'}://{_near(settings.api_address)}",
-        "coreapp": f"http://{_near(settings.coreapp_metrics)}",
+        "coreapp": f"{'http' if _is_clear(settings) else 'https'}://{_near(settings.coreapp_metrics)}",
         "network": settings.network_http,
     }
     return [
@@ -89,6 +90,10 @@ def _sources(options: argparse.Namespace, settings: TopSettings) -> Sequence[Sou
         for role, path in _PATHS.items()
         for address in (getattr(options, role) or [defaults[role]])
     ]
+
+
+def _is_clear(settings: TopSettings) -> bool:
+    return env.is_loopback(settings.coreapp_metrics[0]) or exposure.METRICS in settings.plaintext
 
 
 def _url(address: str, path: str) -> str:

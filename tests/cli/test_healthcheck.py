@@ -45,7 +45,7 @@ def check(*words: str, **variables: str) -> tuple[int, str]:
 
 
 def test_what_is_ready_is_healthy_and_what_is_not_is_not(server: http.server.ThreadingHTTPServer) -> None:
-    address = f"0.0.0.0:{server.server_port}"
+    address = f"127.0.0.1:{server.server_port}"
     assert check("coreapp", TIDINGS_COREAPP_METRICS_ADDRESS=address) == (0, "coreapp: 200 said so\n")
     server.status = 503  # type: ignore[attr-defined]
     assert check("coreapp", TIDINGS_COREAPP_METRICS_ADDRESS=address) == (1, "coreapp: 503 said so\n")
@@ -88,6 +88,12 @@ def test_the_role_is_that_of_the_first_process(words: list[str], role: str | Non
         ("webapp", {"TIDINGS_API_ADDRESS": "[::]:443"}, ("::1", 443, True)),
         ("webapp", {"TIDINGS_API_ADDRESS": "10.0.0.7:443"}, ("10.0.0.7", 443, True)),
         ("coreapp", {"TIDINGS_TLS_CERTIFICATE": "/x"}, ("127.0.0.1", 6253, False)),
+        ("coreapp", {"TIDINGS_COREAPP_METRICS_ADDRESS": "0.0.0.0:6253"}, ("127.0.0.1", 6253, True)),
+        (
+            "coreapp",
+            {"TIDINGS_COREAPP_METRICS_ADDRESS": "0.0.0.0:6253", "TIDINGS_ALLOW_PLAINTEXT": "link, metrics"},
+            ("127.0.0.1", 6253, False),
+        ),
         ("network", {"TIDINGS_NETWORK_HTTP_CERTIFICATE": "/x"}, ("127.0.0.1", 9095, True)),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from harness.mariadb import free_port
 from network import app
 from network.delay import Delay
 from tests.conftest import DatabaseFactory
@@ -59,6 +60,22 @@ async def test_the_monitoring_key_announces_nothing(network: Network) -> None:
             headers = {"Authorization": f"Apikey {key}"}
             async with network.http.post(path, json={"text": "To all"}, headers=headers) as answer:
                 assert answer.status == status
+
+
+@pytest.mark.parametrize("pair", [("tcp", "sqlite")])
+async def test_metrics_on_a_listener_of_their_own_speak_tls_and_are_nowhere_else(network: Network) -> None:
+    port = free_port()
+    await network.start(api_key=KEY, metrics_address=("0.0.0.0", port))
+    headers = {"Authorization": f"Apikey {KEY}"}
+    async with network.http.get("/metrics", headers=headers) as answer:
+        assert answer.status == 404
+    async with httpx.AsyncClient(verify=False, base_url=f"https://127.0.0.1:{port}") as http:
+        assert (await http.get("/metrics")).status_code == 401
+        assert (await http.get("/metrics", headers=headers)).status_code == 200
+        assert (await http.get("/health/ready")).json() == {"status": "ready", "database": "ok", "node": "ok"}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        with pytest.raises(httpx.HTTPError):
+            await http.get("/metrics", headers=headers)
 
 
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])

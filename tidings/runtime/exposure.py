@@ -11,7 +11,7 @@ from tidings.runtime import env, tls
 from tidings.runtime.tls import FileContext, TlsFiles
 
 VARIABLE = "TIDINGS_ALLOW_PLAINTEXT"
-LINK, NETWORK, DATABASE, REDIS = PARTS = ("link", "network", "database", "redis")
+LINK, NETWORK, DATABASE, REDIS, METRICS = PARTS = ("link", "network", "database", "redis", "metrics")
 OWN = "TIDINGS_TLS_CERTIFICATE, TIDINGS_TLS_KEY and TIDINGS_TLS_CA"
 
 
@@ -67,6 +67,11 @@ def require(ways: Iterable[Way], allowed: frozenset[str]) -> None:
     ]
     if wrong:
         raise env.mistake("; ".join(dict.fromkeys(wrong)))
+
+
+def metrics_way(variable: str, host: str, allowed: frozenset[str]) -> Way:
+    """The metrics: with TLS where nothing else was asked for, by a certificate that is made where there is none."""
+    return Way(METRICS, variable, host, METRICS not in allowed, f"{VARIABLE} without {METRICS}")
 
 
 def link_calls(files: TlsFiles, allowed: frozenset[str]) -> LinkCalls:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 
+from tidings.runtime import tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.token_buckets import TokenBuckets
@@ -16,11 +18,23 @@ class PacedServer(SocketServer):
     more than the pace."""
 
     def __init__(
-        self, listening: socket.socket, make: Callable[[], asyncio.BaseProtocol], *, rate: float, burst: float
+        self,
+        listening: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        *,
+        rate: float,
+        burst: float,
+        context: ssl.SSLContext | None = None,
+        handshake_seconds: float = tls.HANDSHAKE_SECONDS,
     ) -> None:
-        """make(): the protocol of a connection; rate: connections a second, and burst: at once."""
+        """make(): the protocol of a connection; rate: connections a second, and burst: at once.
+
+        context: for TLS, `None` for none. handshake_seconds: that a handshake may take.
+        """
         super().__init__(listening)
         self._make = make
+        self._context = context
+        self._handshake_seconds = handshake_seconds
         self._tokens = TokenBuckets[str](SystemClock(), rate=rate, burst=burst, remembered=1)
 
     def taken(self, connection: socket.socket, host: str) -> None:
@@ -33,7 +47,16 @@ class PacedServer(SocketServer):
     async def _serve(self, connection: socket.socket) -> None:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(self._make, connection)
+            if self._context is None:
+                await self._loop.connect_accepted_socket(self._make, connection)
+            else:
+                await self._loop.connect_accepted_socket(
+                    self._make,
+                    connection,
+                    ssl=self._context,
+                    ssl_handshake_timeout=self._handshake_seconds,
+                    ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
+                )
         except (OSError, asyncio.CancelledError):
             # The peer has gone.
             connection.close()

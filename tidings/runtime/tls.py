@@ -66,6 +66,9 @@ class TlsFiles:
     authorities: str = ""
 
 
+NO_FILES = TlsFiles()
+
+
 class FileContext(ssl.SSLContext):
     """A context that gives each new connection what the files hold at that moment.
 

@@ -1,16 +1,19 @@
-"""The Coreapp's metrics over HTTP: text for whoever asks, and little for whoever does not."""
+"""The listener of metrics: text for each request, over TLS off this machine, and little for idle connections."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from coreapp import exposition
-from coreapp.exposition import Exposition
+from tests.authority import Authority
+from tidings.runtime import exposition
 from tidings.runtime.api_key import NO_KEY, ApiKey
 from tidings.runtime.env import SettingsError
+from tidings.runtime.exposition import Exposition
 
 KEY = ApiKey("an API key of the tests")
 
@@ -77,7 +80,7 @@ async def test_an_address_that_is_in_use_is_a_mistake_of_the_settings(served: Ex
     ],
 )
 async def test_where_others_reach_them_metrics_take_the_key(key: ApiKey, given: bytes, status: bytes) -> None:
-    served = await Exposition.start("0.0.0.0", 0, key=key)
+    served = await Exposition.start("0.0.0.0", 0, key=key, plaintext=True)
     try:
         answer = await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\nauthorization: " + given + b"\r\n\r\n")
     finally:
@@ -91,7 +94,7 @@ async def test_whoever_supervises_needs_no_key_to_hear_how_the_process_is() -> N
     async def ready() -> dict[str, str]:
         return found
 
-    served = await Exposition.start("0.0.0.0", 0, key=KEY, ready=ready)
+    served = await Exposition.start("0.0.0.0", 0, key=KEY, ready=ready, plaintext=True)
     live = await ask(served, b"GET /health/live HTTP/1.1\r\n\r\n")
     assert live.startswith(b"HTTP/1.1 200 OK\r\n")
     assert live.endswith(b'\r\n\r\n{"status":"live"}')
@@ -103,3 +106,43 @@ async def test_whoever_supervises_needs_no_key_to_hear_how_the_process_is() -> N
     assert answer.endswith(b'{"status":"not ready","database":"ok","network":"away"}')
     assert (await ask(served, b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
     served.close()
+
+
+async def read_over_tls(served: Exposition, context: ssl.SSLContext, name: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=context, server_hostname=name)
+    writer.write(b"GET /metrics HTTP/1.1\r\nAuthorization: Apikey " + KEY.encode() + b"\r\n\r\n")
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_where_others_reach_them_metrics_are_served_over_tls_alone() -> None:
+    served = await Exposition.start("0.0.0.0", 0, key=KEY)
+    unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    try:
+        request = b"GET /metrics HTTP/1.1\r\nAuthorization: Apikey " + KEY.encode() + b"\r\n\r\n"
+        assert not (await ask(served, request)).startswith(b"HTTP/")
+        assert (await read_over_tls(served, unchecked, "metrics")).startswith(b"HTTP/1.1 200 ")
+    finally:
+        served.close()
+
+
+async def test_a_certificate_of_the_installation_is_shown_and_can_be_checked(tmp_path: Path) -> None:
+    files = Authority().files(tmp_path, "coreapp", "coreapp.example")
+    served = await Exposition.start("0.0.0.0", 0, key=KEY, files=files)
+    checked = ssl.create_default_context(cafile=files.authorities)
+    try:
+        assert (await read_over_tls(served, checked, "coreapp.example")).startswith(b"HTTP/1.1 200 ")
+    finally:
+        served.close()
+
+
+async def test_connections_that_never_shake_hands_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "SECONDS", 0.05)
+    served = await Exposition.start("0.0.0.0", 0, key=KEY)
+    try:
+        assert await ask(served, b"") == b""
+    finally:
+        served.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Self
@@ -11,10 +12,11 @@ from typing import Self
 import msgspec
 import prometheus_client
 
-from tidings.runtime import socket_server
+from tidings.runtime import own_certificate, socket_server, tls
 from tidings.runtime.api_key import NO_KEY, ApiKey
 from tidings.runtime.env import SettingsError, is_loopback
 from tidings.runtime.paced_server import PacedServer
+from tidings.runtime.tls import NO_FILES, TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -47,20 +49,41 @@ class Exposition:
         self._key = key
         self._ready = ready
         self._server: PacedServer | None = None
+        # `None` in the clear.
+        self.tls: ssl.SSLContext | None = None
         self._open = 0
         self._text = b""
         self._made_at = float("-inf")
 
     @classmethod
-    async def start(cls, host: str, port: int, *, key: ApiKey = NO_KEY, ready: Checks = _nothing) -> Self:
-        """key: without which others than this machine see no metrics. Raises `SettingsError` when the address cannot be
-        had."""
-        made = cls(None if is_loopback(host) else key, ready)
+    async def start(
+        cls,
+        host: str,
+        port: int,
+        *,
+        key: ApiKey = NO_KEY,
+        ready: Checks = _nothing,
+        files: TlsFiles = NO_FILES,
+        plaintext: bool = False,
+        variable: str = "TIDINGS_COREAPP_METRICS_ADDRESS",
+    ) -> Self:
+        """Serve on an address: with TLS where others than this machine reach it, unless `plaintext` is set.
+
+        key:   without which others than this machine see no metrics.
+        files: the certificate; empty for one that is made here. variable: by which the address is set.
+        Raises `SettingsError` when the address cannot be had or the certificate cannot be used.
+        """
+        is_local = is_loopback(host)
+        made = cls(None if is_local else key, ready)
+        if not is_local and not plaintext:
+            made.tls = tls.server("metrics", files) if files.chain else own_certificate.make_context(host)
         try:
             listening = socket_server.listen(host, port)
         except OSError as error:
-            raise SettingsError(f"TIDINGS_COREAPP_METRICS_ADDRESS {host}:{port}: {error.strerror or error}") from error
-        made._server = PacedServer(listening, made._protocol, rate=RATE, burst=BURST)
+            raise SettingsError(f"{variable} {host}:{port}: {error.strerror or error}") from error
+        made._server = PacedServer(
+            listening, made._protocol, rate=RATE, burst=BURST, context=made.tls, handshake_seconds=SECONDS
+        )
         made._server.start()
         return made
 
