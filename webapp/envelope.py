@@ -21,6 +21,7 @@ from webapp import headers
 from webapp.answers import error_answer
 from webapp.errors import (
     APIError,
+    DatabaseAway,
     DatabaseFailed,
     InvalidRequest,
     MethodNotAllowed,
@@ -142,9 +143,20 @@ def as_answer(error: Exception, request_id: str) -> Response:
     """An error of any kind in the API's format."""
     if isinstance(error, APIError):
         return error_answer(error)
-    if isinstance(error, DatabaseError) or outages.is_outage(error):
-        return error_answer(DatabaseFailed())
-    return error_answer(Unexpected(request_id))
+    return error_answer(_of_database(error) or Unexpected(request_id))
+
+
+def _of_database(error: Exception) -> APIError | None:
+    """The answer to an error of the database; `None` for another error.
+
+    A request writes in one transaction, so an outage before its commit leaves nothing done. Whatever goes on after a
+    commit raises an `APIError` of its own.
+    """
+    if outages.is_outage(error) and not outages.may_be_committed(error):
+        return (
+            Overloaded("all database connections are in use") if isinstance(error, outages.NoSlot) else DatabaseAway()
+        )
+    return DatabaseFailed() if isinstance(error, DatabaseError) or outages.is_outage(error) else None
 
 
 async def answer_error(request: Request, error: Exception) -> Response:

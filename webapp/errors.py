@@ -20,7 +20,8 @@
     │   └── CoreappUnreachable    503: nobody to ask; nothing was sent, so nothing was done
     ├── FileDamaged               500
     ├── FilesAway                 503: the files of the installation cannot be reached now
-    ├── DatabaseFailed            500
+    ├── DatabaseAway              503: the database cannot be reached or hangs, and nothing was done
+    ├── DatabaseFailed            500: the database refused, or broke off when something may have been done
     └── Unexpected                500: a bug of ours
 
 Each becomes an answer in `webapp.answers` and nowhere else.
@@ -219,11 +220,19 @@ class FilesAway(APIError):
         super().__init__([Problem(codes.NOT_READY, details)], retry_after=5)
 
 
-class DatabaseFailed(APIError):
-    """The database is away or refuses."""
+class DatabaseAway(APIError):
+    """The database cannot be reached or does not answer; nothing was done, so the request may be repeated."""
 
     def __init__(self) -> None:
-        super().__init__([Problem(codes.DATABASE_ERROR, "the database cannot be reached")])
+        details = "the database cannot be reached or does not answer; nothing was done, try again"
+        super().__init__([Problem(codes.NOT_READY, details)], retry_after=1)
+
+
+class DatabaseFailed(APIError):
+    """The database refused a statement, or broke off when something may have been done."""
+
+    def __init__(self) -> None:
+        super().__init__([Problem(codes.DATABASE_ERROR, "the database failed; whether this was done is unknown")])
 
 
 class Unexpected(APIError):

@@ -73,7 +73,7 @@ from webapp.users.wiring import Logins
 
 log = logging.getLogger(__name__)
 
-# Seconds that a request waits for the database, a connection to it included, before it is answered with 500/1023.
+# Seconds that a request waits for the database, a connection to it included, before it is answered with 503.
 DATABASE_SECONDS = 4.0
 SHOWN_ONCE = "First password of admin, to be changed at the first login and shown only now: {}"
 

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import httpx
+import pymysql
 import pytest
 import sqlalchemy
 import sqlalchemy.event
@@ -15,6 +16,7 @@ import sqlalchemy.exc
 from tests.webapp import raw
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
+from tidings.storage import outages
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -136,13 +138,33 @@ async def test_a_bug_of_ours_is_a_500_without_a_trace_of_it(
     assert (await api.send()).status_code == 201
 
 
-async def test_a_database_that_is_away_is_a_500_that_says_so(api: Served, database: Database) -> None:
+OUTAGE = sqlalchemy.exc.OperationalError("SELECT 1", {}, Exception("secret details"))
+UNKNOWN = sqlalchemy.exc.OperationalError("COMMIT", {}, Exception("secret details"))
+outages.note_commit(UNKNOWN)
+REFUSED = sqlalchemy.exc.DBAPIError("SELECT 1", {}, pymysql.err.DataError(1406, "secret details"))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "retry_after"),
+    [
+        (OUTAGE, (503, 1011), "1"),
+        (outages.Unanswered("no answer"), (503, 1011), "1"),
+        (outages.NoSlot("all in use"), (503, 1016), "1"),
+        (UNKNOWN, (500, 1023), None),
+        (REFUSED, (500, 1023), None),
+    ],
+    ids=["away", "hangs", "overloaded", "broke off in a commit", "refuses"],
+)
+async def test_a_database_that_is_away_is_a_503_unless_something_may_have_been_done(
+    api: Served, database: Database, error: Exception, expected: tuple[int, int], retry_after: str | None
+) -> None:
     def away(*_: Any) -> None:
-        raise sqlalchemy.exc.OperationalError("SELECT 1", {}, Exception("secret details"))
+        raise error
 
     sqlalchemy.event.listen(database.engine.sync_engine, "before_cursor_execute", away)
     answer = await api.http.get("/v1/settings/application")
-    assert code(answer) == (500, 1023)
+    assert code(answer) == expected
+    assert answer.headers.get("Retry-After") == retry_after
     assert "secret" not in answer.text
     # What needs no database works on.
     assert (await api.send()).status_code == 201

@@ -53,6 +53,7 @@ FAILED_SECONDS = Summary(
     ["family", "about"],
 )
 OUTAGES = Counter("tidings_db_retries_total", "Transactions tried again because the database was away", ["family"])
+NO_SLOTS = Counter("tidings_db_no_slot_total", "Transactions not begun because all connections were in use", ["family"])
 CONFLICTS = Counter("tidings_db_conflicts_total", "Transactions tried again because another was faster", ["family"])
 
 # Seconds that one transaction on a server may take, the wait for its connection included; a server that has not
@@ -68,6 +69,9 @@ SUSPICION_SECONDS = 30.0
 HANG_SECONDS = 1.5
 # Seconds for which what another transaction was faster than is tried again, where an outage is not.
 CONFLICT_PATIENCE = 10.0
+# Part of its seconds that a transaction waits for a slot, so that it has the rest for the database; and the seconds
+# that one without a limit waits.
+SLOT_SHARE, SLOT_SECONDS = 0.5, 30.0
 # Seconds between two tries, from the first to the most.
 FIRST_DELAY, LAST_DELAY = 0.02, 1.0
 
@@ -99,6 +103,8 @@ class Database:
         self.tls = engine.make_context(settings)
         self.engine: AsyncEngine = engine.make(settings, idle_timeout, self.tls)
         self._doubt = engine.Doubt(self.engine)
+        # One for each connection of the pool, so that a wait for a connection is not taken for one for the server.
+        self._slots = asyncio.Semaphore(settings.pool_size)
         self._deadline = deadline if settings.engine != "sqlite" else math.inf
         self._patience = patience
         self._probe = Probe(self._answers, probe_seconds, f"probe {family}")
@@ -108,8 +114,11 @@ class Database:
         self._failed_seconds = {about: FAILED_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
         self._retries = OUTAGES.labels(family)
         self._conflicts = CONFLICTS.labels(family)
+        self._no_slots = NO_SLOTS.labels(family)
         # Loop time of the latest write that met an outage, if none was committed since.
         self._failed_at = -math.inf
+        # Loop time of the latest transaction that ended without an error.
+        self._answered_at = -math.inf
 
     @contextlib.asynccontextmanager
     async def transaction(
@@ -117,7 +126,8 @@ class Database:
     ) -> AsyncIterator[AsyncConnection]:
         """A writing transaction: committed when the block ends, rolled back when it raises. about: what it counts as.
 
-        Raises `Unanswered` when it takes longer than `seconds`, or than the deadline: the wait for a connection counts.
+        Raises `Unanswered` when it takes longer than `seconds`, or than the deadline, and `NoSlot` when all connections
+        are in use for half of that time.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -132,7 +142,7 @@ class Database:
                 committing = True
         except Exception as error:
             is_outage, is_conflict = outages.is_outage(error), outages.is_conflict(error)
-            if is_outage and not is_conflict:
+            if is_outage and not is_conflict and not isinstance(error, outages.NoSlot):
                 self._failed_at = loop.time()
                 if committing:
                     outages.note_commit(error)
@@ -191,12 +201,16 @@ class Database:
         # One of our own tables: those of a family may be locked while the server answers everything else.
         table = f"schema_{self.family}"
         loop = asyncio.get_running_loop()
+        started = loop.time()
         begin, question = self.reading, f"SELECT version_num FROM {table}"  # noqa: S608
         if loop.time() < self._failed_at + SUSPICION_SECONDS:
             begin, question = self._writing, f"UPDATE {table} SET version_num = version_num"  # noqa: S608
         try:
             async with begin(seconds=timeout) as connection:
                 await connection.execute(sa.text(question))
+        except outages.NoSlot:
+            # All connections are busy: with a database that answers?
+            return self._answered_at >= started
         except Exception as error:
             if not outages.is_outage(error):
                 log.exception("database.probe_failed", extra={"family": self.family})
@@ -210,18 +224,39 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _begin(self, seconds: float) -> AsyncIterator[AsyncConnection]:
-        """A connection, for so long. One that is waited for when the time is over is closed by its driver."""
+        """A connection, for `seconds` with the wait for it. When they are over, the driver closes the connection."""
+        loop = asyncio.get_running_loop()
         seconds = min(seconds, self._deadline)
+        deadline = loop.time() + seconds
+        await self._take_slot(seconds)
+        started = loop.time()
         try:
-            async with asyncio.timeout(None if seconds == math.inf else seconds) as limit:
+            async with asyncio.timeout_at(None if deadline == math.inf else deadline) as limit:
                 async with self.engine.connect() as connection:
                     yield connection
+            self._answered_at = loop.time()
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            if seconds >= HANG_SECONDS:
+            if loop.time() - started >= HANG_SECONDS:
                 self.doubt_connections()
-            raise outages.Unanswered(f"no answer within {seconds:g} s") from error
+            raise outages.Unanswered(f"no answer within {loop.time() - started:.3g} s") from error
+        finally:
+            self._slots.release()
+
+    async def _take_slot(self, seconds: float) -> None:
+        """Wait for a free connection, at most for a share of `seconds`. Raises `NoSlot`."""
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        patience = min(seconds * SLOT_SHARE, SLOT_SECONDS)
+        try:
+            async with asyncio.timeout(patience):
+                await self._slots.acquire()
+        except TimeoutError:
+            self._no_slots.inc()
+            size = self.settings.pool_size
+            raise outages.NoSlot(f"all {size} connections were in use for {patience:.3g} s") from None
 
     async def _patiently(
         self,

@@ -19,6 +19,13 @@ class Unanswered(sa.exc.TimeoutError):
     """The database did not answer in the time that a transaction may take; whether a commit succeeded is unknown."""
 
 
+class NoSlot(sa.exc.TimeoutError):
+    """Every connection of the pool was in use for as long as a transaction may wait for one: nothing was asked.
+
+    This process is overloaded. It says nothing of the database.
+    """
+
+
 Value = TypeVar("Value")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import logging
 
+from tidings.storage import outages
 from tidings.storage.business import accounts, layouts, registrations
 from tidings.storage.business.layouts import Layout
 from tidings.storage.database import Connection, Database
@@ -94,7 +95,13 @@ class Registration:
         deadline = asyncio.get_running_loop().time() + CHANGE_SECONDS
         while layout.is_changing and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(LOOK_SECONDS)
-            layout = await self._database.query(layouts.find, patience=5.0)
+            try:
+                layout = await self._database.query(layouts.find, patience=5.0)
+            except Exception as error:
+                if outages.is_outage(error):
+                    # The change is committed, and goes on without anybody who waits for it.
+                    break
+                raise
         return _shards(layout)
 
     async def set_pin(self, caller: Caller, pin: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.runtime import password_box
 from tidings.runtime.clock import Clock
+from tidings.storage import outages
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -20,7 +21,7 @@ from webapp.application_settings.service import URLGuard, require_callable
 from webapp.backup import checks, contents
 from webapp.backup.contents import Contents
 from webapp.coreapps import Coreapps
-from webapp.errors import InvalidRequest, QuestionTooLarge
+from webapp.errors import DatabaseFailed, InvalidRequest, QuestionTooLarge
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -76,12 +77,18 @@ class Backups:
             raise QuestionTooLarge(error.limit, what="data: the part with the keys") from None
         if checked.outdated:
             log.warning("backup.certificate_left_out", extra={"error": checked.outdated})
-        await self._database.persist(
-            lambda connection: contents.write(
-                connection, self._safe, account, checked.contents, keep_external=bool(checked.outdated)
-            ),
-            patience=5.0,
-        )
+        try:
+            await self._database.persist(
+                lambda connection: contents.write(
+                    connection, self._safe, account, checked.contents, keep_external=bool(checked.outdated)
+                ),
+                patience=5.0,
+            )
+        except Exception as error:
+            if outages.is_outage(error):
+                # The keys are in force already.
+                raise DatabaseFailed() from error
+            raise
         await self._coreapps.ask_all(lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE)
         log.info("backup.restored", extra={"username": caller.username})
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from tidings.runtime.clock import Clock
+from tidings.storage import outages
 from tidings.storage.business import templates
 from tidings.storage.business.templates import Template
 from tidings.storage.database import Connection, Database
@@ -60,7 +61,7 @@ class Templates:
         if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
             details = f"name: there is a template {row.name} in {row.language} already"
             raise InvalidRequest.because(ALREADY_EXISTS, details)
-        await self.run_once()
+        await self._refresh()
         log.info(
             "template.created", extra={"template": row.name, "language": row.language, "username": caller.username}
         )
@@ -83,7 +84,7 @@ class Templates:
 
         done = await self._database.persist(work, patience=5.0)
         done.require_all()
-        await self.run_once()
+        await self._refresh()
         log.info("templates.imported", extra={"templates": len(done.keep), "username": caller.username})
         return [*done.keep, *done.unchanged]
 
@@ -95,8 +96,17 @@ class Templates:
         )
         if not deleted:
             raise InvalidRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
-        await self.run_once()
+        await self._refresh()
         log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
+
+    async def _refresh(self) -> None:
+        """Load a change that is committed. While the database is away this is left to the next poll."""
+        try:
+            await self.run_once()
+        except Exception as error:
+            if not outages.is_outage(error):
+                raise
+            log.warning("templates.not_read", extra={"error": outages.brief(error)})
 
     async def run_once(self) -> None:
         """Look whether they have changed, and read them if so."""
