@@ -6,6 +6,7 @@ import asyncio
 import base64
 import collections
 import dataclasses
+import secrets
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -82,6 +83,8 @@ class Business:
         plain HTTP."""
         self._ports = collections.deque(ports)
         self._tls = tls
+        # Whether each message has an idempotency key that no other has.
+        self.fresh_keys = False
         self.token = ""
         self._authorization = b""
 
@@ -167,16 +170,18 @@ class Business:
         authorization: bytes | None = None,
         *,
         mime_type: str = "application/json",
+        key: str = "",
     ) -> bytes:
-        """The bytes of one request."""
+        """The bytes of one request. key: its idempotency key, empty for none."""
         return (
             b"%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: %s\r\n"
-            b"Content-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+            b"Content-Type: %s\r\n%sContent-Length: %d\r\n\r\n%s"
         ) % (
             method.encode(),
             path.encode(),
             authorization or self._authorization,
             mime_type.encode(),
+            b"Idempotency-Key: %s\r\n" % key.encode() if key else b"",
             len(body),
             body,
         )
@@ -199,7 +204,8 @@ class Business:
                     body = body.replace(FILE_ID, _stored(raw).media[0].id.encode())
             if status is None or 200 <= status < 300:
                 status = None
-                status, raw = await connection.ask(self.request("POST", "/v1/messages", body))
+                key = secrets.token_hex(16) if self.fresh_keys else ""
+                status, raw = await connection.ask(self.request("POST", "/v1/messages", body, key=key))
                 if 200 <= status < 300:
                     message_id = _accepted(raw).messages[0].id
         except NoAnswer:
