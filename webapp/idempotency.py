@@ -1,24 +1,28 @@
 """`Idempotency-Key`: a request that is repeated under its key gets the first answer, for 24 hours.
 
-A request uses its key up when it is done, in the transaction that does it; one that was refused leaves it free. What
-is looked up here answers repeats even when what the request was about (a template, a file) is gone by then.
+A request uses up its key when it is done, in the transaction that does it; one that was refused leaves it free. The
+Coreapp (messages) or the transaction itself (media) detects a repeat. What is looked up here answers the repeat of a
+message that the Webapp would refuse now, because its template or file has changed or is gone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
 from fastapi import Depends, Request
 
+from tidings.runtime.batcher import Batcher, BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.storage.business import idempotency
+from tidings.storage.business.idempotency import UsedKey
 from tidings.storage.database import Database
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp import headers
-from webapp.errors import IdempotencyKeyReused, InvalidRequest
+from webapp.errors import IdempotencyKeyReused, InvalidRequest, Overloaded
 from webapp.tokens import Caller
 
 MAX_KEY = 255  # characters
@@ -50,24 +54,46 @@ def fingerprint_of(body: object) -> bytes:
 
 
 class FirstAnswers:
-    """Answers that were given to requests with a key."""
+    """Answers that were given to requests with a key; lookups share a statement.
+
+    At most 10,000 wait to be looked up; one more request is refused with 503.
+    """
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self._reads: Batcher[_Lookup, UsedKey | None] = Batcher(
+            "first-answers", self._read, max_size=500, max_pending=10_000
+        )
 
     async def find(self, caller: Caller, resource: str, key: str, fingerprint: bytes) -> str | None:
-        """The id that the first request of this key made; `None` when there was none. Raises `IdempotencyKeyReused`."""
-        used = await self.find_used(caller, resource, key)
+        """Return the id that the caller's first request with this key made; `None` when there was none.
+
+        Raises `IdempotencyKeyReused` and `Overloaded`.
+        """
+        lookup = _Lookup(caller.account, resource, idempotency.key_of(caller.username, key))
+        try:
+            used = await self._reads.submit(lookup)
+        except BatcherFull:
+            raise Overloaded("too many requests wait for their idempotency keys to be looked up") from None
         if used is None:
             return None
         if not hmac.compare_digest(used.fingerprint, fingerprint):
             raise IdempotencyKeyReused()
         return used.answer
 
-    async def find_used(self, caller: Caller, resource: str, key: str) -> idempotency.UsedKey | None:
-        """The first request of a key, whatever its body was."""
+    async def _read(self, lookups: Sequence[_Lookup]) -> Sequence[UsedKey | None]:
         since = int(self._clock.now() * 1000) - idempotency.LIFETIME_MS
+        found: dict[_Lookup, UsedKey | None] = {}
         async with self._database.reading() as connection:
-            used = await idempotency.list_used(connection, caller.account, resource, [idempotency.hash_of(key)], since)
-        return used[0] if used else None
+            for account, resource in dict.fromkeys((lookup.account, lookup.resource) for lookup in lookups):
+                keys = [lookup.key for lookup in lookups if (lookup.account, lookup.resource) == (account, resource)]
+                stored = await idempotency.look_up(connection, account, resource, keys, since)
+                found |= {_Lookup(account, resource, key): one.used for key, one in stored.items()}
+        return [found[lookup] for lookup in lookups]
+
+
+class _Lookup(NamedTuple):
+    account: str
+    resource: str
+    key: idempotency.Key

@@ -13,59 +13,66 @@ from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.business import idempotency
-from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, UsedKey
+from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, Found, Key, UsedKey
 from tidings.storage.database import Database
 from tidings.wire import core
 
 PATIENCE = 4.0  # seconds that a caller waits for a database that is away
+# Seconds between two lookups under load, as between two commits: a transaction costs as much CPU as ten keys. A key
+# that comes after a pause is looked up at once.
+SPACING = 0.01
 
 
 class IdempotencyKeys:
-    """Those of the messages of one account. In memory are only the keys in progress, as many as questions."""
+    """Idempotency keys of the messages of one account. Memory holds the keys in progress, one for each request."""
 
     def __init__(self, database: Database, clock: Clock, *, account: str) -> None:
         self._database = database
         self._clock = clock
         self._account = account
-        self._in_progress: set[bytes] = set()
-        self._reads: Batcher[bytes, UsedKey | None] = Batcher("idempotency-read", self._read, max_size=1000)
+        # By the shared form of a key, so that two users do not begin to use one at the same time; with the form in
+        # which the use is to be stored, as soon as that is known.
+        self._in_progress: dict[bytes, bytes] = {}
+        self._reads: Batcher[Key, Found] = Batcher("idempotency-read", self._read, max_size=500, spacing=SPACING)
 
     async def once(self, question: core.AcceptMessage, accept: Callable[[], Awaitable[str]]) -> str:
-        """What `accept` returns, or returned when the key was used first. Raises `KeyInUse`, and what `accept` raises.
+        """Return what `accept` returns, or returned when the key was used first.
 
-        A key is used up only by a request that was done: one that was refused may be mended and tried again.
+        Only a request that was done uses up its key: one that was refused may be corrected and sent again. Raises
+        `KeyInUse`, and what `accept` raises.
         """
-        key = idempotency.hash_of(question.idempotency_key)
-        if key in self._in_progress:
+        key = idempotency.key_of(question.username, question.idempotency_key)
+        if key.shared in self._in_progress:
             raise KeyInUse(in_progress=True)
-        self._in_progress.add(key)
+        self._in_progress[key.shared] = key.shared
         try:
-            used = await outages.within(PATIENCE, self._reads.put(key))
-            if used is None:
+            found = await outages.within(PATIENCE, self._reads.put(key))
+            if found.used is None:
+                self._in_progress[key.shared] = found.form
                 return await accept()
         finally:
-            self._in_progress.discard(key)
-        if not hmac.compare_digest(used.fingerprint, question.fingerprint):
+            del self._in_progress[key.shared]
+        if not hmac.compare_digest(found.used.fingerprint, question.fingerprint):
             raise KeyInUse(in_progress=False)
-        return used.answer
+        return found.used.answer
 
     def use(self, question: core.AcceptMessage, message_id: str) -> Sequence[UsedKey]:
-        """What must be committed with the message that a request with a key makes; nothing for one without."""
+        """Return what to commit with the message that `once` has made; nothing for a request without a key."""
         if not question.idempotency_key:
             return ()
-        key = idempotency.hash_of(question.idempotency_key)
-        now = int(self._clock.now() * 1000)
-        return (UsedKey(self._account, MESSAGES, key, question.fingerprint, message_id, now),)
+        key = idempotency.key_of(question.username, question.idempotency_key)
+        form, now = self._in_progress[key.shared], int(self._clock.now() * 1000)
+        username = question.username or None
+        return (UsedKey(self._account, MESSAGES, form, question.fingerprint, message_id, now, username),)
 
     async def close(self) -> None:
         """Answer those who ask already."""
         await self._reads.close()
 
-    async def _read(self, keys: Sequence[bytes]) -> Sequence[UsedKey | None]:
+    async def _read(self, keys: Sequence[Key]) -> Sequence[Found]:
         since = int(self._clock.now() * 1000) - LIFETIME_MS
-        used = await self._database.query(
-            lambda connection: idempotency.list_used(connection, self._account, MESSAGES, keys, since),
+        found = await self._database.query(
+            lambda connection: idempotency.look_up(connection, self._account, MESSAGES, keys, since),
             patience=PATIENCE,
         )
-        by_key = {row.key_hash: row for row in used}
-        return [by_key.get(key) for key in keys]
+        return [found[key] for key in keys]

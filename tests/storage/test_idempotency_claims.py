@@ -1,42 +1,115 @@
-"""Of several requests that use one key at once, one is the first."""
+"""Of several requests that use one key at once, one is the first; keys of the release before are found."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
+from typing import Any
+
+import sqlalchemy as sa
 
 from tidings.storage.business import idempotency
-from tidings.storage.business.idempotency import MEDIA, UsedKey
-from tidings.storage.database import Database
+from tidings.storage.business.idempotency import MEDIA, Key, UsedKey
+from tidings.storage.database import Connection, Database
 
-KEY = UsedKey("15550000000", MEDIA, idempotency.hash_of("k"), b"f" * 32, "first", 1_000)
+ACCOUNT = "15550000000"
+KEY = idempotency.key_of("admin", "k")
+OF_ANOTHER = idempotency.key_of("anna", "k")
+Make = Callable[[str], Awaitable[Database]]
 
 
-async def test_every_later_use_is_told_the_first_until_it_is_out_of_date(
-    database_factory: Callable[[str], Awaitable[Database]],
-) -> None:
-    database = await database_factory("business")
-    later = dataclasses.replace(KEY, fingerprint=b"g" * 32, answer="later", created_at=2_000)
+def use(answer: str, created_at: int = 1_000, account: str = ACCOUNT, form: bytes = KEY.shared) -> UsedKey:
+    return UsedKey(account, MEDIA, form, b"f" * 32, answer, created_at)
+
+
+async def claim(database: Database, key: Key, used: UsedKey, since: int = 0) -> str:
     async with database.transaction() as connection:
-        assert await idempotency.claim(connection, KEY, 0) == KEY
+        return (await idempotency.claim(connection, key, used, since)).answer
+
+
+async def find(database: Database, *keys: Key) -> list[str]:
+    async with database.reading() as connection:
+        found = await idempotency.look_up(connection, ACCOUNT, MEDIA, keys, 0)
+    return [used.answer if (used := found[key].used) else "" for key in keys]
+
+
+async def execute_as_before(connection: Connection, text: str, **values: Any) -> Any:
+    """A statement of the release before, which does not know of users."""
+    known = {"account": ACCOUNT, "resource": MEDIA, "hash": KEY.shared}
+    return await connection.execute(sa.text(text), {**known, **values})
+
+
+async def insert_as_before(database: Database, answer: str) -> None:
     async with database.transaction() as connection:
-        assert await idempotency.claim(connection, later, 999) == KEY
-        assert await idempotency.claim(connection, KEY, 0) == KEY
-        assert await idempotency.claim(connection, later, 1_000) == later
-        other = dataclasses.replace(KEY, account="15550000001")
-        assert await idempotency.claim(connection, other, 0) == other
-
-
-async def test_of_several_at_once_all_are_told_the_same(
-    database_factory: Callable[[str], Awaitable[Database]],
-) -> None:
-    database = await database_factory("business")
-
-    async def claim(answer: str) -> UsedKey:
-        return await database.persist(
-            lambda connection: idempotency.claim(connection, dataclasses.replace(KEY, answer=answer), 0)
+        await execute_as_before(
+            connection,
+            "INSERT INTO idempotency_keys (account, resource, key_hash, fingerprint, answer, created_at)"
+            " VALUES (:account, :resource, :hash, :fingerprint, :answer, 1000)",
+            fingerprint=b"f" * 32,
+            answer=answer,
         )
 
-    told = await asyncio.gather(*(claim(f"answer {n}") for n in range(8)))
+
+async def find_as_before(database: Database) -> Any:
+    async with database.reading() as connection:
+        rows = await execute_as_before(
+            connection,
+            "SELECT answer FROM idempotency_keys"
+            " WHERE account = :account AND resource = :resource AND key_hash = :hash AND created_at > 0",
+        )
+        return rows.scalar()
+
+
+async def test_every_later_use_is_told_the_first_until_it_is_out_of_date(database_factory: Make) -> None:
+    database = await database_factory("business")
+    assert await claim(database, KEY, use("first")) == "first"
+    assert await claim(database, KEY, use("later", 2_000), 999) == "first"
+    assert await claim(database, KEY, use("first")) == "first"
+    assert await claim(database, KEY, use("later", 2_000), 1_000) == "later"
+    assert await claim(database, KEY, use("other", account="15550000001")) == "other"
+
+
+async def test_of_several_at_once_all_are_told_the_same(database_factory: Make) -> None:
+    database = await database_factory("business")
+
+    async def claimed(answer: str) -> UsedKey:
+        return await database.persist(lambda connection: idempotency.claim(connection, KEY, use(answer), 0))
+
+    told = await asyncio.gather(*(claimed(f"answer {n}") for n in range(8)))
     assert len(set(told)) == 1
+
+
+async def test_a_claimed_key_belongs_to_its_user(database_factory: Make) -> None:
+    database = await database_factory("business")
+    for _ in range(2):
+        assert await claim(database, KEY, use("first")) == "first"
+        assert await claim(database, OF_ANOTHER, use("other")) == "other"
+        assert await find(database, KEY, OF_ANOTHER, idempotency.key_of("otto", "k")) == ["first", "other", ""]
+
+
+async def test_a_saved_key_belongs_to_its_user(database_factory: Make) -> None:
+    database = await database_factory("business")
+    for key, answer in ((KEY, "first"), (OF_ANOTHER, "other")):
+        async with database.transaction() as connection:
+            found = (await idempotency.look_up(connection, ACCOUNT, MEDIA, [key], 0))[key]
+            assert found.used is None
+            used = dataclasses.replace(use(answer, form=found.form), username=key.username)
+            await idempotency.save(connection, [used])
+    assert await find(database, KEY, OF_ANOTHER, idempotency.key_of("otto", "k")) == ["first", "other", ""]
+
+
+async def test_a_key_that_the_release_before_has_stored_counts_for_every_user(database_factory: Make) -> None:
+    database = await database_factory("business")
+    await insert_as_before(database, "before")
+    assert await find(database, KEY, OF_ANOTHER) == ["before", "before"]
+    assert await claim(database, KEY, use("later")) == "before"
+    assert await claim(database, OF_ANOTHER, use("later")) == "before"
+
+
+async def test_the_release_before_finds_a_key_that_was_stored_since(database_factory: Make) -> None:
+    database = await database_factory("business")
+    assert await claim(database, KEY, use("first")) == "first"
+    assert await find_as_before(database) == "first"
+    # Over a Webapp of that release no user is known.
+    assert await find(database, idempotency.key_of("", "k")) == ["first"]

@@ -11,13 +11,14 @@ import httpx
 import pytest
 
 from harness.mariadb import MariaDB
-from tests.webapp.conftest import PASSWORD, Serve, basic, code
+from tests.webapp.conftest import PASSWORD, Serve, basic, body, code
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
 from webapp import services
 
 ANSWER_SECONDS = 5.0
+TEMPLATE = {"to": "15550110001", "type": "template", "template": {"name": "x", "language": {"code": "en_US"}}}
 
 
 @pytest.fixture
@@ -73,11 +74,21 @@ async def test_while_the_database_hangs_every_call_is_answered_within_5_seconds(
     health, *answers = await asyncio.gather(*map(timed, [http.get("/v1/health"), *guesses(), *calls()]))
     assert health[0].json()["health"] == {"gateway_status": "disconnected"}
     # One address may guess ten times before the database is asked whether it may go on.
-    assert {code(answer) for answer, _ in answers} <= {(500, 1023), (429, 1015)}
-    assert {code(answer) for answer, _ in answers[12:]} == {(500, 1023)}
+    assert {code(answer) for answer, _ in answers} <= {(503, 1011), (503, 1016), (429, 1015)}
+    assert {code(answer) for answer, _ in answers[12:]} <= {(503, 1011), (503, 1016)}
+    assert all(answer.headers["Retry-After"] for answer, _ in answers)
     assert max(seconds for _, seconds in (health, *answers)) < ANSWER_SECONDS
     # The Coreapp is asked as ever: whoever has a token needs no database for a message.
-    assert (await api.send()).status_code == 201
+    sent = await asyncio.gather(
+        timed(api.send()),
+        timed(http.post("/v1/messages", json=body("message_text"), headers={"Idempotency-Key": "fresh"})),
+    )
+    assert [answer.status_code for answer, _ in sent] == [201, 201]
+    assert max(seconds for _, seconds in sent) < 1.0
+    # What would be refused may have been accepted before, under the same key.
+    for headers in ({}, {"Idempotency-Key": "other"}):
+        answer = await http.post("/v1/messages", json=TEMPLATE, headers=headers)
+        assert code(answer) in ((503, 1011), (503, 1016))
 
     hanging.resume()
     async with asyncio.timeout(ANSWER_SECONDS):

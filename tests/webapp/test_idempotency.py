@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from tests import statements
 from tests.webapp.conftest import Served, body, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business import idempotency
@@ -18,11 +20,16 @@ ACCOUNT = "15550000000"
 TEMPLATE = {"name": "plain", "language": "en_US", "components": [{"type": "body", "text": "Welcome!"}]}
 SENDING = {"to": "15550110001", "type": "template", "template": {"name": "plain", "language": {"code": "en_US"}}}
 
+IMAGE = {"to": "15550110001", "type": "image", "image": {"id": "8e4d2e0c-6c3d-4b53-a9f4-2f2a8c9d0e11"}}
 
-async def remember(database: Database, key: str, request: Any, answer: str, created_at: int) -> None:
+
+async def remember(
+    database: Database, key: str, request: Any, answer: str, created_at: int, username: str = "admin"
+) -> None:
     """As a Coreapp does, in the transaction of the message."""
+    shared = idempotency.key_of(username, key).shared
     used = idempotency.UsedKey(
-        ACCOUNT, idempotency.MESSAGES, idempotency.hash_of(key), fingerprint_of(request), answer, created_at
+        ACCOUNT, idempotency.MESSAGES, shared, fingerprint_of(request), answer, created_at, username or None
     )
     async with database.transaction() as connection:
         await idempotency.save(connection, [used])
@@ -63,12 +70,63 @@ async def test_a_repeat_is_answered_even_when_its_template_is_gone(
     assert coreapp.asked(core.AcceptMessage) == [question]
 
 
-async def test_another_body_is_told_so(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+async def test_a_repeat_is_answered_even_when_its_file_is_gone(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    refused = await api.http.post("/v1/messages", json=IMAGE, headers=KEY)
+    assert code(refused) == (404, 1006)
+    await remember(database, "k", IMAGE, "gBEG1", 2**50)
+    again = await api.http.post("/v1/messages", json=IMAGE, headers=KEY)
+    assert (again.status_code, again.json()["messages"]) == (201, [{"id": "gBEG1"}])
+    assert not coreapp.questions
+
+
+async def test_another_body_that_is_refused_is_told_that_its_key_was_used(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
     await remember(database, "k", body("message_text"), "gBEG1", 2**50)
-    answer = await api.http.post("/v1/messages", json=SENDING | {"type": "text", "text": {"body": "x"}}, headers=KEY)
+    answer = await api.http.post("/v1/messages", json=SENDING, headers=KEY)
     assert code(answer) == (422, 1009)
     assert errors(answer)[0]["details"] == "Idempotency-Key: was used for another request"
     assert not coreapp.questions
+
+
+async def test_a_key_of_another_user_is_not_found(api: Served, coreapp: FakeCoreapp, database: Database) -> None:
+    await remember(database, "k", SENDING, "gBEG1", 2**50, username="observer")
+    assert code(await api.http.post("/v1/messages", json=SENDING, headers=KEY)) == (404, 2001)
+    await api.send()
+    assert [question.username for question in coreapp.asked(core.AcceptMessage)] == [""]
+
+
+async def test_a_key_that_the_release_before_has_stored_is_found(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await remember(database, "k", SENDING, "gBEG1", 2**50, username="")
+    again = await api.http.post("/v1/messages", json=SENDING, headers=KEY)
+    assert (again.status_code, again.json()["messages"]) == (201, [{"id": "gBEG1"}])
+
+
+async def test_a_message_with_a_fresh_key_asks_the_database_nothing(
+    api: Served, coreapp: FakeCoreapp, database: Database
+) -> None:
+    await api.send()
+    with statements.sent() as noted:
+        answers = [
+            await api.http.post("/v1/messages", json=body("message_text"), headers={"Idempotency-Key": f"fresh-{n}"})
+            for n in range(10)
+        ]
+    assert [answer.status_code for answer in answers] == [201] * 10
+    assert [question.username for question in coreapp.asked(core.AcceptMessage)][1:] == ["admin"] * 10
+    assert noted == []
+
+
+async def test_refused_messages_with_keys_share_a_statement(api: Served) -> None:
+    with statements.noted("idempotency_keys") as noted:
+        answers = await asyncio.gather(
+            *(api.http.post("/v1/messages", json=IMAGE, headers={"Idempotency-Key": f"k{n}"}) for n in range(40))
+        )
+    assert {code(answer) for answer in answers} == {(404, 1006)}
+    assert 1 <= len(noted) <= 10
 
 
 async def test_a_key_of_two_days_ago_is_free_again(api: Served, coreapp: FakeCoreapp, database: Database) -> None:

@@ -56,6 +56,7 @@ class AcceptMessage(Frame, tag="accept_message"):
     repeated:        this was asked before, under the same id, and no answer came: it is answered as the first time if
                      that was done, by whoever owns the shard now.
     traceparent:     W3C's context of the trace that the request is in; empty for none.
+    username:        user whose idempotency key it is; empty from Webapps of earlier releases.
     """
 
     account: str
@@ -71,6 +72,7 @@ class AcceptMessage(Frame, tag="accept_message"):
     id: str = ""
     repeated: bool = False
     traceparent: str = ""
+    username: str = ""
 
 
 class GetIdentity(Frame, tag="get_identity"):

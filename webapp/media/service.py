@@ -23,7 +23,7 @@ from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.business import idempotency, media
-from tidings.storage.business.idempotency import MEDIA, UsedKey
+from tidings.storage.business.idempotency import MEDIA, Key, UsedKey
 from tidings.storage.business.media import Media
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
@@ -69,8 +69,8 @@ class MediaStore:
         self._clock = clock
         self._uploads = Slots("uploads", max_uploads)
         self.downloads = Slots("downloads", MAX_DOWNLOADS)
-        self._keys: set[tuple[str, str]] = set()
-        self._rows: Batcher[tuple[Media, UsedKey | None], UsedKey | None] = Batcher(
+        self._keys: set[tuple[str, str, str]] = set()
+        self._rows: Batcher[tuple[Media, tuple[Key, UsedKey] | None], UsedKey | None] = Batcher(
             "media", self._write, isolate=outages.refuses_row
         )
 
@@ -82,7 +82,7 @@ class MediaStore:
         key: the request's idempotency key; a repeat is answered with the first id. Raises `InvalidRequest`,
         `Overloaded`, `FilesAway`, `IdempotencyKeyReused`, `AnswerPending`.
         """
-        if key and (caller.account, key) in self._keys:
+        if key and (caller.account, caller.username, key) in self._keys:
             raise AnswerPending()
         self._uploads.take()
         started = self._clock.monotonic()
@@ -90,7 +90,7 @@ class MediaStore:
         outcome, media_id = "failed", ""
         IN_PROGRESS.inc()
         if key:
-            self._keys.add((caller.account, key))
+            self._keys.add((caller.account, caller.username, key))
         try:
             try:
                 stored = await self._files.write(chunks, limit=media_type.limit, check=media_type.check)
@@ -106,7 +106,7 @@ class MediaStore:
         finally:
             self._uploads.release()
             IN_PROGRESS.dec()
-            self._keys.discard((caller.account, key))
+            self._keys.discard((caller.account, caller.username, key))
             UPLOADS.labels(media_type.kind, outcome).inc()
             log.info(
                 "media.uploaded",
@@ -186,9 +186,10 @@ class MediaStore:
             used_at=now,
         )
         fingerprint = hashlib.sha256(f"{media_type.text}\n{stored.sha256}".encode()).digest()
-        use = UsedKey(caller.account, MEDIA, idempotency.hash_of(key), fingerprint, row.id, now)
+        used = idempotency.key_of(caller.username, key)
+        use = UsedKey(caller.account, MEDIA, used.shared, fingerprint, row.id, now)
 
-        first = await self._rows.submit((row, use if key else None))
+        first = await self._rows.submit((row, (used, use) if key else None))
         if first is not None and first.answer != row.id:
             await self._delete([stored.name])
             if not hmac.compare_digest(first.fingerprint, fingerprint):
@@ -203,12 +204,12 @@ class MediaStore:
         except OSError as error:
             log.warning("media.not_deleted", extra={"error": repr(error)})
 
-    async def _write(self, rows: Sequence[tuple[Media, UsedKey | None]]) -> Sequence[UsedKey | None]:
+    async def _write(self, rows: Sequence[tuple[Media, tuple[Key, UsedKey] | None]]) -> Sequence[UsedKey | None]:
         """The first use of each one's key."""
 
         async def work(connection: Connection) -> Sequence[UsedKey | None]:
             first = [
-                await idempotency.claim(connection, use, use.created_at - idempotency.LIFETIME_MS) if use else None
+                await idempotency.claim(connection, *use, use[1].created_at - idempotency.LIFETIME_MS) if use else None
                 for _, use in rows
             ]
             kept = [row for (row, _), use in zip(rows, first, strict=True) if use is None or use.answer == row.id]

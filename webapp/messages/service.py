@@ -66,6 +66,15 @@ class Origin:
     traceparent: str = ""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Checked:
+    """A message that may be sent. category: of its template, empty for none; has_media: whether it holds files."""
+
+    content: bytes
+    category: str = ""
+    has_media: bool = False
+
+
 class Messages:
     """Sends, and marks as read."""
 
@@ -89,21 +98,15 @@ class Messages:
         """The message is committed when this returns. Raises `InvalidRequest`, and what the Coreapp link raises."""
         to_group = is_to_group(message.recipient_type)
         to = group(message.to) if to_group else digits(message.to)
-        if origin.key:
-            # Before anything that may be gone by now: a template, a file.
-            first = await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
-            if first is not None:
-                return SentMessage(first, "" if to_group else to)
-        has_media, category = False, ""
-        if isinstance(message, TextMessage):
-            content = text_content(message)
-        else:
-            category, more = await self._fill(message)
-            content = other_content(message, more)
-            attached = attachments.find(message)
-            if attached:
-                has_media = True
-                await self._media.check(caller, attached)
+        try:
+            checked = await self._check(caller, message)
+        except InvalidRequest:
+            # The message may have been accepted while its template or file was there. The Coreapp answers every other
+            # repeat, so a message that passes these checks costs no statement here.
+            first = await self._find_first(caller, origin)
+            if first is None:
+                raise
+            return SentMessage(first, "" if to_group else to)
         message_id = self._ids.new()
 
         def make(n: int) -> core.AcceptMessage:
@@ -112,15 +115,16 @@ class Messages:
                 account=caller.account,
                 to=to,
                 kind=message.kind,
-                content=content,
+                content=checked.content,
                 request_id=origin.request_id,
                 recipient_type=GROUP if to_group else INDIVIDUAL,
-                has_media=has_media,
+                has_media=checked.has_media,
                 idempotency_key=origin.key,
                 fingerprint=origin.fingerprint,
-                category=category,
+                category=checked.category,
                 id=message_id,
                 traceparent=origin.traceparent,
+                username=caller.username if origin.key else "",
             )
 
         def make_again(n: int) -> core.AcceptMessage:
@@ -148,6 +152,23 @@ class Messages:
             await self._coreapps.ask_safely(sender, make, core.Done)
         else:
             await self._coreapps.ask_first_safely(make, core.Done)
+
+    async def _check(self, caller: Caller, message: AnyMessage) -> _Checked:
+        """The content to encrypt. Raises `InvalidRequest` for what cannot be sent."""
+        if isinstance(message, TextMessage):
+            return _Checked(text_content(message))
+        category, more = await self._fill(message)
+        content = other_content(message, more)
+        attached = attachments.find(message)
+        if attached:
+            await self._media.check(caller, attached)
+        return _Checked(content, category, has_media=bool(attached))
+
+    async def _find_first(self, caller: Caller, origin: Origin) -> str | None:
+        """The id of the message that an earlier request with the same key made."""
+        if not origin.key:
+            return None
+        return await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
 
     async def _fill(self, message: AnyMessage) -> tuple[str, Mapping[str, Any]]:
         """(the template's category, what the content says beside what the message itself says)."""

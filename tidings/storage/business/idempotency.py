@@ -1,18 +1,24 @@
-"""Idempotency keys: which request each was first used for, and what that was answered."""
+"""Idempotency keys: the request for which a user first used each key, and the answer to it.
+
+A key belongs to a user. Programs before business revision 0028 know one form of a key only, which all users of an
+account share. While such programs may run beside this one, a use is stored in the shared form, with its user, unless
+another user has the key already; then it is stored in the user's own form (docs/decisions/0044).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, pages, save_rows
+from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
 from tidings.storage.row_lists import any_row_of, row_list
+from tidings.storage.rows import write_rows
 
 MESSAGES, MEDIA = "messages", "media"  # resources
 
@@ -27,17 +33,35 @@ table = sa.Table(
     sa.Column("fingerprint", types.fixed_bytes(32), nullable=False),
     sa.Column("answer", types.key(64), nullable=False),
     sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Column("username", types.text(64)),
     sa.Index("idempotency_keys_by_age", "created_at"),
     mysql_engine="InnoDB",
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class UsedKey:
-    """Idempotency key with the answer to its first use.
+class Key:
+    """An idempotency key in the forms in which it may be stored.
 
-    key_hash, fingerprint: SHA-256 of the key and of the request; answer: the id that was made.
-    created_at: Unix milliseconds.
+    shared:   hash of the key alone.
+    own:      hash of the user and the key; equal to `shared` when the user is not known.
+    username: empty for a request from a Webapp of a release before 0028, which does not name the user.
+    """
+
+    shared: bytes
+    own: bytes
+    username: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UsedKey:
+    """Row of a key with the answer to its first use.
+
+    key_hash:    one of the two forms of the key.
+    fingerprint: SHA-256 of the request.
+    answer:      id that the request made.
+    created_at:  Unix milliseconds.
+    username:    user of the key; `None` when the program that wrote the row did not know it.
     """
 
     account: str
@@ -46,11 +70,27 @@ class UsedKey:
     fingerprint: bytes
     answer: str
     created_at: int
+    username: str | None = None
 
 
-def hash_of(key: str) -> bytes:
-    """A key in the form in which it is kept."""
-    return hashlib.sha256(key.encode()).digest()
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What is stored of a key.
+
+    used: its first use; `None` when it is free.
+    form: hash under which a use of a free key is to be stored.
+    """
+
+    used: UsedKey | None
+    form: bytes
+
+
+def key_of(username: str, key: str) -> Key:
+    """Return the forms of a user's key."""
+    shared = hashlib.sha256(key.encode()).digest()
+    # A key contains no zero byte, so no two pairs have the same text.
+    own = hashlib.sha256(f"{username}\0{key}".encode()).digest() if username else shared
+    return Key(shared, own, username)
 
 
 _LIST = sa.select(table).where(
@@ -61,39 +101,71 @@ _LIST = sa.select(table).where(
 )
 
 
-async def list_used(
-    connection: AsyncConnection, account: str, resource: str, hashes: Sequence[bytes], since: int
-) -> Sequence[UsedKey]:
-    """Those of the keys that were used after `since` (Unix milliseconds)."""
-    found: list[UsedKey] = []
-    for page in pages(hashes):
+async def look_up(
+    connection: AsyncConnection, account: str, resource: str, keys: Iterable[Key], since: int
+) -> Mapping[Key, Found]:
+    """Return what is stored of each key, by uses after `since` (Unix milliseconds)."""
+    wanted = dict.fromkeys(keys)
+    by_hash: dict[bytes, UsedKey] = {}
+    for page in pages(list(dict.fromkeys(form for key in wanted for form in (key.shared, key.own)))):
         rows = await connection.execute(
             _LIST, {"account": account, "resource": resource, "hashes": page, "since": since}
         )
-        found += [UsedKey(*row) for row in rows]
-    return found
+        by_hash |= {row.key_hash: UsedKey(*row) for row in rows}
+    return {key: _found(key, by_hash) for key in wanted}
+
+
+def _found(key: Key, by_hash: Mapping[bytes, UsedKey]) -> Found:
+    shared = by_hash.get(key.shared)
+    if shared is None or _is_of(shared, key):
+        return Found(shared or by_hash.get(key.own), key.shared)
+    return Found(by_hash.get(key.own), key.own)
+
+
+def _is_of(used: UsedKey, key: Key) -> bool:
+    """Whether a row in the shared form counts for the user of a key; without a user it counts for all."""
+    return not key.username or used.username in (None, key.username)
 
 
 async def save(connection: AsyncConnection, keys: Sequence[UsedKey]) -> None:
-    """Keep keys with their answers, in the transaction that makes what they answer with; a later use takes the place
-    of an earlier one, which must be out of date."""
-    update = ("fingerprint", "answer", "created_at")
-    await save_rows(connection, table, ("account", "resource", "key_hash"), update, keys)
+    """Write used keys, in the transaction that makes what they answer with.
 
-
-async def claim(connection: AsyncConnection, key: UsedKey, since: int) -> UsedKey:
-    """The first use of a key after `since` (Unix milliseconds): this one, unless there was another.
-
-    Of several that claim a key at once, all are told the same; the others wait until the first has committed.
+    A later use replaces an earlier one, which must have expired.
     """
-    row = dataclasses.asdict(key)
-    mine = (
-        table.c.account == key.account,
-        table.c.resource == key.resource,
-        table.c.key_hash == key.key_hash,
-    )
-    await connection.execute(insert_or_ignore(connection, table), [row])
-    await connection.execute(table.update().where(*mine, table.c.created_at <= since).values(**row))
+    update = ("fingerprint", "answer", "created_at", "username")
+    statement = insert_or_update(connection, table, ("account", "resource", "key_hash"), update)
+    await write_rows(connection, statement, [_values(key) for key in keys])
+
+
+def _values(key: UsedKey) -> dict[str, object]:
+    return {
+        "account": key.account,
+        "resource": key.resource,
+        "key_hash": key.key_hash,
+        "fingerprint": key.fingerprint,
+        "answer": key.answer,
+        "created_at": key.created_at,
+        "username": key.username,
+    }
+
+
+async def claim(connection: AsyncConnection, key: Key, use: UsedKey, since: int) -> UsedKey:
+    """Return the first use of a key after `since` (Unix milliseconds): this one, unless there was another.
+
+    All requests that claim a key at once get the same result: the others wait until the first has committed. The form
+    of `use` does not matter.
+    """
+    use = dataclasses.replace(use, username=key.username or None)
+    first = await _claim_row(connection, dataclasses.replace(use, key_hash=key.shared), since)
+    if _is_of(first, key):
+        return first
+    return await _claim_row(connection, dataclasses.replace(use, key_hash=key.own), since)
+
+
+async def _claim_row(connection: AsyncConnection, row: UsedKey, since: int) -> UsedKey:
+    mine = (table.c.account == row.account, table.c.resource == row.resource, table.c.key_hash == row.key_hash)
+    await connection.execute(insert_or_ignore(connection, table), [_values(row)])
+    await connection.execute(table.update().where(*mine, table.c.created_at <= since).values(**_values(row)))
     return UsedKey(*(await connection.execute(sa.select(table).where(*mine))).one())
 
 
