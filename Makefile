@@ -15,7 +15,7 @@ KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py test
           tests/handset/test_group_terminal.py::test_robots_killed_while_a_group_talks_read_each_message_once
 
 # Several Coreapps with several shards, and what else takes long of several processes.
-SHARDS := tests/system/test_shards.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \
+SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \
           tests/coreapp/groups/test_joins.py
 # `tidings up` and other commands as their users run them, against whole installations: killed, interrupted, restored.
 UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py
@@ -51,7 +51,7 @@ test-crash: services  ## kill every process under load and reconcile the ledgers
 test-reliability: services  ## cut the power, set clocks, take descriptors, memory and the network away (root; 15 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability
 
-test-shards: services  ## four shards on two Coreapps: groups across them, joins, hand-over, a kill; traces (4 minutes)
+test-shards: services  ## four shards on two Coreapps: groups across them, joins, hand-over, planned stops, a kill; traces (6 minutes)
 	@exec $(BIN)/python -m pytest -s $(SHARDS)
 
 test-installation: services  ## `tidings up` killed, interrupted and on other addresses; `tidings demo`; templates (3 minutes)

@@ -12,6 +12,7 @@ from coreapp.settings import Settings
 from coreapp.shard.health import Needs
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import Node
+from coreapp.shard.open_links import LinkClosing, OpenLinks
 from tidings.client.http import NetworkApi
 from tidings.keys import checks
 from tidings.objects import identity
@@ -57,6 +58,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     to_network = network_access.make_context(settings.network_files, *settings.network_ways())
     network = NetworkApi(settings.network_http, tls=to_network, transfers=2 * settings.media_transfers)
     own = _link_context(settings)
+    links = OpenLinks()
     server: asyncio.Server | SocketServer | None = None
     try:
         await schema.prepare(database, migrate=settings.embedded)
@@ -74,7 +76,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         )
         media = identity.of_media(database, node.process.files)
         await media.claim()
-        server = await _listen(settings, node, own)
+        server = await _listen(settings, node, links, own)
         host, port = server.sockets[0].getsockname()[:2]
         media_watch = StoreWatch(media)
         readiness = Readiness(Needs(node.databases, node.shards, media_watch).look, SystemClock())
@@ -90,11 +92,12 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             announcing = asyncio.create_task(_announce(node, settings, addresses, ready))
             watch = CertificateWatch([own, to_network, database.tls, metrics.tls], SystemClock())
             vitals = Vitals({"data": settings.data_dir, "media": settings.media_dir})
-            await service.run_services([vitals, media_watch, node, watch], stop)
+            await service.run_services([vitals, media_watch, node, watch, LinkClosing(links, server.close)], stop)
             announcing.cancel()
         finally:
             metrics.close()
     finally:
+        await links.close()
         if server is not None:
             server.close()
         await network.close()
@@ -102,7 +105,9 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         log.info("coreapp.stopped")
 
 
-async def _listen(settings: Settings, node: Node, context: tls.FileContext | None) -> asyncio.Server | SocketServer:
+async def _listen(
+    settings: Settings, node: Node, links: OpenLinks, context: tls.FileContext | None
+) -> asyncio.Server | SocketServer:
     """Listen for Webapps. Raises `SettingsError` when the address cannot be used."""
     newcomers = Newcomers()
     host, port = settings.link_address
@@ -117,6 +122,7 @@ async def _listen(settings: Settings, node: Node, context: tls.FileContext | Non
                 node.shards,
                 config=node.config,
                 newcomers=newcomers,
+                links=links,
                 requests=node.requests,
                 databases=node.databases,
             ),

@@ -50,7 +50,8 @@ MAX_WAITING = 5_000
 # Times that a question is asked whose answer is lost: one over which Coreapps break is not handed to all of them.
 MAX_LOST = 3
 # A question that may be asked again, and that has waited longer than this for an owner, has no more than the rest of
-# its time for the answer, and so many seconds at least.
+# its time for the answer, and so many seconds at least. A message is exempt, since an answer that comes too late leaves
+# its outcome unknown: once sent it has as long as any other, however long it has waited for an owner.
 LONG_WAIT, LEAST_TIMEOUT = 0.5, 1.0
 # Seconds that a Coreapp has for what it was asked, once others own its shards.
 FAREWELL = 2.0
@@ -267,7 +268,7 @@ class CoreappLinks:
             timeout = self._timeout
             if question is not make:
                 timeout = max(deadline - now, 0.001)
-            elif again is not None and now - started > LONG_WAIT:
+            elif again is not None and expect is not core.Accepted and now - started > LONG_WAIT:
                 timeout = min(timeout, max(deadline - now, LEAST_TIMEOUT))
             try:
                 answer = await (peer.send if expect is core.Accepted else peer.ask)(question, timeout)

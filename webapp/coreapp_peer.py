@@ -70,6 +70,8 @@ class Peer:
         self._lost = asyncio.Event()
         self._greeted = False
         self._silent = False
+        # Whether the Coreapp has announced its stop: the connection ends with the last answer.
+        self._leaving = False
         self._version = 0
         self._wanted = True
         # The loop's time of the latest accepted message.
@@ -78,7 +80,7 @@ class Peer:
     @property
     def is_ready(self) -> bool:
         """Connected, and nothing speaks against an answer. What is asked of one that stands still may be done later."""
-        return self._greeted and not self._silent
+        return self._greeted and not self._silent and not self._leaving
 
     def is_crowded(self, delay: float) -> bool:
         """Do messages wait for their turn for too long, if they wait so many seconds before they come here?"""
@@ -144,17 +146,18 @@ class Peer:
         A question that was not sent raises `CoreappUnreachable`, `Overloaded` when too many are in flight, and
         `QuestionTooLarge` when the Coreapp would close the connection over it.
         """
-        connection = self._connection
+        connection = self._connection if not self._leaving else None
         loop = asyncio.get_running_loop()
         asked = loop.time()
+        # Without progress; with it a message has at least `stall` seconds, also one that waited long to be asked.
+        patience, limit = min(timeout, self._stall), max(timeout, self._stall)
 
         def longer() -> float:
-            now = loop.time()
-            return min(self._progress_at + self._stall, asked + timeout) - now
+            return min(self._progress_at + patience, asked + limit) - loop.time()
 
         try:
-            if soon and timeout > self._stall:
-                return await self._requests.ask(connection, make, timeout=self._stall, longer=longer)
+            if soon:
+                return await self._requests.ask(connection, make, timeout=patience, longer=longer)
             return await self._requests.ask(connection, make, timeout=timeout)
         except FrameTooLong:
             raise QuestionTooLarge(MAX_FRAME) from None
@@ -167,6 +170,8 @@ class Peer:
         except TimeoutError:
             seconds = f"{loop.time() - asked:.1f}"
             raise CoreappAway(f"the Coreapp at {self.address}: connection timed out after {seconds} s") from None
+        finally:
+            self._close_if_left()
 
     async def _attend(self) -> None:
         """Watch whether the Coreapp is there, until the connection is lost.
@@ -194,12 +199,24 @@ class Peer:
 
     def opened(self, connection: Connection) -> None:
         self._connection = connection
+        self._leaving = False
         self._lost.clear()
 
     def received(self, connection: Connection, frame: core.Answer) -> None:
         if type(frame) is core.Accepted:
             self._progress_at = connection.last_received
+        elif type(frame) is core.Leaving:
+            log.info("coreapp.leaving", extra={"address": self.address})
+            self._leaving = True
+            self._changed()
+            self._close_if_left()
+            return
         self._requests.answered(frame.n, frame)
+
+    def _close_if_left(self) -> None:
+        """Close the connection to a Coreapp that stops, once nothing is asked of it any more."""
+        if self._leaving and not self._requests.in_flight and self._connection is not None:
+            self._connection.close("the Coreapp stops")
 
     def closed(self, connection: Connection, reason: str) -> None:
         if connection is not self._connection:
@@ -219,7 +236,7 @@ class Peer:
         async with asyncio.timeout(CONNECT_TIMEOUT):
             connection = await connect(host, int(port), core.Answer, self, tls=tls, turn=TURN)
             answer = await self._requests.ask(
-                connection, lambda n: core.Hello(n=n, key=self._key), timeout=CONNECT_TIMEOUT
+                connection, lambda n: core.Hello(n=n, key=self._key, version=core.LINK_VERSION), timeout=CONNECT_TIMEOUT
             )
         if not isinstance(answer, core.Done):
             raise Disconnected(f"greeted with {type(answer).__name__}")

@@ -17,6 +17,7 @@ from coreapp.config import ConfigSource
 from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
 from coreapp.peers.identities import text_of
 from coreapp.shard.health import Databases
+from coreapp.shard.open_links import OpenLinks
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
@@ -51,11 +52,13 @@ class LinkHandler:
         *,
         config: ConfigSource,
         newcomers: Newcomers,
+        links: OpenLinks | None = None,
         requests: AccountRequests | None = None,
         databases: Databases | None = None,
     ) -> None:
         """config: of the process; requests: takes questions about the number itself; without one they are refused.
-        databases: what health looks at besides the connection to the network. newcomers: until the `Hello`."""
+        databases: what health looks at besides the connection to the network. newcomers: until the `Hello`.
+        links: those of the process that end with it."""
         self._key = key.encode()
         self._node = node
         self._shards = shards
@@ -63,6 +66,7 @@ class LinkHandler:
         self._requests = requests
         self._databases = databases
         self._newcomers = newcomers
+        self._links = links if links is not None else OpenLinks()
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -76,6 +80,7 @@ class LinkHandler:
             if self._trusted:
                 self._newcomers.trusted(connection)
                 connection.send(core.Done(frame.n, core.LINK_VERSION))
+                self._links.add(connection, is_notified=frame.version >= 3)
             else:
                 self._newcomers.refuse(connection, newcomers.WRONG_KEY)
         elif not self._trusted:
@@ -93,6 +98,7 @@ class LinkHandler:
     def closed(self, connection: Connection, reason: str) -> None:
         """Questions in flight run on: what they commit stays committed, only nobody hears of it."""
         self._newcomers.left(connection)
+        self._links.remove(connection)
         log.log(
             logging.INFO if self._trusted else logging.DEBUG,
             "link.closed",

@@ -86,6 +86,30 @@ async def test_the_connection_to_a_coreapp_that_stays_silent_is_given_up(
     await coreapp.until(lambda: coreapp.greetings == 2)
 
 
+async def test_a_coreapp_that_announces_its_stop_answers_what_it_was_asked_and_is_asked_no_more(
+    coreapp: FakeCoreapp, link: Link
+) -> None:
+    links = await link(FixedShardMap("127.0.0.1", coreapp.port))
+    await accept(links)
+    coreapp.answer(core.AcceptMessage, lambda question: None)
+    first = asyncio.create_task(accept(links))
+    await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 2)
+    [connection] = coreapp.connections
+    connection.send(core.Leaving(0))
+    [peer] = links._peers.values()
+    await soon(lambda: not peer.is_ready)
+    second = asyncio.create_task(accept(links))
+    await asyncio.wait([second], timeout=0.2)
+    assert len(coreapp.asked(core.AcceptMessage)) == 2
+    assert connection.is_open
+    coreapp.answer(core.AcceptMessage, lambda question: core.Accepted(question.n, "gBEG3", question.to))
+    connection.send(core.Accepted(coreapp.questions[-1].n, "gBEG2", "15550110001"))
+    assert (await first).id == "gBEG2"
+    await soon(lambda: not connection.is_open)
+    assert (await second).id == "gBEG3", "over the next connection"
+    assert coreapp.greetings == 2
+
+
 async def test_a_coreapp_of_a_release_before_pings_is_sent_none(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:

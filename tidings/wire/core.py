@@ -12,15 +12,19 @@ class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
 
 
 # What a Coreapp says that it understands, in its answer to `Hello`: 1 has `Ping`, and `AcceptMessage.repeated`; 2 has
-# `CheckContacts.of`.
-LINK_VERSION = 2
+# `CheckContacts.of`; 3 sends `Leaving`.
+LINK_VERSION = 3
 
 
 class Hello(Frame, tag="hello"):
     """First frame of a connection: the installation's link key. Answered by `Done` with `LINK_VERSION`, or a closed
-    connection."""
+    connection.
+
+    version: the `LINK_VERSION` of the Webapp; 0 for a release that sent none.
+    """
 
     key: str
+    version: int = 0
 
 
 class Ping(Frame, tag="ping"):
@@ -322,6 +326,14 @@ class Done(Frame, tag="done"):
     version: int = 0
 
 
+class Leaving(Frame, tag="leaving"):
+    """Announce a planned stop; the one frame of a Coreapp that answers no question, with `n` 0.
+
+    The Webapp sends no further question over this connection, and closes it when it has every answer. The Coreapp
+    answers until then, so that no outcome is left unknown. Sent only to Webapps of version 3 and later.
+    """
+
+
 class Contact(msgspec.Struct, omit_defaults=True, gc=False):
     """status: `valid` (with wa_id), `invalid`, `processing` or `failed`."""
 
@@ -421,6 +433,7 @@ Question = (
 )
 Answer = (
     Done
+    | Leaving
     | Contacts
     | Accepted
     | Identity

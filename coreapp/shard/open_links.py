@@ -1,0 +1,74 @@
+"""Connections of Webapps to this process, and their end at a planned stop: no question is left without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tidings.wire import core
+from tidings.wire.connection import Connection
+
+log = logging.getLogger(__name__)
+
+# Seconds for the Webapps to close their connections, once everything that they asked has been answered.
+CLOSE_SECONDS = 3.0
+
+
+class OpenLinks:
+    """Connections over which the link key was named; as many as there are Webapps."""
+
+    def __init__(self) -> None:
+        # Whether each is notified of the stop: a Webapp of an earlier release does not know the frame.
+        self._links: dict[Connection, bool] = {}
+        self._is_leaving = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def add(self, connection: Connection, *, is_notified: bool) -> None:
+        """Record a connection; a repeated `Hello` changes nothing."""
+        self._links[connection] = is_notified
+        self._empty.clear()
+        if self._is_leaving:
+            self._notify(connection)
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection that is closed."""
+        self._links.pop(connection, None)
+        if not any(self._links.values()):
+            self._empty.set()
+
+    def leave(self) -> None:
+        """Ask the Webapps to send nothing more and to close their connections when they have every answer."""
+        self._is_leaving = True
+        for connection in list(self._links):
+            self._notify(connection)
+
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Wait at most `seconds` for the Webapps that were notified, then close what is still open."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._empty.wait()
+        except TimeoutError:
+            log.warning("link.not_closed", extra={"connections": len(self._links), "seconds": seconds})
+        for connection in list(self._links):
+            connection.close("the Coreapp has stopped")
+
+    def _notify(self, connection: Connection) -> None:
+        if self._links[connection]:
+            connection.send(core.Leaving(0))
+
+
+class LinkClosing:
+    """A service that is stopped before all others: takes no more connections, and notifies the Webapps of the stop."""
+
+    name = "link"
+
+    def __init__(self, links: OpenLinks, stop_listening: Callable[[], None]) -> None:
+        self._links = links
+        self._stop_listening = stop_listening
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._stop_listening()
+        self._links.leave()
