@@ -56,7 +56,7 @@ class _Protocol(http1.BoundedProtocol):
             protocol.on_login = functools.partial(self.door.proved, self._visit)
 
     def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        answer = http.answer(errors.TooMany(text, retry_after=1) if status == 429 else errors.BadRequest(text))
+        answer = http.answer(errors.TooMany(text, retry_after=1) if status in (429, 503) else errors.BadRequest(text))
         return answer.raw_headers, bytes(answer.body)
 
 

@@ -276,7 +276,7 @@ def _make_door(settings: Settings, clock: Clock) -> Door:
     return Door(
         settings.strangers,
         clock,
-        connections=http_server.affordable(settings.limits.http),
+        connections=http_server.affordable(settings.limits.http, settings.strangers),
         trusted=settings.trusted_proxies,
         tls=bool(settings.http_certificate.chain),
     )

@@ -232,7 +232,7 @@ def _door(
     return Door(
         settings.strangers,
         clock,
-        connections=http_server.affordable(settings.connections),
+        connections=http_server.affordable(settings.connections, settings.strangers),
         trusted=settings.trusted_proxies,
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         tls=settings.tls,

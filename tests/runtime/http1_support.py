@@ -114,8 +114,9 @@ async def serve(**options: Any) -> AsyncIterator[Server]:
 
 
 @contextlib.asynccontextmanager
-async def connected(server: Server) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+async def connected(server: Server, **options: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """options: of the connection, such as `ssl`."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, **options)
     async with asyncio.timeout(20):
         yield reader, writer
     writer.transport.abort()

@@ -23,8 +23,11 @@ log = logging.getLogger(__name__)
 
 WAITED = Counter("tidings_strangers_waited_total", "Connections that waited before they were served")
 
-# Connections that wait for a place: of one address, of all; and for how many seconds.
-WAITING_EACH, WAITING, PATIENCE = 256, 1_024, 10.0
+# Seconds that a connection waits for a slot.
+PATIENCE = 10.0
+# Of a connection that gets 503: seconds and bytes until it is closed, so that its client reads the response and no
+# reset takes it away; and connections at once, above which one more is reset.
+_LINGER, _LINGER_BYTES, _LINGERING = 1.0, 64 * 1024, 256
 # Connections that may be closed at once in a period of so many seconds; after that none is taken until its end.
 _TURNED_AWAY, _PERIOD = 100, 0.05
 # Addresses whose first connections are tried when there may be room, and the seconds between two such times.
@@ -44,16 +47,24 @@ class Visitor(asyncio.Protocol):
         """Close: its place is another's."""
         raise NotImplementedError
 
+    def response(self, status: int, text: str) -> bytes:
+        """A whole response with which a connection ends."""
+        raise NotImplementedError
+
 
 class _Arrival:
-    """A connection that was taken: it waits, speaks TLS or is served."""
+    """A connection that was taken: it waits, speaks TLS or is served.
 
-    __slots__ = ("connecting", "connection", "host", "protocol", "since")
+    is_known: whether its address had logged in within the hour when it came.
+    """
 
-    def __init__(self, connection: socket.socket, host: str, since: float) -> None:
+    __slots__ = ("connecting", "connection", "host", "is_known", "protocol", "since")
+
+    def __init__(self, connection: socket.socket, host: str, since: float, *, is_known: bool) -> None:
         self.connection = connection
         self.host = host
         self.since = since
+        self.is_known = is_known
         self.connecting: asyncio.Task[None] | None = None
         # Weak: the protocol has its visit, and that has `close`.
         self.protocol: weakref.ref[Visitor] | None = None
@@ -67,7 +78,11 @@ class _Arrival:
 
 
 class Acceptor(SocketServer):
-    """Server whose connections, where they find no place, wait for one, unread, in the order in which they came."""
+    """Server whose connections, where they find no place, wait for one, unread, in the order in which they came.
+
+    Connections of addresses that have logged in within the hour wait apart from the others. One that cannot wait, or
+    has waited for too long, gets 503 with `Retry-After`; over TLS, and from other addresses, it is reset.
+    """
 
     def __init__(
         self,
@@ -85,7 +100,9 @@ class Acceptor(SocketServer):
         self._tls = context
         self._handshakes = handshakes or Handshakes("http")
         self._waiting: OrderedDict[str, deque[_Arrival]] = OrderedDict()
-        self._waiting_count = 0
+        # Connections that wait: of addresses that are known, and of others.
+        self._waiting_counts = {True: 0, False: 0}
+        self._lingering = 0
         self._next: asyncio.TimerHandle | None = None
         door.on_room.append(self._room)
 
@@ -102,7 +119,7 @@ class Acceptor(SocketServer):
         self._waiting.clear()
 
     def taken(self, connection: socket.socket, host: str) -> None:
-        self._arrived(_Arrival(connection, host, self._loop.time()))
+        self._arrived(_Arrival(connection, host, self._loop.time(), is_known=self._door.is_known(host)))
 
     def _arrived(self, arrival: _Arrival) -> None:
         key = strangers.key_of(arrival.host)
@@ -111,20 +128,46 @@ class Acceptor(SocketServer):
             refusal = self._enter(arrival)
             if refusal is None:
                 return
-            if self._waiting_count < WAITING:
-                queue = self._waiting[key] = deque()
-        if queue is None or self._waiting_count >= WAITING or len(queue) >= WAITING_EACH:
-            self._turn_away(arrival)
+        if not self._may_wait(arrival, len(queue or ())):
+            self._turn_away(arrival, "too many connections wait for a slot")
+            self.refused()
             return
+        if queue is None:
+            queue = self._waiting[key] = deque()
         WAITED.inc()
         queue.append(arrival)
-        self._waiting_count += 1
+        self._waiting_counts[arrival.is_known] += 1
         self._room()
 
-    def _turn_away(self, arrival: _Arrival) -> None:
-        self._door.refused()
-        _reset(arrival.connection)
-        self.refused()
+    def _may_wait(self, arrival: _Arrival, before: int) -> bool:
+        """before: connections of its address that wait."""
+        limits, waiting = self._door.limits, self._waiting_counts[arrival.is_known]
+        if arrival.is_known:
+            return waiting < limits.waiting_known
+        return waiting < limits.waiting and before < limits.waiting_each
+
+    def _turn_away(self, arrival: _Arrival, reason: str) -> None:
+        self._door.refused(arrival.host, reason)
+        if arrival.is_known and self._tls is None and self._lingering < _LINGERING:
+            self.begin(self._dismiss(arrival.connection))
+        else:
+            _reset(arrival.connection)
+
+    async def _dismiss(self, connection: socket.socket) -> None:
+        """Send 503, and read what the client sends until it has closed, or for a while."""
+        self._lingering += 1
+        try:
+            connection.send(self._make().response(503, "too many connections wait: try again in a second"))
+            connection.shutdown(socket.SHUT_WR)
+            left = _LINGER_BYTES
+            async with asyncio.timeout(_LINGER):
+                while left > 0 and (data := await self._loop.sock_recv(connection, 4096)):
+                    left -= len(data)
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            self._lingering -= 1
+            connection.close()
 
     def _enter(self, arrival: _Arrival) -> Refusal | None:
         key = strangers.key_of(arrival.host)
@@ -168,13 +211,13 @@ class Acceptor(SocketServer):
         for _ in range(min(_TRIED, len(self._waiting))):
             key, queue = self._waiting.popitem(last=False)
             while queue:
-                if queue[0].since < expired:
-                    self._door.refused()
-                    _reset(queue[0].connection)
-                elif self._enter(queue[0]) is not None:
+                first = queue[0]
+                if first.since < expired:
+                    self._turn_away(first, f"no slot became free within {PATIENCE:.0f} seconds")
+                elif self._enter(first) is not None:
                     break
                 queue.popleft()
-                self._waiting_count -= 1
+                self._waiting_counts[first.is_known] -= 1
             if queue:
                 # Behind the other addresses.
                 self._waiting[key] = queue

@@ -10,6 +10,7 @@ from prometheus_client import Counter, Gauge
 
 from tidings.runtime import strangers
 from tidings.runtime.clock import Clock
+from tidings.runtime.refusal_log import RefusalLog
 from tidings.runtime.settings import StrangerSettings
 from tidings.runtime.strangers import Bounds, Network, Refusal, Stranger, Strangers
 from tidings.runtime.token_buckets import TokenBuckets
@@ -98,6 +99,9 @@ class Door:
         self.refusals = Refusals()
         # Connections whose clients have hung up are closed.
         self.farewells = Turns(_FAREWELLS, math.inf)
+        # Connections that wait for a slot are bounded by whoever takes them.
+        self.limits = limits
+        self.refusal_log = RefusalLog(clock)
         self._strangers = _table(limits, clock, 1.0, trusted)
         # Buckets of their own, so that requests that wait for their turn keep no connection out.
         self._arrivals = _table(limits, clock, _CONNECTIONS, trusted)
@@ -136,9 +140,14 @@ class Door:
         self._open += 1
         return visit
 
-    def refused(self) -> None:
+    def is_known(self, host: str) -> bool:
+        """Whether this address has logged in within the hour, or is a trusted proxy."""
+        return self._strangers.is_known(host) or self._strangers.is_trusted(host)
+
+    def refused(self, host: str, reason: str) -> None:
         """A connection was closed because there was no place for it."""
         REFUSED.labels("connection").inc()
+        self.refusal_log.refused(strangers.key_of(host), reason)
         for tell in self.on_refusal:
             tell()
 

@@ -352,13 +352,18 @@ class BoundedProtocol(StayingProtocol, Visitor):
         """Answer what is not given to the application, and close."""
         if self.transport.is_closing():
             return
+        self.transport.write(self.response(status, text))
+        self.transport.close()
+        self._watch_closing()
+
+    def response(self, status: int, text: str) -> bytes:
         headers, body = self.refusal(status, text)
+        if status == 503 and all(name.lower() != b"retry-after" for name, _ in headers):
+            headers = [*headers, (b"retry-after", b"1")]
         head = [STATUS_LINE[status]]
         for name, value in (*headers, (b"connection", b"close")):
             head += [name, b": ", value, b"\r\n"]
-        self.transport.write(b"".join([*head, b"\r\n", body]))
-        self.transport.close()
-        self._watch_closing()
+        return b"".join([*head, b"\r\n", body])
 
     def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """Headers and body of such an answer."""

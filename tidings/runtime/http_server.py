@@ -14,6 +14,7 @@ import uvicorn
 
 from tidings.runtime.acceptor import Acceptor, Visitor
 from tidings.runtime.door import Door
+from tidings.runtime.settings import StrangerSettings
 from tidings.runtime.tls_server import Handshakes
 
 # Descriptors that a process needs for everything but connections to it.
@@ -23,14 +24,15 @@ _OWN_DESCRIPTORS = 256
 BACKLOG = 1536
 
 
-def affordable(connections: int) -> int:
-    """At most so many connections, and as many as the process has descriptors for."""
+def affordable(connections: int, limits: StrangerSettings) -> int:
+    """At most so many connections, and as many as the process has descriptors for beside those that wait."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + _OWN_DESCRIPTORS
+    own = _OWN_DESCRIPTORS + limits.waiting + limits.waiting_known
+    wanted = connections + own
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return connections if soft == resource.RLIM_INFINITY else min(connections, max(soft // 2, soft - _OWN_DESCRIPTORS))
+    return connections if soft == resource.RLIM_INFINITY else min(connections, max(soft // 2, soft - own))
 
 
 class Server(uvicorn.Server):

@@ -55,12 +55,17 @@ class StrangerSettings(env.Variables):
 
     connections:      open at a time; connections_each: the same of one address.
     rate:             requests a second, and twice as many connections; rate_each: the same for one address.
+    waiting:          connections that wait for a slot; waiting_each: the same of one address.
+    waiting_known:    connections that wait for a slot and whose addresses have logged in within the hour, in all.
     """
 
     connections: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS", 256)
     connections_each: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS_EACH", 100)
     rate: Annotated[float, env.number()] = env.variable("TIDINGS_HTTP_STRANGERS_RATE", 16.0)
     rate_each: Annotated[float, env.number()] = env.variable("TIDINGS_HTTP_STRANGERS_RATE_EACH", 8.0)
+    waiting: Annotated[int, env.integer(0, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS_WAITING", 1_024)
+    waiting_each: Annotated[int, env.integer(0, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS_WAITING_EACH", 256)
+    waiting_known: Annotated[int, env.integer(0, 100_000)] = env.variable("TIDINGS_HTTP_WAITING", 2_048)
 
 
 Strangers = Annotated[StrangerSettings, env.made(lambda data: StrangerSettings.part(data["variables"]))]
