@@ -76,7 +76,9 @@ def test_who_has_logged_in_takes_no_place_and_its_address_is_known_for_an_hour(c
     assert door.refusal("192.0.2.1") == ALL
     for one in held:
         door.table.left(one)
-    clock.advance(strangers.KNOWN)
+    clock.advance(3599)
+    assert door.table.is_known("192.0.2.1")
+    clock.advance(1)
     door.enter("192.0.2.1")
     assert door.refusal("192.0.2.1") == ADDRESS
 
@@ -100,7 +102,7 @@ def test_for_a_connection_of_any_kind_a_stranger_makes_room_before_one_that_is_k
     door.enter("192.0.2.1", "known")
     door.enter("192.0.2.2", "unknown")
     assert not door.table.replace()
-    clock.advance(strangers.GRACE)
+    clock.advance(1)
     assert [door.table.replace() for _ in range(3)] == [True, True, False]
     assert door.closed == ["unknown", "known"]
 
@@ -109,10 +111,10 @@ def test_when_all_places_are_used_the_oldest_that_is_not_busy_makes_room(clock: 
     door = Door(Strangers(clock, each=OPEN, together=Bounds(3, 0, 0)))
     door.enter("192.0.2.1", "busy").busy = True
     door.enter("192.0.2.2", "oldest")
-    clock.advance(strangers.GRACE / 2)
+    clock.advance(0.5)
     door.enter("192.0.2.3", "young")
     assert door.refusal("192.0.2.4") == ALL
-    clock.advance(strangers.GRACE / 2)
+    clock.advance(0.5)
     door.enter("192.0.2.4")
     assert door.closed == ["oldest"]
     assert door.refusal("192.0.2.5") == ALL
