@@ -200,8 +200,7 @@ async def _wire(
     vitals = Vitals({"data": settings.data_dir, "blobs": settings.blobs.directory})
     activity = LockActivity(database, clock, take_seen=directory.logins.take_seen, is_online=router.is_online)
     others: list[Service] = [activity, vitals, blobs, Sweeper(router), BlobSweeper(database, blob_store), expiry]
-    others += [*routing.services(), connections]
-    return http, tcp, others
+    return http, tcp, [*others, *routing.services(), connections]
 
 
 def _make_backend(
