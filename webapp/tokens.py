@@ -51,6 +51,11 @@ class Caller:
     def is_admin(self) -> bool:
         return self.role == users.ADMIN
 
+    @property
+    def issued_at(self) -> int:
+        """Unix seconds of the login by password that the token comes from."""
+        return self.expires_at - LIFETIME
+
 
 def mark_of(user: User) -> str:
     """A mark that all tokens of a user share that were issued since they were all ended, if they ever were.

@@ -68,7 +68,7 @@ KNOWN: tuple[Known, ...] = (
         "tests/webapp/test_account.py",
     ),
     _rejected(
-        "PUT /v1/users/.*", "^old_password: is needed", "of one's own password alone", "tests/webapp/test_users.py"
+        "PUT /v1/users/.*", "^old_password: is missing", "of one's own password alone", "tests/webapp/test_users.py"
     ),
     _rejected("POST /v1/account/verify", "^code: ", _STATE, "tests/webapp/test_account.py"),
     _rejected(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, body, check_headers, code, errors
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
+from tidings.runtime.clock import ManualClock
 from tidings.storage.business import tokens, users
 from tidings.storage.database import Database
 from webapp.users.guessing import FAMILIAR, STRANGER
@@ -138,14 +139,40 @@ async def test_a_password_is_changed_by_its_user_and_by_an_administrator(api: Se
 
 
 @pytest.mark.parametrize("name", ["observer", "admin"])
-async def test_ones_own_password_is_changed_with_the_old_one_only(api: Served, name: str) -> None:
+async def test_ones_own_password_needs_no_old_one_for_ten_minutes_after_a_login(serve: Serve, name: str) -> None:
+    clock = ManualClock()
+    api = await serve(clock=clock)
+    await api.log_in()
     own = await ordinary(api) if name == "observer" else {"Authorization": api.http.headers["Authorization"]}
     path, new = f"{USERS}/{name}", {"password": OTHER_PASSWORD}
-    assert code(await api.http.put(path, headers=own, json=new)) == (400, 1008)
+    clock.advance(600)
+    refused = await api.http.put(path, headers=own, json=new)
+    assert code(refused) == (400, 1008)
+    assert errors(refused)[0]["details"] == (
+        "old_password: is missing; give it, or log in again and repeat this within 10 minutes"
+    )
     assert code(await api.http.put(path, headers=own, json={**new, "old_password": "x"})) == (403, 1005)
-    assert await can_log_in(api, name, PASSWORD)
+    login = await api.http.post("/v1/users/login", headers=basic(name, PASSWORD))
+    later = {"Authorization": "Bearer " + login.json()["users"][0]["token"]}
+    clock.advance(599)
+    assert code(await api.http.put(path, headers=later, json={**new, "old_password": "x"})) == (403, 1005)
     assert await opens(api, own)
-    assert (await api.http.put(path, headers=own, json={**new, "old_password": PASSWORD})).status_code == 200
+    assert (await api.http.put(path, headers=later, json=new)).status_code == 200
+    assert await can_log_in(api, name, OTHER_PASSWORD)
+    assert not await can_log_in(api, name, PASSWORD)
+    assert not await opens(api, own)
+    assert not await opens(api, later)
+
+
+@pytest.mark.parametrize("name", ["observer", "admin"])
+async def test_ones_own_password_is_changed_with_the_old_one(serve: Serve, name: str) -> None:
+    clock = ManualClock()
+    api = await serve(clock=clock)
+    await api.log_in()
+    own = await ordinary(api) if name == "observer" else {"Authorization": api.http.headers["Authorization"]}
+    clock.advance(601)
+    both = {"password": OTHER_PASSWORD, "old_password": PASSWORD}
+    assert (await api.http.put(f"{USERS}/{name}", headers=own, json=both)).status_code == 200
     assert await can_log_in(api, name, OTHER_PASSWORD)
     assert not await opens(api, own)
 

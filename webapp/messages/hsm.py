@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import pydantic
+from pydantic.config import JsonDict
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.bodies import Body, refusal
@@ -66,10 +69,52 @@ class HsmLanguage(Body):
     code: LanguageCode
 
 
+# A language or a country, as `fallback_lg` and `fallback_lc` name them, and both in `fallback`.
+_PART = r"^[A-Za-z]{2,4}$"
+_WHOLE = r"^[A-Za-z]{2,4}(?:[_-][A-Za-z]{2,4})?$"
+
+
+def _old_code(given: Mapping[Any, Any]) -> str:
+    """The language that a body of an old client names, empty for none."""
+
+    def part(name: str, pattern: str) -> str:
+        value = given.get(name)
+        return value if isinstance(value, str) and re.search(pattern, value, re.ASCII) else ""
+
+    language, country = part("fallback_lg", _PART), part("fallback_lc", _PART)
+    if language and country:
+        return f"{language}_{country.upper()}"
+    return language or part("fallback", _WHOLE).replace("-", "_")
+
+
+def _describe_languages(schema: JsonDict) -> None:
+    required = schema["required"]
+    assert isinstance(required, list)
+    required.remove("language")
+    schema["anyOf"] = [
+        {"required": ["language"]},
+        {"required": ["fallback_lg"], "properties": {"fallback_lg": {"type": "string", "pattern": _PART}}},
+        {"required": ["fallback"], "properties": {"fallback": {"type": "string", "pattern": _WHOLE}}},
+    ]
+
+
 class Hsm(Body):
-    """`element_name` is the template's name."""
+    """`element_name` is the template's name.
+
+    Old clients name the language as `fallback_lg` and `fallback_lc` (a country), or as `fallback`. These count where
+    there is no `language`.
+    """
+
+    model_config = pydantic.ConfigDict(json_schema_extra=_describe_languages)
 
     namespace: Namespace
     element_name: Annotated[str, Length(512)]
     language: HsmLanguage
     localizable_params: list[Localizable] | None = None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _read_old_language(cls, value: object) -> object:
+        if isinstance(value, Mapping) and value.get("language") is None and (code := _old_code(value)):
+            return {**value, "language": {"code": code}}
+        return value

@@ -84,7 +84,8 @@ class NewUser(Body):
 
 
 class NewPassword(Body):
-    """In place of the present one, which `old_password` repeats where a user changes its own."""
+    """In place of the present one, which `old_password` repeats where a user changes its own with a token that is
+    older than ten minutes."""
 
     password: Password
     old_password: Maybe[OldPassword] = None

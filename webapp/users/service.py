@@ -35,6 +35,9 @@ from webapp.users.refusals import Refusals
 
 log = logging.getLogger(__name__)
 
+# Seconds after a login by password in which its token suffices to change the user's own password: clients that rotate
+# passwords log in and then set the new one.
+RECENT_LOGIN = 600
 # Changes of one user that meet each other.
 _TRIES = 5
 
@@ -153,17 +156,20 @@ class Users:
     async def set_password(
         self, caller: Caller, username: str, password: str, *, old_password: str | None, address: str
     ) -> None:
-        """A new password, which ends all tokens of the user; one's own takes the old one.
+        """Set a new password, which ends all tokens of the user.
+
+        One's own needs the old one, unless the caller's token comes from a login of the last ten minutes.
 
         Raises `AdministratorRequired`, `InvalidRequest`, `WrongPassword`, `RateLimitExceeded`, `Overloaded`.
         """
         user = await self.get(caller, username)
         _check_password("password", password)
         if username == caller.username:
-            user = await self._check_old_password(username, old_password, address)
+            if old_password is not None or not self._logged_in_recently(caller):
+                user = await self._check_old_password(username, old_password, address)
             changed = await self._replace(user, await self._hasher.hash(password))
             if changed is None:
-                raise WrongPassword("old_password: was changed at the same time")
+                raise WrongPassword("password: was changed at the same time")
         else:
             changed = await self._replace_any(caller, username, await self._hasher.hash(password))
         self._credentials.learn(changed, password)
@@ -193,9 +199,13 @@ class Users:
         self._credentials.forget(username)
         log.info("user.deleted", extra={"username": username, "by": caller.username})
 
+    def _logged_in_recently(self, caller: Caller) -> bool:
+        return self._clock.now() - caller.issued_at < RECENT_LOGIN
+
     async def _check_old_password(self, username: str, old_password: str | None, address: str) -> User:
         if old_password is None:
-            raise InvalidRequest.because(PARAMETER_MISSING, "old_password: is needed to change one's own password")
+            details = "old_password: is missing; give it, or log in again and repeat this within 10 minutes"
+            raise InvalidRequest.because(PARAMETER_MISSING, details)
         try:
             return await self._credentials.check(username, old_password, address)
         except Unauthenticated:
