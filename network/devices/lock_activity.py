@@ -38,6 +38,7 @@ class LockActivity:
         self._clock = clock
         self._take_seen = take_seen
         self._is_online = is_online
+        self._delete_at = 0  # Unix milliseconds
         # Seen before a pass that failed.
         self._unsaved: set[str] = set()
 
@@ -69,5 +70,8 @@ class LockActivity:
                 break
             after = page[-1]
         self._unsaved = set()
-        await self._database.persist(lambda c: locks.delete_expired(c, now - EXPIRES_MS - KEPT_MS), patience=PATIENCE)
+        if now >= self._delete_at:
+            before = now - EXPIRES_MS - KEPT_MS
+            await self._database.persist(lambda c: locks.delete_expired(c, before), patience=PATIENCE)
+            self._delete_at = now + GRAIN_MS
         return total

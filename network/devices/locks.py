@@ -92,10 +92,6 @@ class Locks:
         await self._database.persist(lambda connection: locks.delete(connection, number), patience=20)
         log.info("lock.removed", extra={"number": number})
 
-    def close(self) -> None:
-        """Compute no more hashes."""
-        self._pool.close()
-
     async def _count(self, number: str) -> None:
         """Count a PIN as wrong, before it is checked: none is checked that is not counted. Raises `TooMany`."""
         now = self._now()

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from network import http
-from network.devices.codes import Codes
+from network.devices.codes import KEY_HOLDER, Codes
 from network.devices.locks import Locks
 from network.devices.rations import Rations
 from network.devices.registrations import Registrations
@@ -20,8 +20,6 @@ from tidings.wire import registration
 MAX_BULK_BODY = 8 * 1024 * 1024
 # Of a request for a code, which anybody may send.
 MAX_CODE_BODY = 4 * 1024
-# Origin of codes that are requested with the registration key, from whichever address.
-KEY_HOLDER = "key"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from network.devices.codes import Codes
+from network.devices.lock_activity import LockActivity
 from network.devices.locks import Locks
-from network.errors import TooMany, Unauthorized, Unavailable
+from network.errors import Locked, TooMany, Unauthorized, Unavailable
 from network.settings import Allowances
 from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
 from tidings.runtime.clock import ManualClock
@@ -180,6 +181,28 @@ async def test_a_login_keeps_the_lock_for_seven_days_more(scene: Scene) -> None:
     assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
 
 
+async def test_a_device_that_stays_attached_keeps_its_lock(scene: Scene) -> None:
+    database = Database(scene.network.database, "network")
+    try:
+        attached: set[str] = set()
+        checked = Locks(database, scene.clock)
+        activity = LockActivity(database, scene.clock, take_seen=frozenset, is_online=attached.__contains__)
+        await checked.set(ALICE, PIN)
+        attached.add(ALICE)
+        for _ in range(20):
+            scene.clock.advance(DAY)
+            assert await activity.run_once() == 1
+        attached.clear()
+        scene.clock.advance(7 * DAY - 1)
+        assert await activity.run_once() == 0
+        with pytest.raises(Locked):
+            await checked.open(ALICE, "")
+        scene.clock.advance(1)
+        assert await checked.open(ALICE, "") == ""
+    finally:
+        await database.close()
+
+
 @pytest.mark.parametrize("pin", ["12345", "1" * 21, "12345a", "१२३४५६", " 123456"])
 async def test_a_pin_is_6_to_20_digits(scene: Scene, pin: str) -> None:
     await scene.start()
@@ -249,6 +272,17 @@ async def test_guesses_from_other_addresses_leave_an_owners_code_alone(scene: Sc
     longer = await scene.code("127.0.0.1")
     assert (len(own), len(longer)) == (6, 16)
     assert (await scene.register("127.0.0.1", code=longer))[0] == 201
+
+
+async def test_with_the_registration_key_codes_stay_short_whatever_others_guess(scene: Scene) -> None:
+    await scene.start()
+    for last in range(2, 12):
+        host = f"127.0.1.{last}"
+        assert reason(await scene.register(host, code=other_than(await scene.code(host)))) == (401, "wrong_code")
+    assert len(await scene.code("127.0.0.1")) == 16
+    code = await scene.code("127.0.0.1", token=REGISTRATION_KEY)
+    assert len(code) == 6
+    assert (await scene.register("127.0.0.9", code=code, key=REGISTRATION_KEY))[0] == 201
 
 
 async def test_a_code_is_of_use_only_at_the_address_that_asked_for_it(scene: Scene) -> None:

@@ -218,6 +218,19 @@ async def test_with_two_step_verification_the_pin_is_needed(api: Served, path: s
     assert (await api.http.post(path, json=content)).is_success
 
 
+async def test_the_pin_goes_to_the_network_with_the_registration(api: Served, coreapp: FakeCoreapp) -> None:
+    assert (await api.http.post("/v1/account", json=body("account"))).is_success
+    assert (await api.http.post("/v1/account", json=body("account") | {"pin": PIN})).is_success
+    assert [question.pin for question in coreapp.asked(core.RequestCode)] == ["", PIN]
+
+
+@pytest.mark.parametrize("sent", ["123456", "123-456", "1234567890123456", "1234 5678 9012 3456"])
+async def test_a_code_has_6_to_16_digits(api: Served, coreapp: FakeCoreapp, sent: str) -> None:
+    assert (await api.http.post("/v1/account/verify", json={"code": sent})).status_code == 201
+    (question,) = coreapp.asked(core.VerifyCode)
+    assert question.code == sent.replace(" ", "").replace("-", "")
+
+
 async def test_a_pin_is_kept_as_a_hash(api: Served, database: Database) -> None:
     await api.http.post(TWO_STEP, json={"pin": PIN})
     async with database.reading() as connection:

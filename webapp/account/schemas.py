@@ -56,9 +56,9 @@ class CodeRequest(Body):
 class Verification(Body):
     """The code that was sent."""
 
-    # As people write it down, too: 123-456.
+    # As people write it down, too: 123-456. The network's codes have 16 digits while somebody guesses at the number.
     code: Annotated[
-        str, pydantic.Field(max_length=16), Digits(6, 6, separated=True), pydantic.Field(examples=["123456"])
+        str, pydantic.Field(max_length=32), Digits(6, 16, separated=True), pydantic.Field(examples=["123456"])
     ]
 
 

@@ -71,6 +71,14 @@ async def test_a_number_that_waits_for_its_code_is_unregistered_and_the_code_reg
     assert kept.registered_at > 1_700_000_000_000
 
 
+async def test_the_pin_of_a_request_for_a_code_is_named_with_the_registration(world: World) -> None:
+    running = await world.start(owned=False, auto_register=False)
+    await until_unregistered(running)
+    assert isinstance(await running.client.ask(lambda n: core.RequestCode(n, BUSINESS, pin="246813")), core.Done)
+    assert isinstance(await running.client.ask(lambda n: core.VerifyCode(n, BUSINESS, "123456")), core.Done)
+    assert [(body["code"], body["pin"]) for body in world.network.registrations] == [("123456", "246813")]
+
+
 @pytest.mark.parametrize(
     ("status", "code", "words"),
     [(401, 1009, "code: is wrong"), (429, 1015, "too many"), (400, 1005, "refused"), (500, 1014, "cannot be reached")],
