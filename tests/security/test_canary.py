@@ -40,6 +40,7 @@ ENVIRONMENT = {
     "TIDINGS_REGISTRATION_KEY": f"registration-{MARK}-key-of-32-characters",
     "WA_WEB_JWT_CRYPTO_KEY": f"signing-{MARK}-key-of-32-characters-at-least",
     "WA_API_KEY": f"monitoring-{MARK}-key",
+    "TIDINGS_OPERATOR_KEY": f"operator-{MARK}-key",
 }
 METHODS = ("get", "post", "put", "patch", "delete")
 # Operations that would end the run for those after them. They are called with what is refused, not left out.
