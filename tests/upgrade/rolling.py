@@ -167,7 +167,9 @@ class Rolling:
 @contextlib.asynccontextmanager
 async def running(directory: Path, mariadb: MariaDB, redis: RedisServer, program: Program) -> AsyncIterator[Rolling]:
     """An installation of a revision: two of each process; a business that is logged in, on both Webapps."""
-    cluster = Cluster(directory, mariadb, redis, {**ENVIRONMENT, "TIDINGS_EMBEDDED": "0"}, shape=SHAPE)
+    # The lease is the default: processes hand shards over when they are stopped, and a busy machine does not matter.
+    variables = {**ENVIRONMENT, "TIDINGS_EMBEDDED": "0", "TIDINGS_LEASE_SECONDS": "30"}
+    cluster = Cluster(directory, mariadb, redis, variables, shape=SHAPE)
     # The robots' tables are in a file that only they know.
     cluster.processes["robots"].environment["TIDINGS_EMBEDDED"] = "1"
     sink_directory = directory / "sink"
