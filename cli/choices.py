@@ -12,6 +12,7 @@ from cli import guard
 from tidings.storage.business.queue_views import CALLBACK_STATUSES, JOB_STATUSES, Choice
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
+_OWN_EVENT = re.compile(r"evt_[0-9a-f]{32}")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -48,12 +49,18 @@ def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[st
         recipient=options.recipient.lstrip("+"),
         shard=options.shard,
         kind=options.kind,
-        seqs=tuple(parse_event(event) for event in options.event),
+        seqs=tuple(parse_seq(event) for event in options.event if not is_own(event)),
+        events=tuple(event for event in options.event if is_own(event)),
     )
 
 
-def parse_event(event: str) -> int:
-    """The `seq` of an event id. Raises `Failure`."""
+def is_own(event: str) -> bool:
+    """Whether this has the form of an event id that is stored with its callback, as statuses have one."""
+    return _OWN_EVENT.fullmatch(event) is not None
+
+
+def parse_seq(event: str) -> int:
+    """The `seq` of an event id that was derived from it. Raises `Failure`."""
     try:
         return int(event.removeprefix("evt_"), 16)
     except ValueError as error:
@@ -89,8 +96,8 @@ def describe(choice: Choice) -> str:
         words.append(f"shard {choice.shard}")
     if choice.kind:
         words.append(f"kind {choice.kind}")
-    if choice.seqs:
-        words.append(f"{len(choice.seqs)} events")
+    if choice.seqs or choice.events:
+        words.append(f"{len(choice.seqs) + len(choice.events)} events")
     return ", ".join(words)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cli import choices, guard, links, process
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         return asyncio.run(_list(found.business))
     if options.action == "replays":
         return asyncio.run(_list_replays(found.business))
-    return int(process.run_loop(_replay(found, [choices.parse_event(event) for event in options.events])))
+    return int(process.run_loop(_replay(found, options.events)))
 
 
 async def _list(where: DatabaseSettings) -> int:
@@ -84,16 +84,25 @@ def _comes_again(row: Callback) -> str:
     return f"again at {choices.utc(row.due_at)}"
 
 
-async def _replay(found: CoreappSettings, seqs: list[int]) -> int:
+async def _replay(found: CoreappSettings, events: Sequence[str]) -> int:
+    """Replay the callbacks with these event ids, or all without any. Raises `Failure`."""
+    seqs = [choices.parse_seq(event) for event in events if not choices.is_own(event)]
+    own = [event for event in events if choices.is_own(event)]
     coreapps, who = Links.of(found), links.who()
     database = Database(found.business, "business")
     try:
         async with database.reading() as connection:
             owners = [owner for owner in await shards.list_owners(connection) if owner.address]
+            found_events = await callbacks.list_seqs(connection, own)
     finally:
         await database.close()
     if not owners:
         raise guard.Failure("no Coreapp owns a shard: start one first")
+    seqs += found_events
+    if events and not seqs:
+        # No `seq` at all would mean every callback.
+        print("0 callbacks are pending again")
+        return 0
     total = 0
     for owner in owners:
         total += await _ask(coreapps, owner, seqs, who)

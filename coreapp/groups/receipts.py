@@ -9,7 +9,7 @@ from coreapp.context import ShardContext
 from coreapp.statuses.reports import StatusReports
 from coreapp.statuses.tracker import steps_between
 from coreapp.webhook import bodies
-from tidings.storage.business import group_messages
+from tidings.storage.business import callbacks, group_messages
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.group_messages import Receipt
 from tidings.storage.business.messages import Status
@@ -57,7 +57,8 @@ class GroupReceipts:
         for step in between:
             if self._reports.is_posted(step):
                 body = bodies.status(message_id, member, step, timestamp or int(now), group_id=group_id)
-                steps.callbacks.append(self._reports.callback(message_id, body, int(now * 1000)))
+                event = callbacks.status_event(message_id, member, int(step))
+                steps.callbacks.append(self._reports.callback(message_id, body, int(now * 1000), event))
         return True
 
 

@@ -12,6 +12,7 @@ from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies
 from coreapp.webhook.wiring import Webhook
 from tidings.runtime.tracing import TRACES
+from tidings.storage.business import callbacks
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status
 from tidings.wire import addresses, ids
@@ -57,7 +58,8 @@ class StatusReports:
                 if self.is_posted(step):
                     conversation = self._conversation_of(message_id, peer, kind, step, accepted_at)
                     body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)
-                    report.callbacks.append(self.callback(message_id, body, int(now * 1000)))
+                    event = callbacks.status_event(message_id, peer, int(step))
+                    report.callbacks.append(self.callback(message_id, body, int(now * 1000), event))
         return report
 
     def is_posted(self, step: Status) -> bool:
@@ -69,14 +71,18 @@ class StatusReports:
             return False
         return True
 
-    def callback(self, message_id: str, body: bytes, now: int) -> Callback:
-        """The callback about one step of a message that is held, reported now, in Unix milliseconds."""
+    def callback(self, message_id: str, body: bytes, now: int, event: str) -> Callback:
+        """The callback about one step of a message that is held, reported now, in Unix milliseconds.
+
+        event: its event id, from `callbacks.status_event`.
+        """
         due_at = self._delay.due_at(message_id, now)
         request_id = self._tracker.request_id(message_id)
         recipient = self._tracker.peer(message_id) or ""
         made = self._rows.make(
             message_id, "status_change", body, recipient=recipient, request_id=request_id, at=now, due_at=due_at
         )
+        made.event = event
         if TRACES.tracer is not None:
             made.traceparent = self._tracker.traceparent(message_id)
         return made

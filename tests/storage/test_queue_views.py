@@ -75,6 +75,7 @@ async def test_callbacks_are_chosen_by_status_time_recipient_shard_kind_and_even
         "due_at": 99_000,
         "last_error": "HTTP 500",
         "request_id": "r2",
+        "event": "",
     }
     assert row.event_id == "evt_2"
     assert (unknown.status, unknown.recipient) == ("dead", "")

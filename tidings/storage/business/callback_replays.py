@@ -22,6 +22,8 @@ table = sa.Table(
     sa.Column("at", types.milliseconds(), primary_key=True),
     sa.Column("shard", sa.Integer, nullable=False),
     sa.Column("replayed_by", types.text(MAX_BY), nullable=False),
+    # The callback's event id, where it had one of its own; null for none.
+    sa.Column("event", types.key(64), nullable=True),
     sa.Index("callback_replays_by_time", "at"),
     mysql_engine="InnoDB",
 )
@@ -29,23 +31,31 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Replay:
-    """seq: of the callback; at: Unix milliseconds; by: what the command that asked said of its user."""
+    """seq: of the callback; at: Unix milliseconds; by: what the command that asked said of its user.
+
+    event: the callback's own event id; `None` where it has none. Read from the callback when the replay is added.
+    """
 
     seq: int
     at: int
     shard: int
     by: str
+    event: str | None = None
 
     @property
     def event_id(self) -> str:
         """Of the callback."""
-        return callbacks.event_id(self.seq)
+        return callbacks.event_id(self.seq, self.event or "")
 
 
 async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:
     """Keep them, in the transaction that makes the callbacks pending again."""
     if replays:
-        rows = [{"seq": r.seq, "at": r.at, "shard": r.shard, "replayed_by": r.by[:MAX_BY]} for r in replays]
+        events = await callbacks.list_events(connection, [replay.seq for replay in replays])
+        rows = [
+            {"seq": r.seq, "at": r.at, "shard": r.shard, "replayed_by": r.by[:MAX_BY], "event": events.get(r.seq)}
+            for r in replays
+        ]
         await connection.execute(insert_or_ignore(connection, table), rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ table = sa.Table(
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("last_error", types.text(255), nullable=False),
     sa.Column("request_id", types.key(64), nullable=False),
+    # Null for what has none of its own, and for rows of releases before the column.
+    sa.Column("event", types.key(64), nullable=True),
     sa.Index("callbacks_by_shard", "shard", "state", "seq"),
     mysql_engine="InnoDB",
 )
@@ -47,12 +50,13 @@ table = sa.Table(
 class Callback:
     """One POST to the webhook.
 
-    seq:     its place in the queue and the root of its event id; grows within a shard, unique in the installation.
+    seq:     its place in the queue; grows within a shard, unique in the installation.
     subject: the message id; callbacks of one subject are delivered in order of `seq`.
     kind:    `inbound_message`, `status_change` or `contact_change`.
     body:    the JSON text as it is POSTed; of a row that was read: sealed, as it is stored.
     attempt: tries so far; due_at: not before (Unix milliseconds).
     request_id: of the request that the event goes back to; empty for none.
+    event:   the event id, where it is derived from the event itself; empty where it is derived from `seq`.
     """
 
     seq: int
@@ -66,6 +70,7 @@ class Callback:
     due_at: int = 0
     last_error: str = ""
     request_id: str = ""
+    event: str = ""
     volatile: bool = False  # in memory only: `callback_persist` is off
     author: str = ""  # in memory only: void unless its subject is a message of this recipient; empty for always valid
     recipient: str = ""  # in memory only: whose message it is about, or whose doing; empty where that is not known
@@ -74,12 +79,21 @@ class Callback:
     @property
     def event_id(self) -> str:
         """The same for every attempt at this event."""
-        return event_id(self.seq)
+        return event_id(self.seq, self.event)
 
 
-def event_id(seq: int) -> str:
-    """Of the callback with this `seq`."""
-    return f"evt_{seq:x}"
+def event_id(seq: int, event: str = "") -> str:
+    """Of the callback with this `seq`. event: its own, empty for none."""
+    return event or f"evt_{seq:x}"
+
+
+def status_event(message_id: str, recipient: str, step: int) -> str:
+    """The event id of a status: the same whenever, and on whatever copy of the database, the status is reached.
+
+    recipient: the number, the group's id, or the participant of a group that the status is about.
+    """
+    name = f"{message_id} {recipient} {step}".encode()
+    return f"evt_{hashlib.blake2b(name, digest_size=16).hexdigest()}"
 
 
 _FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
@@ -128,6 +142,7 @@ def _row(callback: Callback, sealed: bytes, state: State) -> dict[str, Any]:
         "created_at": callback.created_at,
         "last_error": callback.last_error[:255],
         "request_id": callback.request_id,
+        "event": callback.event or None,
     }
 
 
@@ -143,6 +158,7 @@ _COLUMNS = (
     table.c.due_at,
     table.c.last_error,
     table.c.request_id,
+    sa.func.coalesce(table.c.event, "").label("event"),
 )
 
 
@@ -256,6 +272,23 @@ async def delete_dead_before(connection: AsyncConnection, shard: int, before: in
     for page in pages(seqs):
         await connection.execute(table.delete().where(table.c.seq.in_(page), table.c.state == int(State.DEAD)))
     return len(seqs)
+
+
+async def list_events(connection: AsyncConnection, seqs: Sequence[int]) -> Mapping[int, str]:
+    """The event ids of those of these callbacks that have one of their own, by `seq`."""
+    found: dict[int, str] = {}
+    for page in pages(seqs):
+        query = sa.select(table.c.seq, table.c.event).where(table.c.seq.in_(page), table.c.event.is_not(None))
+        found |= {row.seq: row.event for row in await connection.execute(query)}
+    return found
+
+
+async def list_seqs(connection: AsyncConnection, events: Sequence[str]) -> Sequence[int]:
+    """The callbacks with these event ids of their own. Reads the whole table."""
+    found: list[int] = []
+    for page in pages(events):
+        found += [row[0] for row in await connection.execute(sa.select(table.c.seq).where(table.c.event.in_(page)))]
+    return found
 
 
 async def hurry(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Sequence[int]:

@@ -28,7 +28,7 @@ class Choice:
     """Which rows; each field narrows it, and an empty one does not.
 
     since, until: Unix milliseconds of the row, the latter excluded. recipient: the number, or the group's id. kind: of
-    callbacks alone.
+    callbacks alone. seqs, events: callbacks that have any of these, which for events is an event id of their own.
     """
 
     statuses: tuple[str, ...] = ()
@@ -38,13 +38,14 @@ class Choice:
     shard: int | None = None
     kind: str = ""
     seqs: tuple[int, ...] = ()
+    events: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallbackView:
     """A callback without its body. recipient: whose message it is about, empty where that is not known (any more).
 
-    subject, attempt, due_at: as of `callbacks.Callback`.
+    subject, attempt, due_at, event: as of `callbacks.Callback`.
     """
 
     seq: int
@@ -58,11 +59,12 @@ class CallbackView:
     due_at: int
     last_error: str
     request_id: str
+    event: str
 
     @property
     def event_id(self) -> str:
         """The same for every attempt."""
-        return callbacks.event_id(self.seq)
+        return callbacks.event_id(self.seq, self.event)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ async def list_callbacks(
             columns.due_at,
             columns.last_error,
             columns.request_id,
+            sa.func.coalesce(columns.event, ""),
         )
         .select_from(_CALLBACKS.outerjoin(_MESSAGES, _MESSAGES.c.id == columns.subject))
         .where(columns.seq > after, *_narrowed(_CALLBACKS, choice), *_of_statuses(choice.statuses))
@@ -127,9 +130,10 @@ async def list_callbacks(
         query = query.where(_MESSAGES.c.peer == choice.recipient)
     if choice.kind:
         query = query.where(columns.kind == choice.kind)
-    if choice.seqs:
-        query = query.where(columns.seq.in_(choice.seqs))
-    return [CallbackView(*row) for row in await connection.execute(query)]
+    if choice.seqs or choice.events:
+        query = query.where(sa.or_(columns.seq.in_(choice.seqs), columns.event.in_(choice.events)))
+    rows: Any = await connection.execute(query)
+    return [CallbackView(*row) for row in rows]
 
 
 async def read_statuses(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Mapping[int, str]:

@@ -1,0 +1,36 @@
+"""Event ids that are stored with their callbacks: how a callback, a replay and a choice are found by them."""
+
+from __future__ import annotations
+
+from tests.conftest import DatabaseFactory
+from tidings.storage.business import callback_replays, callbacks, queue_views
+from tidings.storage.business.callback_replays import Replay
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.queue_views import Choice
+
+OWN = callbacks.status_event("gBEG1", "15550110001", 1)
+
+
+async def test_a_callback_is_found_by_its_own_event_id_and_its_replay_names_it(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    rows = [
+        Callback(1, 0, "1", "gBEG1", "status_change", b"{}", 0, event=OWN),
+        Callback(2, 0, "1", "gBEG2", "inbound_message", b"{}", 0),
+    ]
+    async with database.transaction() as connection:
+        await callbacks.enqueue(connection, rows, [row.body for row in rows])
+        assert [row.event_id for row in await callbacks.list_pending(connection, 0, after=0, limit=9)] == [OWN, "evt_2"]
+        assert await callbacks.list_seqs(connection, [OWN, "evt_2"]) == [1]
+        assert await callbacks.list_seqs(connection, []) == []
+        for choice, expected in (
+            (Choice(events=(OWN,)), [OWN]),
+            (Choice(seqs=(2,)), ["evt_2"]),
+            (Choice(seqs=(2,), events=(OWN,)), [OWN, "evt_2"]),
+        ):
+            found = await queue_views.list_callbacks(connection, choice)
+            assert [row.event_id for row in found] == expected
+        await callback_replays.add(connection, [Replay(1, 100, 0, "ann@desk"), Replay(2, 100, 0, "ann@desk")])
+        replays = await callback_replays.list_after(connection, (0, 0))
+    assert [replay.event_id for replay in replays] == [OWN, "evt_2"]
