@@ -59,7 +59,9 @@ class LightDevice(asyncio.Protocol):
 
     Sends are repeated on the next connection until they are answered.
 
-    received: ids of envelopes that it was delivered, with how often; refused: reasons by id of its own sends.
+    received: ids of envelopes that it was delivered, with how often.
+    accepted: its own sends that were accepted, by id: monotonic seconds.
+    refused:  reasons by id of its own sends.
     """
 
     def __init__(self, crowd: Crowd, number: str, token: str) -> None:
@@ -73,7 +75,7 @@ class LightDevice(asyncio.Protocol):
         self.number = number
         self.is_attached = False
         self.received: collections.Counter[str] = collections.Counter()
-        self.accepted: set[str] = set()
+        self.accepted: dict[str, float] = {}
         self.refused: dict[str, str] = {}
         self.closings: list[str] = []
 
@@ -149,7 +151,7 @@ class LightDevice(asyncio.Protocol):
             for n in frame.n:
                 answered = self._unanswered.pop(n, None)
                 if answered is not None:
-                    self.accepted.add(answered.id)
+                    self.accepted[answered.id] = asyncio.get_running_loop().time()
         elif isinstance(frame, device.Refused):
             answered = self._unanswered.get(frame.n)
             if answered is not None and frame.reason == device.OVERLOADED:

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,15 @@ THIS = Program()
 
 
 class Process:
-    """`tidings <command>` under a name of its own. Its output is appended to `<name>.log` in `directory`."""
+    """`tidings <command>` under a name of its own. Its output is appended to `<name>.log` in `directory`.
 
-    def __init__(self, name: str, command: str, environment: Mapping[str, str], directory: Path) -> None:
+    prefix: words before the command, such as those that put it into a network namespace; they must not fork.
+    """
+
+    def __init__(
+        self, name: str, command: str, environment: Mapping[str, str], directory: Path, *, prefix: Sequence[str] = ()
+    ) -> None:
+        self._prefix = prefix
         self.name = name
         self.command = command
         self.environment = dict(environment)
@@ -70,7 +76,7 @@ class Process:
         try:
             with self.log_path.open("ab") as log:
                 self._process = spawn.start(
-                    [*self.program.words(self.command), f"--ready-fd={write}"],
+                    [*self._prefix, *self.program.words(self.command), f"--ready-fd={write}"],
                     env={**inherited(), **self.environment, **(extra or {})},
                     cwd=self.program.tree,
                     stdout=log,

@@ -32,7 +32,7 @@ from network.routing.router import Router
 from network.routing.sequence import NodeSequenceNumbers, SequenceNumbers
 from network.routing.shared_router import SharedRouter
 from network.settings import Allowances, Settings
-from tidings.runtime.clock import Clock, SystemClock
+from tidings.runtime.clock import Clock
 from tidings.runtime.service import Service
 from tidings.runtime.tls import FileContext
 from tidings.storage.database import Database
@@ -110,12 +110,19 @@ class Routing:
         try:
             await _reach(server, membership)
             # Numbers of all nodes follow the same time, whatever this one's clock is told.
-            numbers = NodeSequenceNumbers(SystemClock(), last_seq, membership.slot)
+            numbers = NodeSequenceNumbers(membership.clock, last_seq, membership.slot)
             self.mailboxes.is_shared = True
             self._router = router = SharedRouter(*stands_on, numbers=numbers, **options)
             self._announcer = Announcer(router)
             directory = self.directory
-            local = Local(router, directory.recipients, directory.logins, directory.refills, self._announcer.announce)
+            local = Local(
+                router,
+                directory.recipients,
+                directory.logins,
+                directory.refills,
+                announce=self._announcer.announce,
+                filled=self._store.list_filled,
+            )
             self.node = node = Node(server, membership, local, links=links, clock=clock, limits=settings.limits)
             router.join(node.exchange)
             directory.join(node)

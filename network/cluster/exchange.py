@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client import Counter, Gauge
 
 from network.cluster import frames
-from network.cluster.forwards import Forward, Forwards
+from network.cluster.arrivals import Arrivals
+from network.cluster.forwards import Forward, Forwards, Stream, stream_of
 from network.cluster.frames import Claims, FromNode
 from network.cluster.lookout import Lookout
 from network.cluster.membership import Membership
@@ -97,7 +98,9 @@ class Exchange:
         self._patience = limits.store_after + ANSWER_SECONDS
         self._forwards = Forwards(limits)
         self._whereabouts = Whereabouts(clock)
-        self._asking: dict[str, list[tuple[Origin, device.Send, int]]] = {}
+        self._arrivals = Arrivals(clock)
+        self._ranks = itertools.count(1)
+        self._asking: dict[str, list[Forward]] = {}
         self._asked = 0
         self._origins: dict[str, NodeOrigin] = {}
         # Nodes that left something unanswered, until they say something.
@@ -119,31 +122,46 @@ class Exchange:
         """Is this envelope delivered by another node, or may it be?"""
         if frame.to in self._asking:
             # Behind those that came before it.
-            self._ask(origin, frame)
+            self._ask(self._make(origin, frame))
             return True
         if here:
+            self._prepare_here(frame)
             return False
-        if not self._membership.in_touch:
-            self._store(origin, frame)
-            return True
         if self._forwards.is_repeat(origin, frame):
+            return True
+        forward = self._make(origin, frame)
+        if not self._membership.in_touch:
+            self._store(forward)
             return True
         claims = self._whereabouts.get(frame.to)
         if claims is None:
-            self._ask(origin, frame)
+            self._ask(forward)
             return True
         node = self._choose(claims, frame)
         if not node:
-            self._store(origin, frame)
+            self._store(forward)
         elif storing or self.lookout.is_behind(frame.to):
-            self._ask(origin, frame, storing=storing)
+            self._ask(forward, storing=storing)
         else:
-            self._forward(origin, frame, node)
+            self._forward(forward, node)
         return True
+
+    def _make(self, origin: Origin, frame: device.Send) -> Forward:
+        return Forward(frame, origin, next(self._ranks))
+
+    def attached(self, number: str) -> None:
+        """Note that a device, or a part of it, attached here."""
+        self._arrivals.note(number)
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
         """Something was stored for a device that is not attached here."""
-        self.lookout.stored(number, rows)
+        found = tuple(rows)
+        # Rows of a sender that has just come may have older ones before them: the mailbox is read instead.
+        self.lookout.stored(number, () if any(self._arrivals.has(row.sender) for row in found) else found)
+
+    def take_first_copy(self, sender: str, number: str) -> bool:
+        """Whether the mailbox has to be read before the next copy of this sender's goes to a device that is here."""
+        return self._arrivals.has(sender) and self._arrivals.take_first(Stream(sender, number, device.GROUP_SLOT))
 
     def detached(self, number: str, part: device.Partition) -> None:
         """That device is not attached here any more, unless it is again by the end of this turn of the loop."""
@@ -161,24 +179,53 @@ class Exchange:
         unreachable = node == self._membership.me or node in self._silent or self.lookout.is_blind(node)
         return "" if unreachable else node
 
-    def _forward(self, origin: Origin, frame: device.Send, node: str, tries: int = 1) -> None:
+    # Wherever an envelope goes, the older ones of its stream go first: they were given to a node that may never deliver
+    # them, or only after this one. What is delivered twice for that its device drops.
+
+    def _prepare_here(self, frame: device.Send) -> None:
+        """An envelope is about to be delivered here."""
+        for older in self._forwards.take_older(frame):
+            MOVED.inc()
+            self._router.send_here(older.origin, older.frame)
+        if self._arrivals.has(frame.sender) and self._arrivals.take_first(stream_of(frame)):
+            self._router.look_before(frame)
+
+    def _forward(self, forward: Forward, node: str) -> None:
+        for older in self._forwards.take_older(forward.frame, forward.rank, not_at=node):
+            MOVED.inc()
+            self._give(older, node)
+        self._give(forward, node)
+
+    def _give(self, forward: Forward, node: str) -> None:
+        frame = forward.frame
         if not self._forwards.has_room(frame):
-            admission.refuse(origin, frame, device.OVERLOADED)
+            admission.refuse(forward.origin, frame, device.OVERLOADED)
             return
-        due = self._clock.monotonic() + self._patience
-        n = self._forwards.add(Forward(frame, origin, node, due, tries))
-        if not self._outbox.put(node, frames.Forward(n, frame)):
-            UNSENT.inc()
-            self._store_instead(self._forwards.take(n, node))
+        forward.node, forward.due = node, self._clock.monotonic() + self._patience
+        forward.tries += 1
+        n = self._forwards.add(forward)
+        look = self._arrivals.has(frame.sender) and self._arrivals.take_first(stream_of(frame))
+        if not self._outbox.put(node, frames.Forward(n, frame, look)):
+            self._not_given(n, node)
 
-    def _store_instead(self, forward: Forward | None) -> None:
+    def _not_given(self, n: int, node: str) -> None:
+        forward = self._forwards.take(n, node)
         if forward is not None:
-            self._store(forward.origin, forward.frame)
+            UNSENT.inc()
+            self._arrivals.put_back(stream_of(forward.frame))
+            self._store(forward)
 
-    def _store(self, origin: Origin, frame: device.Send) -> None:
-        self._router.send_here(self.lookout.storing(frame.to, origin), frame)
+    def _store(self, forward: Forward) -> None:
+        for older in self._forwards.take_older(forward.frame, forward.rank):
+            LATE.inc()
+            self._keep(older)
+        self._keep(forward)
 
-    def _ask(self, origin: Origin, frame: device.Send, tries: int = 0, *, storing: bool = False) -> None:
+    def _keep(self, forward: Forward) -> None:
+        self._router.send_here(self.lookout.storing(forward.frame.to, forward.origin), forward.frame)
+
+    def _ask(self, forward: Forward, *, storing: bool = False) -> None:
+        origin, frame = forward.origin, forward.frame
         if self._asked >= self._limits.undecided:
             admission.refuse(origin, frame, device.OVERLOADED)
             return
@@ -190,7 +237,7 @@ class Exchange:
                 admission.refuse(origin, frame, device.OVERLOADED)
                 return
             waiting = self._asking[frame.to] = []
-        waiting.append((origin, frame, tries))
+        waiting.append(forward)
         self._asked += 1
 
     def _look_up(self, number: str, *, storing: bool = False) -> None:
@@ -227,14 +274,16 @@ class Exchange:
         """Those that have waited, in their order."""
         waiting = self._asking.pop(number, ())
         self._asked -= len(waiting)
-        for origin, frame, tries in waiting:
+        for forward in waiting:
+            origin, frame = forward.origin, forward.frame
             node = self._choose(claims, frame)
             if self._router.is_here(frame):
+                self._prepare_here(frame)
                 self._router.send_here(origin, frame)
-            elif not node or tries >= TRIES:
-                self._store(origin, frame)
+            elif not node or forward.tries >= TRIES:
+                self._store(forward)
             elif not self._forwards.is_repeat(origin, frame):
-                self._forward(origin, frame, node, tries + 1)
+                self._forward(forward, node)
 
     # What other nodes say.
 
@@ -243,7 +292,7 @@ class Exchange:
         self._silent.discard(source)
         if isinstance(frame, frames.Forward):
             frame.send.n = frame.n
-            self._deliver(source, frame.send)
+            self._deliver(source, frame.send, look=frame.look)
         elif isinstance(frame, frames.Accepted):
             for n in frame.n:
                 self._answered(source, n, lambda forward: forward.origin.accepted(forward.n))
@@ -255,18 +304,21 @@ class Exchange:
         elif isinstance(frame, frames.Moved):
             self._moved(source, frame.n)
         elif isinstance(frame, frames.Look):
-            self._router.look_again(frame.number, frame.rows)
+            # While a claim is being repeated the others may have stored what nobody could be told of.
+            self._router.look_again(frame.number, () if self._presence.is_repeating(frame.number) else frame.rows)
         else:
             return False
         return True
 
-    def _deliver(self, source: str, frame: device.Send) -> None:
+    def _deliver(self, source: str, frame: device.Send, *, look: bool) -> None:
         origin = self._origins.get(source)
         if origin is None:
             origin = self._origins[source] = NodeOrigin(functools.partial(self._outbox.put, source))
         if self._presence.is_ours(frame.to, device.slot_of(frame.sender, frame.kind, frame.group)):
+            if look or self._presence.is_repeating(frame.to):
+                self._router.look_before(frame)
             self._router.send_here(origin, frame)
-        elif self._router.is_storing(frame):
+        elif self._router.is_storing(frame) or self.lookout.is_behind(frame.to):
             # What was in flight when the device left comes before this one, wherever the device is now.
             say = functools.partial(self._say_moved, source, frame.n)
             self.lookout.settled(frame.to).add_done_callback(say)
@@ -285,9 +337,12 @@ class Exchange:
     def _moved(self, source: str, n: int) -> None:
         forward = self._forwards.take(n, source)
         if forward is not None:
-            MOVED.inc()
             self._whereabouts.forget(forward.frame.to)
-            self._ask(forward.origin, forward.frame, forward.tries)
+            self._arrivals.put_back(stream_of(forward.frame))
+            # With those behind it, which would be behind what comes until they have moved, too.
+            for each in (forward, *self._forwards.take_younger(forward)):
+                MOVED.inc()
+                self._ask(each)
 
     # Time, and nodes that come and go.
 
@@ -295,11 +350,13 @@ class Exchange:
         """Store here what was not answered in time. Call it about ten times a second."""
         late = list(self._forwards.take_late(self._clock.monotonic()))
         self._silent.update(forward.node for forward in late)
-        # With what the same senders sent after them to the same recipients, which is to stay behind them.
-        for forward in itertools.chain(late, self._forwards.take_behind(late)):
+        # With what is behind them in their streams.
+        behind = [younger for forward in late for younger in self._forwards.take_younger(forward)]
+        for forward in sorted((*late, *behind), key=_rank_of):
             LATE.inc()
-            self._store_instead(forward)
+            self._store(forward)
         self.lookout.sweep()
+        self._arrivals.sweep()
         WAITING.set(len(self._forwards))
         if not self.waiting:
             self._idle.set()
@@ -311,9 +368,8 @@ class Exchange:
     def unsent(self, node: str, some: Sequence[FromNode]) -> None:
         """Another node will not get these. Envelopes that wait for their turn stay behind them."""
         for frame in itertools.chain(some, self._outbox.waiting(node)):
-            if isinstance(frame, frames.Forward) and (forward := self._forwards.take(frame.n, node)) is not None:
-                UNSENT.inc()
-                self._store_instead(forward)
+            if isinstance(frame, frames.Forward):
+                self._not_given(frame.n, node)
         if any(isinstance(frame, frames.Look | frames.LookAtAll) for frame in some):
             self.lookout.unsent(node)
 
@@ -324,9 +380,10 @@ class Exchange:
         self._silent -= gone
         for node in gone:
             self._origins.pop(node, None)
-        for forward in self._forwards.take_of(gone):
+        self.lookout.gone(gone)
+        for forward in sorted(self._forwards.take_of(gone), key=_rank_of):
             LATE.inc()
-            self._store_instead(forward)
+            self._store(forward)
 
     @property
     def waiting(self) -> int:
@@ -341,7 +398,11 @@ class Exchange:
 
     def close(self) -> None:
         """Store what other nodes have not answered, and what waits."""
-        for forward in self._forwards.take_all():
-            self._store_instead(forward)
+        for forward in sorted(self._forwards.take_all(), key=_rank_of):
+            self._store(forward)
         for number in list(self._asking):
             self._go_on(number, {})
+
+
+def _rank_of(forward: Forward) -> int:
+    return forward.rank

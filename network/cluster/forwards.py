@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,22 +18,40 @@ from tidings.storage.network import mailbox
 from tidings.wire import device
 
 
+class Stream(NamedTuple):
+    """Envelopes that have to be shown in the order in which they were sent.
+
+    slot: of the recipient for those of groups, which go to a part of their own; -1 for others.
+    """
+
+    sender: str
+    to: str
+    slot: int
+
+
+def stream_of(frame: device.Send) -> Stream:
+    """Return the stream that an envelope belongs to."""
+    return Stream(frame.sender, frame.to, device.slot_of(frame.sender, frame.kind, frame.group) if frame.group else -1)
+
+
 @dataclasses.dataclass(slots=True)
 class Forward:
-    """One of them.
+    """An envelope on its way to another node, or to whoever is found to have its recipient.
 
     frame:  with the number under which its sender waits for the answer.
     origin: who waits for it.
-    node:   that has it.
-    due:    monotonic seconds at which it is stored here if nothing was heard.
+    rank:   higher than that of every envelope that came before it.
+    node:   that has it; empty before it was given to one.
+    due:    monotonic seconds at which it is stored here if no answer has come.
     tries:  nodes that have had it.
     """
 
     frame: device.Send
     origin: Origin
-    node: str
-    due: float
-    tries: int
+    rank: int
+    node: str = ""
+    due: float = 0.0
+    tries: int = 0
 
     @property
     def n(self) -> int:
@@ -48,6 +68,7 @@ class Forwards:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Forward] = {}
         self._by_id: dict[tuple[str, str], Forward] = {}
+        self._streams: dict[Stream, dict[int, Forward]] = {}
         self._bytes = ByteShares(limits.undecided_bytes)
 
     def __len__(self) -> int:
@@ -73,6 +94,7 @@ class Forwards:
         number = next(self._numbers)
         self._waiting[number] = forward
         self._by_id[forward.frame.sender, forward.frame.id] = forward
+        self._streams.setdefault(stream_of(forward.frame), {})[number] = forward
         self._bytes.add(forward.frame.sender, _size_of(forward.frame))
         return number
 
@@ -88,6 +110,10 @@ class Forwards:
     def _pop(self, number: int) -> Forward:
         forward = self._waiting.pop(number)
         del self._by_id[forward.frame.sender, forward.frame.id]
+        stream = stream_of(forward.frame)
+        del self._streams[stream][number]
+        if not self._streams[stream]:
+            del self._streams[stream]
         self._bytes.remove(forward.frame.sender, _size_of(forward.frame))
         return forward
 
@@ -99,13 +125,22 @@ class Forwards:
                 return
             yield from self._take_all([number])
 
-    def take_behind(self, late: Sequence[Forward]) -> Iterator[Forward]:
-        """Those that the same nodes have from the same senders to the same recipients."""
-        if late:
-            pairs = {_pair_of(forward) for forward in late}
-            yield from self._take_all(
-                [number for number, forward in self._waiting.items() if _pair_of(forward) in pairs]
-            )
+    def take_older(self, frame: device.Send, rank: float = math.inf, *, not_at: str = "") -> Sequence[Forward]:
+        """Take the older envelopes of the stream of this one, in their order.
+
+        rank: of this one; infinite for one that has just come. not_at: a node with which they may stay.
+        """
+        found = self._streams.get(stream_of(frame)) if self._streams else None
+        if not found:
+            return ()
+        numbers = [number for number, each in found.items() if each.rank < rank and each.node != not_at]
+        return sorted(self._take_all(numbers), key=lambda forward: forward.rank)
+
+    def take_younger(self, forward: Forward) -> Sequence[Forward]:
+        """Take the younger envelopes of the stream of this one, in their order."""
+        found = self._streams.get(stream_of(forward.frame), {})
+        numbers = [number for number, each in found.items() if each.rank > forward.rank]
+        return sorted(self._take_all(numbers), key=lambda each: each.rank)
 
     def take_of(self, nodes: frozenset[str]) -> Iterator[Forward]:
         """Those that these nodes have."""
@@ -123,7 +158,3 @@ class Forwards:
 
 def _size_of(frame: device.Send) -> int:
     return mailbox.size_of(frame.body, frame.refs)
-
-
-def _pair_of(forward: Forward) -> tuple[str, str, str]:
-    return forward.node, forward.frame.sender, forward.frame.to

@@ -23,11 +23,13 @@ class Hello(Frame, tag="hello"):
 class Forward(Frame, tag="forward"):
     """An envelope for a device that is attached there.
 
-    n: a number of the process that sends this, which every answer names; the envelope's own is its sender's.
+    n:    a number of the process that sends this, which every answer names; the envelope's own is its sender's.
+    look: the mailbox has to be read before this is delivered: older envelopes of the stream may be in it.
     """
 
     n: int
     send: device.Send
+    look: bool = False
 
 
 class Accepted(Frame, tag="accepted"):

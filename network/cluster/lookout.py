@@ -83,6 +83,8 @@ class Lookout:
         self._untold: dict[str, int] = {}
         # Who waits until there is nothing of the kind, and until when.
         self._waiting: dict[str, tuple[asyncio.Future[bool], float]] = {}
+        # Nodes that know of everything that was stored here, or will before anything else that they get from here.
+        self._informed: set[str] = set()
         # Nodes that did not get such a word: they are to look into all mailboxes.
         self._blind: set[str] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -118,8 +120,18 @@ class Lookout:
         return number in self._untold
 
     def is_blind(self, node: str) -> bool:
-        """The same of anything for a device there."""
+        """The same of anything for a device there. A node that was not there for a while is told to look first."""
+        if node not in self._informed and node not in self._blind and not self.lost_track:
+            self._tell_to_look_at_all([node])
         return self.lost_track or node in self._blind
+
+    def joined(self) -> None:
+        """Note that this node has joined those that are there, and has stored nothing yet."""
+        self._informed = set(self._membership.nodes)
+
+    def gone(self, nodes: Iterable[str]) -> None:
+        """Note that these nodes are gone: when they are back, they have missed what was stored."""
+        self._informed.difference_update(nodes)
 
     def settled(self, number: str) -> asyncio.Future[bool]:
         """Done when nothing for this number would overtake anything, and false when it has waited for too long.
@@ -179,10 +191,11 @@ class Lookout:
                 # It came meanwhile.
                 self._look_here(number)
             elif not self._outbox.put(node, frames.Look(number, list(rows))):
-                self._blind.add(node)
+                self.unsent(node)
 
     def unsent(self, node: str) -> None:
         """Such a word has not reached this node."""
+        self._informed.discard(node)
         self._blind.add(node)
 
     def sweep(self) -> None:
@@ -197,15 +210,18 @@ class Lookout:
         if self._blind and self._membership.in_touch:
             # Those that are gone meanwhile need not.
             self._blind &= self._membership.nodes
+            self._informed &= self._membership.nodes
             self._tell_to_look_at_all(list(self._blind))
 
     def tell_all(self) -> None:
-        """Let every other node look into all mailboxes."""
+        """Let every other node look into all mailboxes: those that are back later, before they get anything."""
+        self._informed.clear()
         self._tell_to_look_at_all([node for node in self._membership.nodes if node != self._membership.me])
 
     def _tell_to_look_at_all(self, nodes: Iterable[str]) -> None:
         for node in nodes:
             if self._outbox.put(node, frames.LookAtAll()):
                 self._blind.discard(node)
+                self._informed.add(node)
             else:
-                self._blind.add(node)
+                self.unsent(node)

@@ -14,8 +14,10 @@ from prometheus_client import Gauge
 from network.cluster import frames, scripts
 from network.cluster.frames import LinkAddress, Load
 from network.cluster.server import RedisAway, Script, Server
+from network.cluster.shared_clock import SharedClock
 from network.routing.sequence import SLOTS
 from network.settings import Cluster
+from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.service import wait_for
 
 log = logging.getLogger(__name__)
@@ -54,11 +56,16 @@ class Membership:
     loads:    what each of them has to do, by incarnation.
     in_touch: did Redis answer the last heartbeat?
     link:     where others call this process, once it can be.
+    clock:    of Redis, as of the heartbeats.
     """
 
     name = "membership"
 
-    def __init__(self, server: Server, settings: Cluster, measure: Callable[[], Load]) -> None:
+    def __init__(
+        self, server: Server, settings: Cluster, measure: Callable[[], Load], *, clock: Clock | None = None
+    ) -> None:
+        """clock: the system's when it is `None`."""
+        self.clock = SharedClock(clock or SystemClock())
         self._server = server
         self._silence = settings.silence
         self._measure = measure
@@ -132,7 +139,9 @@ class Membership:
         if self.link is not None:
             # Before anybody learns of this process, and has something to say to it.
             await self._server.renew(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)
-        known, run_id, *members = await self._server.run(_BEAT, self._key, self.me, int(self._silence * 1000))
+        asked = self.clock.start()
+        known, run_id, now, *members = await self._server.run(_BEAT, self._key, self.me, int(self._silence * 1000))
+        self.clock.learn(asked, int(now) / 1_000_000)
         found = frozenset(filter(None, map(_decode, members)))
         servers = run_id, self._server.primaries
         was_away = not self.in_touch or known != b"1" or servers != self._servers

@@ -15,7 +15,7 @@ from network.cluster.membership import Change, Membership
 from network.cluster.news import News
 from network.cluster.outbox import Outbox
 from network.cluster.presence import Place, Presence
-from network.cluster.rounds import Rounds
+from network.cluster.rounds import Filled, Rounds
 from network.cluster.server import RedisAway, Server
 from network.directory.logins import Logins
 from network.directory.recipients import Recipients
@@ -31,9 +31,6 @@ from tidings.wire import device
 log = logging.getLogger(__name__)
 
 TICK = 0.1  # seconds
-# Ticks in which every device's mailbox is looked into once, in case that nobody said that something was stored there:
-# whoever stored it may have died before it could.
-PATROL = 600
 # Ticks after which claims are said again.
 AGAIN = 6000
 # The same, when one of them could not be; after which those are told again who have not noted something.
@@ -53,6 +50,7 @@ class Local:
     logins: Logins
     refills: Refills
     announce: Callable[[str, bytes], Awaitable[int]]
+    filled: Filled
 
 
 class Node:
@@ -72,17 +70,21 @@ class Node:
         links: Links,
         clock: Clock,
         limits: Limits,
-        patrol: int = PATROL,
     ) -> None:
-        """patrol: ticks in which all mailboxes of attached devices are looked into."""
         self._server = server
         self._local = local
-        self._patrol = patrol
-        self._rounds = Rounds(local.router)
+        self._rounds = Rounds(local.router, local.filled)
         self.membership = membership
         self.links = links
         self._outbox = Outbox(links, self._unsent, is_wanted=self._is_wanted)
-        self.presence = Presence(server, membership, on_replaced=self._replaced, on_lost=self._lost)
+        self.presence = Presence(
+            server,
+            membership,
+            on_replaced=self._replaced,
+            on_lost=self._lost,
+            # What the others stored while they did not find it, they could announce to nobody.
+            on_repeated=local.router.look_again,
+        )
         self.exchange = Exchange(
             local.router,
             membership=membership,
@@ -104,10 +106,11 @@ class Node:
     async def join(self) -> None:
         """Be there for the others. Raises `CannotListen` and `RedisAway`."""
         await self.membership.join(await self.links.open(self._received))
+        self.exchange.lookout.joined()
 
     def services(self) -> Sequence[Service]:
         """In the order in which they start."""
-        return [self.membership, self.links, self]
+        return [self.membership, self.links, self, self._rounds]
 
     async def run(self, stop: asyncio.Event) -> None:
         self._to_all(frames.Hello())
@@ -122,7 +125,6 @@ class Node:
         self.exchange.sweep()
         if not self.membership.in_touch:
             return
-        self._rounds.go_on(self._ticks % self._patrol, self._patrol)
         self._say_expels_again()
         if self._ticks % AGAIN == 0:
             self.presence.unclaimed = True
@@ -306,6 +308,9 @@ class Node:
         if lost:
             # Before any envelope, which would overtake what they look for.
             self.exchange.lookout.tell_all()
+        if unclaimed:
+            # The others may find the devices of this node before it has noticed.
+            self._local.router.look_first()
         try:
             if unclaimed:
                 await self.presence.say_again()

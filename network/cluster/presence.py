@@ -60,6 +60,7 @@ class Presence:
 
     on_replaced(place, claim): another node's claim that one of ours has ended.
     on_lost(place):            the device of a claim of ours is attached elsewhere.
+    on_repeated(number):       a claim of ours was repeated, and the others find it from now on.
 
     unclaimed: something is attached here whose claim Redis does not have, and should be said again.
     """
@@ -71,11 +72,14 @@ class Presence:
         *,
         on_replaced: Callable[[Place, Claim], None],
         on_lost: Callable[[Place], None],
+        on_repeated: Callable[[str], None] = lambda number: None,
     ) -> None:
         self._server = server
         self._membership = membership
         self._on_replaced = on_replaced
         self._on_lost = on_lost
+        self._on_repeated = on_repeated
+        self._repeating: collections.Counter[str] = collections.Counter()
         self._tokens = itertools.count(1)
         self._held: dict[str, dict[int, Claim]] = {}
         self._claiming: collections.Counter[str] = collections.Counter()
@@ -92,6 +96,10 @@ class Presence:
     def is_ours(self, number: str, slot: int) -> bool:
         """Is the device of this number that has a slot attached here, or about to be?"""
         return number in self._claiming or owner(self._held.get(number, _NOBODY), slot) is not None
+
+    def is_repeating(self, number: str) -> bool:
+        """Whether a claim of this number is on its way to Redis again, and the others may find it already."""
+        return number in self._repeating
 
     def token_of(self, place: Place) -> int:
         """Of our claim, 0 for none."""
@@ -176,6 +184,8 @@ class Presence:
     async def _say_again(self, place: Place, claim: Claim) -> None:
         if self.token_of(place) != claim.token:
             return
+        number = place[0]
+        self._repeating[number] += 1
         try:
             await self._put(place, claim, again=True)
         except Held:
@@ -186,6 +196,11 @@ class Presence:
             if not self.token_of(place):
                 # It has left meanwhile.
                 self._releases.put((place, claim))
+            self._on_repeated(number)
+        finally:
+            self._repeating[number] -= 1
+            if not self._repeating[number]:
+                del self._repeating[number]
 
     async def _put(self, place: Place, claim: Claim, *, again: bool) -> None:
         """Raises `Held` and `RedisAway`."""

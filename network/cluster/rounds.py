@@ -1,15 +1,21 @@
-"""Rounds through the mailboxes of all devices that are attached here, some at a time."""
+"""Polls of the mailboxes of all devices that are attached here."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 from tidings.storage.database import pages
 
-# Mailboxes that are looked into together, and seconds before the next.
+log = logging.getLogger(__name__)
+
+# Mailboxes that are read together, and seconds before the next.
 TOGETHER, PAUSE = 200, 0.05
+# Seconds between two polls, numbers in one query of a poll, and the most seconds over which its queries are spread.
+# What another node has stored and could not announce is found within the sum of the first and the last.
+INTERVAL, BATCH, SPREAD = 3.0, 1000, 1.0
 
 
 class Mailboxes(Protocol):
@@ -17,28 +23,54 @@ class Mailboxes(Protocol):
 
     def attached(self) -> Iterator[str]: ...
 
+    def is_draining(self, number: str) -> bool: ...
+
     def look_again(self, number: str) -> None: ...
 
 
-class Rounds:
-    """Looks for what others have stored, and could not say."""
+# Those of some numbers that have something in their mailboxes.
+Filled = Callable[[Sequence[str]], Awaitable[Collection[str]]]
 
-    def __init__(self, mailboxes: Mailboxes) -> None:
+
+class Rounds:
+    """Service that finds what others have stored and could not announce: the link may be cut, Redis or they may have
+    died."""
+
+    name = "mailbox polls"
+
+    def __init__(self, mailboxes: Mailboxes, filled: Filled) -> None:
         self._mailboxes = mailboxes
-        # Whose are looked into in this round.
-        self._beat: list[str] = []
+        self._filled = filled
+
+    async def run(self, stop: asyncio.Event) -> None:
+        polling = asyncio.get_running_loop().create_task(self._poll(), name="polls")
+        await stop.wait()
+        # It may be waiting for a database that is away.
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            try:
+                await self.run_once()
+            except Exception:
+                log.exception("mailboxes.poll_failed")
+
+    async def run_once(self) -> None:
+        """Poll the mailboxes of all attached devices once."""
+        some = list(pages(list(dict.fromkeys(self._mailboxes.attached())), BATCH))
+        for page in some:
+            # Those whose mailboxes are being read may be beyond what others have stored since that began.
+            draining = list(filter(self._mailboxes.is_draining, page))
+            idle = list(set(page).difference(draining))
+            for number in (*draining, *(await self._filled(idle) if idle else ())):
+                self._mailboxes.look_again(number)
+            await asyncio.sleep(SPREAD / len(some))
 
     async def make(self) -> None:
-        """A whole one."""
+        """Read all of them."""
         for page in pages(list(self._mailboxes.attached()), TOGETHER):
             for number in page:
                 self._mailboxes.look_again(number)
             await asyncio.sleep(PAUSE)
-
-    def go_on(self, tick: int, ticks: int) -> None:
-        """One part of one: a whole one in so many ticks."""
-        if tick == 0:
-            self._beat = list(self._mailboxes.attached())
-        size = -(-len(self._beat) // ticks)
-        for number in self._beat[tick * size : (tick + 1) * size]:
-            self._mailboxes.look_again(number)

@@ -1,7 +1,7 @@
 """Steps on one key of Redis that happen wholly or not at all."""
 
-# Heartbeat of a node: answers {1 when it was known, the run id of this server, every live node …}. KEYS: the set of
-# nodes. ARGV: incarnation, milliseconds of silence.
+# Heartbeat of a node: answers {1 when it was known, the run id of this server, its Unix microseconds, every live
+# node …}. KEYS: the set of nodes. ARGV: incarnation, milliseconds of silence.
 BEAT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -11,6 +11,7 @@ redis.call('ZADD', KEYS[1], now, ARGV[1])
 local all = redis.call('ZRANGE', KEYS[1], 0, -1)
 table.insert(all, 1, known and '1' or '0')
 table.insert(all, 2, string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or '')
+table.insert(all, 3, time[1] .. string.format('%06d', time[2]))
 return all
 """
 

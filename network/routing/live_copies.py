@@ -62,6 +62,8 @@ class LiveCopies:
     ) -> None:
         """due: of the router, in the order in which envelopes come due."""
         self.on_decided: Callable[[int], None] = _forget
+        # before(sender, number): a copy is about to go out, or to wait for that.
+        self.before: Callable[[str, str], None] = lambda sender, number: None
         self._queues = queues
         self._windows = windows
         self._due = due
@@ -113,6 +115,7 @@ class LiveCopies:
             frame = make_frame(message, number, device.GROUP)
             transit = Transit(seq, frame, queue, message.expires_at, size, due=due, original=live)
             if not self._closed:
+                self.before(message.sender, number)
                 self._place(transit)
 
     def _place(self, transit: Transit) -> None:

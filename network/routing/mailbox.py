@@ -88,6 +88,15 @@ class SqlMailbox:
         async with self._readers:
             return await self._database.query(work, patience=math.inf)
 
+    async def list_filled(self, recipients: Sequence[str]) -> set[str]:
+        """Return those of the numbers that have anything in their mailboxes."""
+
+        async def work(connection: Connection) -> set[str]:
+            return await mailbox.list_recipients(connection, recipients)
+
+        async with self._readers:
+            return await self._database.query(work, patience=math.inf)
+
     async def _have_any(self, recipients: Sequence[str]) -> Sequence[bool]:
         async def work(connection: Connection) -> set[str]:
             return await mailbox.list_recipients(connection, list(set(recipients)))

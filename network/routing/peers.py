@@ -27,6 +27,15 @@ class Peers(Protocol):
         """
         ...
 
+    def attached(self, number: str) -> None:
+        """That device, or a part of it, attached here."""
+        ...
+
+    def take_first_copy(self, sender: str, number: str) -> bool:
+        """Whether the mailbox of that device has to be read before the copy of a message to a group that comes next;
+        once."""
+        ...
+
     def detached(self, number: str, part: device.Partition) -> None:
         """That device, or part of it, is not attached here any more."""
         ...

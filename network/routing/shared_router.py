@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from network.routing.delivery_queue import DeliveryQueue, Origin, Recipient, Transit, from_row
+from network.routing.delivery_queue import STORED, DeliveryQueue, Origin, Recipient, Transit, from_row
 from network.routing.peers import Peers
 from network.routing.router import Router
 from tidings.runtime.lru import LRU
@@ -33,6 +33,7 @@ class SharedRouter(Router):
     def join(self, peers: Peers) -> None:
         """From now on there are others."""
         self._peers = peers
+        self.live.before = self._before_copy
 
     # What the others ask for.
 
@@ -79,12 +80,31 @@ class SharedRouter(Router):
                 queue.again = queue.backlog = True
                 self._queues.pump(queue)
 
-    def look_first(self) -> None:
-        """Something may have been stored elsewhere for any device that is here: its mailbox is read before anything
-        else goes to it, when something does or `look_again` is called."""
-        for queue in self._queues:
+    def look_first(self, number: str = "") -> None:
+        """Something may have been stored elsewhere for any device that is here, or for this one: its mailbox is read
+        before anything else goes to it, when something does or `look_again` is called."""
+        for queue in self._queues.of(number) if number else self._queues:
             if queue.session is not None:
                 queue.again = queue.backlog = True
+
+    def look_before(self, frame: device.Send) -> None:
+        """The same for the part of a device that this envelope is for."""
+        queue = self._queues.find_for(frame)
+        if queue is not None and queue.session is not None:
+            queue.again = queue.backlog = True
+
+    def _before_copy(self, sender: str, number: str) -> None:
+        if self._peers is not None and self._peers.take_first_copy(sender, number):
+            self.look_first(number)
+
+    def is_draining(self, number: str) -> bool:
+        """Whether envelopes of this number are read from its mailbox, or about to be."""
+        return any(queue.draining for queue in self._queues.of(number))
+
+    def attach(self, number: str, session: Recipient, epoch: int = 0, part: device.Partition = device.WHOLE) -> None:
+        super().attach(number, session, epoch, part)
+        if self._peers is not None:
+            self._peers.attached(number)
 
     def _offer(self, queue: DeliveryQueue, session: Recipient, row: mailbox.Envelope) -> bool:
         """Deliver a row that another node has stored, unless something older may be in the mailbox."""
@@ -102,9 +122,14 @@ class SharedRouter(Router):
 
     def _detach(self, queue: DeliveryQueue, reason: str) -> None:
         part = queue.part
+        has_stored = any(transit.state == STORED for transit in queue.in_flight.values())
         super()._detach(queue, reason)
-        if self._peers is not None:
-            self._peers.detached(queue.number, part)
+        if self._peers is None:
+            return
+        self._peers.detached(queue.number, part)
+        if has_stored:
+            # By who has the device now, the mailbox may have been read before they were.
+            self._peers.stored(queue.number)
 
     def _stored(self, transits: Sequence[Transit]) -> None:
         super()._stored(transits)
@@ -116,6 +141,8 @@ class SharedRouter(Router):
 
     def release(self, number: str, slot: int, seq: int, row: mailbox.Envelope | None = None) -> None:
         """That transaction has ended; whoever has the device now looks for what it has stored."""
+        if row is not None:
+            self._before_copy(row.sender, number)
         super().release(number, slot, seq, row)
         if self._peers is not None and self._is_away(number, slot):
             self._peers.stored(number, [] if row is None else [row])

@@ -75,8 +75,10 @@ def a_presence(server: PlayedServer) -> Presence:
 
 
 def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> Node:
-    router = types.SimpleNamespace(attached=lambda: [], look_again=lambda number: None)
-    local = Local(router, None, None, None, None)
+    router = types.SimpleNamespace(
+        attached=lambda: [], look_again=lambda number: None, look_first=lambda number="": None
+    )
+    local = Local(router, *[None] * 5)
     return Node(server, membership(), local, links=links or PlayedLinks(), clock=ManualClock(), limits=Limits())
 
 
@@ -158,7 +160,7 @@ async def test_another_server_that_answers_the_heartbeat_is_given_the_claims_aga
             return ":".join(words)
 
         async def run(self, *_: object) -> list[bytes]:
-            return [b"1", self.run_id, members.me.encode()]
+            return [b"1", self.run_id, b"0", members.me.encode()]
 
         async def set_field(self, *_: object) -> None: ...
 

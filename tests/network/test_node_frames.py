@@ -112,7 +112,7 @@ class Superseded:
 def test_an_envelope_on_its_way_stays_as_it_is_and_only_its_node_answers_for_it() -> None:
     forwards, first, second = Forwards(Limits()), Superseded(), Superseded()
     envelope = an_envelope(70, "m")
-    n = forwards.add(Forward(envelope, first, OTHER, 1.0, 1))
+    n = forwards.add(Forward(envelope, first, 1, node=OTHER, due=1.0, tries=1))
     assert forwards.is_repeat(second, an_envelope(71, "m"))
     assert first.numbers == [70]
     assert forwards.take(n, "another.3") is None

@@ -148,8 +148,8 @@ async def test_what_was_in_flight_when_a_device_left_a_node_comes_before_what_is
     await former.deliveries(1)
     mailboxes, deliver, came = SlowMailboxes(monkeypatch), Exchange._deliver, asyncio.Event()
 
-    def delivered(exchange: Exchange, source: str, frame: device.Send) -> None:
-        deliver(exchange, source, frame)
+    def delivered(exchange: Exchange, source: str, frame: device.Send, *, look: bool) -> None:
+        deliver(exchange, source, frame, look=look)
         if frame.id == "1":
             came.set()
 
@@ -278,5 +278,12 @@ async def test_a_node_that_did_not_get_a_word_gets_no_envelope_before_it_knows_t
     # It has gone: there is nobody to tell.
     watched.membership.nodes = frozenset({ME})
     watched.lookout.sweep()
-    assert not watched.lookout.is_blind(OTHER)
     assert watched.outbox.frames == [frames.LookAtAll()]
+    # When it is back it is told before it gets anything.
+    watched.membership.nodes = frozenset({ME, OTHER})
+    assert not watched.lookout.is_blind(OTHER)
+    assert not watched.lookout.is_blind(OTHER)
+    assert watched.outbox.frames == [frames.LookAtAll()] * 2
+    watched.lookout.gone(frozenset({OTHER}))
+    assert not watched.lookout.is_blind(OTHER)
+    assert watched.outbox.frames == [frames.LookAtAll()] * 3

@@ -1,0 +1,254 @@
+"""Streams between nodes: what one node stored or was given and nobody was told of comes before what is sent later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+
+import pytest
+
+from harness.redis_server import RedisServer
+from network.cluster import rounds
+from network.cluster.exchange import Exchange
+from network.cluster.lookout import Lookout
+from network.cluster.rounds import Rounds
+from network.cluster.shared_clock import SharedClock
+from network.settings import Limits
+from tests.conftest import DatabaseFactory
+from tests.network.group_support import changes, make
+from tests.network.support import PATIENCE, Client, Network
+from tests.network.test_node_order import arrive
+from tidings.runtime.clock import ManualClock
+from tidings.storage.network.mailbox import Envelope
+from tidings.wire import device
+
+ALICE, BOB, CAROL = (f"1555010000{n}" for n in range(1, 4))
+
+
+@pytest.fixture
+def database_engine() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def network(database_factory: DatabaseFactory, redis: RedisServer) -> AsyncIterator[Network]:
+    database = await database_factory("network")
+    network = Network(database.settings, "tcp", nodes=3, redis=redis.url)
+    yield network
+    await network.remove()
+
+
+@pytest.fixture
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only announcements bring what is stored."""
+    monkeypatch.setattr(rounds, "INTERVAL", 600.0)
+
+
+class Mute:
+    """While it is on, nodes store what is for others, and announce nothing of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_on = False
+        stored, choose = Lookout.stored, Exchange._choose
+
+        def is_stored(lookout: Lookout, number: str, rows: Iterable[Envelope] = ()) -> None:
+            if not self.is_on:
+                stored(lookout, number, rows)
+
+        def is_chosen(exchange: Exchange, *of: object) -> str:
+            return "" if self.is_on else choose(exchange, *of)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Lookout, "stored", is_stored)
+        monkeypatch.setattr(Exchange, "_choose", is_chosen)
+
+
+async def store(mute: Mute, alice: Client, id: str) -> None:
+    """Alice's envelope to Bob is accepted, and nobody knows of it."""
+    mute.is_on = True
+    alice.send(ALICE, BOB, id)
+    await alice.accepted(1)
+    mute.is_on = False
+
+
+async def test_what_was_stored_and_never_announced_is_found_within_5_seconds(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mute = Mute(monkeypatch)
+    await network.start()
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    loop = asyncio.get_running_loop()
+    for id in ("0", "1"):
+        await store(mute, alice, id)
+        begin = loop.time()
+        await arrive(bob, id)
+        assert loop.time() - begin < 5.0
+
+
+@pytest.mark.parametrize("node", [1, 2], ids=["to the recipient's node", "to another node"])
+async def test_a_sender_that_changes_its_node_does_not_overtake_what_the_former_node_never_announced(
+    network: Network, monkeypatch: pytest.MonkeyPatch, no_polls: None, node: int
+) -> None:
+    mute = Mute(monkeypatch)
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    await store(mute, alice, "stored")
+    await alice.close()
+    alice = await network.connect(ALICE, node=node)
+    for id in ("later", "last"):
+        alice.send(ALICE, BOB, id)
+    await arrive(bob, "stored", "later", "last")
+
+
+@pytest.mark.parametrize("node", [1, 2], ids=["to the recipient's node", "to another node"])
+async def test_messages_to_a_group_do_not_overtake_what_the_former_node_never_announced(
+    network: Network, monkeypatch: pytest.MonkeyPatch, no_polls: None, node: int
+) -> None:
+    mute = Mute(monkeypatch)
+    await network.start()
+    await network.register(ALICE, BOB)
+    group = await make(network, ALICE, BOB)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    await changes(alice, 2)
+    await changes(bob, 1)
+    mute.is_on = True
+    alice.send(ALICE, group, "stored", kind=device.GROUP, epoch=2)
+    await alice.accepted(1)
+    mute.is_on = False
+    await alice.close()
+    alice = await network.connect(ALICE, node=node)
+    alice.send(ALICE, group, "later", kind=device.GROUP, epoch=2)
+    await arrive(bob, "stored", "later")
+
+
+async def test_an_envelope_that_a_node_never_answers_comes_before_those_that_go_to_another_node(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver, came = Exchange._deliver, asyncio.Event()
+
+    def swallow(exchange: Exchange, source: str, frame: device.Send, *, look: bool) -> None:
+        if frame.id == "0" and not came.is_set():
+            came.set()
+        else:
+            deliver(exchange, source, frame, look=look)
+
+    monkeypatch.setattr(Exchange, "_deliver", swallow)
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB)
+    alice, former = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    alice.send(ALICE, BOB, "0")
+    async with asyncio.timeout(PATIENCE):
+        await came.wait()
+        bob = await network.connect(BOB, node=2)
+        await former.next(device.Closing)
+        alice.send(ALICE, BOB, "1")
+        await arrive(bob, "0", "1")
+        await alice.accepted(2)
+
+
+async def test_an_envelope_that_a_node_never_answers_comes_before_those_that_are_stored(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver, came = Exchange._deliver, asyncio.Event()
+    mute = Mute(monkeypatch)
+
+    def swallow(exchange: Exchange, source: str, frame: device.Send, *, look: bool) -> None:
+        if frame.id == "0":
+            came.set()
+        else:
+            deliver(exchange, source, frame, look=look)
+
+    monkeypatch.setattr(Exchange, "_deliver", swallow)
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    alice.send(ALICE, BOB, "0")
+    async with asyncio.timeout(PATIENCE):
+        await came.wait()
+        # The node of the recipient is not chosen now, and the first one is still with it.
+        mute.is_on = True
+        alice.send(ALICE, BOB, "1")
+        await alice.accepted(2)
+        mute.is_on = False
+        await arrive(bob, "0", "1")
+
+
+async def test_what_was_stored_while_a_node_was_away_comes_first_when_it_is_back(
+    network: Network, redis: RedisServer, monkeypatch: pytest.MonkeyPatch, no_polls: None
+) -> None:
+    make, gate = Rounds.make, asyncio.Event()
+
+    async def late(polls: Rounds) -> None:
+        await gate.wait()
+        await make(polls)
+
+    await network.start(limits=Limits(store_after=60.0))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
+    # What is announced to all before the others are back reaches nobody, and mailboxes are read late.
+    monkeypatch.setattr(Lookout, "tell_all", lambda lookout: None)
+    monkeypatch.setattr(Rounds, "make", late)
+    redis.kill9()
+    try:
+        alice.send(ALICE, BOB, "stored")
+        await alice.accepted(1)
+    finally:
+        redis.start()
+    async with asyncio.timeout(PATIENCE):
+        with redis.client() as client:
+            while not client.exists(f"{network.cluster.prefix}:at:{BOB}"):  # noqa: ASYNC110 (only Redis can say)
+                await asyncio.sleep(0.01)
+        ready = f"http://127.0.0.1:{network.nodes[0].addresses.http[1]}/health/ready"
+        while (await network.http.get(ready)).status != 200:
+            pass
+        alice.send(ALICE, BOB, "later")
+        asyncio.get_running_loop().call_later(1.0, gate.set)
+        await arrive(bob, "stored", "later")
+
+
+async def test_a_poll_reads_the_mailboxes_that_are_filled_and_those_that_are_being_read() -> None:
+    class PlayedMailboxes:
+        def __init__(self) -> None:
+            self.read: list[str] = []
+
+        def attached(self) -> Iterator[str]:
+            return iter([ALICE, BOB, CAROL, BOB])
+
+        def is_draining(self, number: str) -> bool:
+            return number == ALICE
+
+        def look_again(self, number: str) -> None:
+            self.read.append(number)
+
+    async def filled(numbers: Sequence[str]) -> set[str]:
+        assert sorted(numbers) == [BOB, CAROL]
+        return {CAROL}
+
+    mailboxes = PlayedMailboxes()
+    async with asyncio.timeout(PATIENCE):
+        await Rounds(mailboxes, filled).run_once()
+    assert mailboxes.read == [ALICE, CAROL]
+
+
+def test_numbers_follow_the_clock_of_redis_by_as_little_as_is_needed() -> None:
+    own = ManualClock(1000.0)
+    clock = SharedClock(own)
+
+    def beat(ahead: float, to: float, back: float) -> None:
+        asked = clock.start()
+        own.advance(to)
+        answer = own.now() + ahead
+        own.advance(back)
+        clock.learn(asked, answer)
+
+    # A slow way in one direction is no reason to doubt a clock that agrees.
+    beat(0.0, 1.4, 0.0)
+    beat(0.0, 0.0, 1.4)
+    assert clock.now() == own.now()
+    beat(0.8, 0.001, 0.001)
+    assert 0.798 < clock.now() - own.now() < 0.802
+    beat(0.8, 1.4, 0.0)
+    assert 0.798 < clock.now() - own.now() < 0.802
+    beat(-3.0, 0.001, 0.001)
+    assert -3.002 < clock.now() - own.now() < -2.998
