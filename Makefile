@@ -1,7 +1,7 @@
 # The commands of the project; `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo migrate test check test-shards test-installation test-crash test-cluster test-reliability test-failover test-galera test-security test-monitoring test-templates interop fuzz bench bench-all compare sbom lock clean services
+.PHONY: help up demo migrate test check test-shards test-installation test-crash test-cluster test-reliability test-failover test-mysql test-galera test-security test-monitoring test-templates interop fuzz bench bench-all compare sbom lock clean services
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -19,6 +19,9 @@ SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/s
           tests/coreapp/groups/test_joins.py
 # `tidings up` and other commands as their users run them, against whole installations: killed, interrupted, restored.
 UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py
+# Real MySQL in the place of MariaDB, each of these versions; what runs on it. One at a time: `make test-mysql MYSQL=9 MYSQL_SUITES=tests/crash`.
+MYSQL := 8 9
+MYSQL_SUITES := tests/storage tests/coreapp tests/network tests/crash
 # The database as others leave it: with the test of its fail-over.
 AWAY   := tests/storage/test_failover.py
 
@@ -67,6 +70,12 @@ test-cluster: services  ## several nodes of the network over Redis, as processes
 .PHONY: test-upgrade
 test-upgrade: services  ## replace the processes of each supported earlier revision under load, and go back (needs the git history; 15 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=900 tests/upgrade
+
+test-mysql: services  ## storage, Coreapp, network and crash suites on MySQL 8.0 and 9 (installs Maven; an hour; MYSQL=8 for one)
+	@for version in $(MYSQL); do TIDINGS_TEST_SERVER=mysql$$version $(BIN)/python -m harness.database_server || exit 1; done
+	@for version in $(MYSQL); do for suite in $(MYSQL_SUITES); do \
+		TIDINGS_TEST_SERVER=mysql$$version $(BIN)/python -m pytest -k "not sqlite" -o faulthandler_timeout=600 $$suite || exit 1; \
+	done; done
 
 test-galera: services  ## a cluster of three nodes: two owners, load, a node killed, a node cut off (5 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/galera

@@ -50,13 +50,19 @@ class MariaDB:
         options: tuple[str, ...] = (),
         parent: Path | None = None,
     ) -> None:
-        self._server, self._installer, _ = packages.require(packages.MARIADB)
+        self._find_programs()
         self._options = (f"--innodb-flush-log-at-trx-commit={flush_log}", *options)
         self._buffer_pool_mb = buffer_pool_mb
         self._parent = parent
         self._process: subprocess.Popen[bytes] | None = None
         self.directory: Path | None = None
         self.port = 0
+        # As it greets, such as `10.11.14-MariaDB` or `8.0.12`; empty before the first start.
+        self.version = ""
+
+    def _find_programs(self) -> None:
+        """Have the server's programs on this machine. Raises `PackageMissing`."""
+        self._server, self._installer, _ = packages.require(packages.MARIADB)
 
     @property
     def pid(self) -> int | None:
@@ -102,9 +108,12 @@ class MariaDB:
 
     def _answers(self) -> bool:
         try:
-            self.connect().close()
+            connection = self.connect()
         except pymysql.err.MySQLError:
             return False
+        # MariaDB puts a version before its own that old replicas take.
+        self.version = str(connection.get_server_info()).removeprefix("5.5.5-")
+        connection.close()
         return True
 
     def _environment(self) -> dict[str, str]:
@@ -116,15 +125,22 @@ class MariaDB:
         return [
             self._server,
             "--no-defaults",
-            *_as_current_user(),
+            *as_current_user(),
             f"--datadir={self.directory / 'data'}",
+            f"--tmpdir={self.directory}",
+            *self._limits(),
+            "--innodb-log-file-size=64M",
+        ]
+
+    def _limits(self) -> list[str]:
+        """Options of the server's address and size, which MariaDB and MySQL have in common."""
+        assert self.directory is not None
+        return [
             f"--socket={self.directory / 'socket'}",
             f"--pid-file={self.directory / 'pid'}",
-            f"--tmpdir={self.directory}",
             "--bind-address=127.0.0.1",
             f"--port={self.port}",
             f"--innodb-buffer-pool-size={self._buffer_pool_mb}M",
-            "--innodb-log-file-size=64M",
             "--max-connections=500",
             "--skip-name-resolve",
             "--skip-log-bin",
@@ -180,11 +196,16 @@ class MariaDB:
         self.directory = Path(tempfile.mkdtemp(prefix="tidings-mariadb-", dir=self._parent))
         atexit.register(self.remove)
         self.port = free_port()
+        self._initialize()
+
+    def _initialize(self) -> None:
+        """Make the tables of the server's own. Raises `RuntimeError` with what it said."""
+        assert self.directory is not None
         done = subprocess.run(
             [
                 self._installer,
                 "--no-defaults",
-                *_as_current_user(),
+                *as_current_user(),
                 f"--datadir={self.directory / 'data'}",
                 # A server that starts deletes others' temporary tables from the common directory.
                 f"--tmpdir={self.directory}",
@@ -202,6 +223,7 @@ class MariaDB:
             raise RuntimeError(f"mariadb-install-db failed:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}")
 
 
-def _as_current_user() -> list[str]:
+def as_current_user() -> list[str]:
+    """Options of a server that runs as whoever starts it."""
     # Only root is asked for the user to run as, and would otherwise be refused.
     return ["--user=root"] if os.geteuid() == 0 else []

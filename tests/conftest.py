@@ -16,7 +16,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from harness import packages
+from harness import database_server, packages
 from harness.installation import remove_databases
 from harness.mariadb import MariaDB
 from tests import statements
@@ -64,12 +64,12 @@ def no_collector() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
-    """One MariaDB for all tests of the session; started by the first test that asks for it.
+    """One MariaDB, or what `TIDINGS_TEST_SERVER` names, for all tests of the session; the first that asks starts it.
 
     Tests that kill a server start one of their own.
     """
     try:
-        server = MariaDB(flush_log=0, buffer_pool_mb=64)
+        server = database_server.make(flush_log=0, buffer_pool_mb=64)
     except packages.PackageMissing as missing:
         pytest.fail(str(missing), pytrace=False)
     server.start()

@@ -18,6 +18,7 @@ from benchmarks.rig import machine, report, run
 from benchmarks.rig.calibration import Calibrate, Calibrated
 from benchmarks.rig.report import Report
 from benchmarks.rig.run import Failed, Run
+from harness import database_server
 from harness.client import Unexpected
 from harness.control import ChildFailed
 from harness.http_connection import NoAnswer
@@ -53,7 +54,7 @@ class Session:
     async def database(self) -> MariaDB:
         """The server, started at the first call."""
         if self._mariadb is None:
-            self._mariadb = MariaDB(flush_log=1, buffer_pool_mb=BUFFER_POOL_MB)
+            self._mariadb = database_server.make(flush_log=1, buffer_pool_mb=BUFFER_POOL_MB)
             await asyncio.to_thread(self._mariadb.start)
             self.report.machine = await asyncio.to_thread(machine.describe, self._mariadb)
         return self._mariadb

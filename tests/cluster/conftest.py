@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from harness import polling
+from harness import database_server, polling
 from harness.mariadb import MariaDB, free_port
 from harness.processes import Process
 from harness.redis_server import RedisCluster, RedisServer
@@ -52,7 +52,7 @@ StartNode = Callable[..., Awaitable[NetworkNode]]
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
-    server = MariaDB(flush_log=0)
+    server = database_server.make(flush_log=0)
     server.start()
     yield server
     server.remove()

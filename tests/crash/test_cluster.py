@@ -16,10 +16,9 @@ from typing import cast
 
 import pytest
 
-from harness import polling
+from harness import database_server, polling
 from harness.cluster import Cluster, Shape
 from harness.installation import keep_logs
-from harness.mariadb import MariaDB
 from harness.redis_server import RedisServer
 from harness.sink_process import SinkProcess
 from tests.crash import leases, table
@@ -132,7 +131,7 @@ async def test_nothing_is_lost_on_a_cluster_whatever_dies(tmp_path: Path, reques
     options = request.config.option
     seed = options.seed if options.seed is not None else secrets.randbelow(1_000_000)
     print(f"\nseed {seed} (--seed={seed} repeats its random moments)", flush=True)
-    mariadb, redis = MariaDB(flush_log=1, buffer_pool_mb=256), RedisServer()
+    mariadb, redis = database_server.make(flush_log=1, buffer_pool_mb=256), RedisServer()
     try:
         mariadb.start()
         redis.start()

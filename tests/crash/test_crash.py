@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harness import database_server
 from harness.client import Business
 from harness.installation import Installation, keep_logs
-from harness.mariadb import MariaDB
 from harness.sink_process import SinkProcess
 from tests.crash import disruptions, table
 from tests.crash.scene import ENVIRONMENT, Disruption, Scene
@@ -40,7 +40,7 @@ async def test_nothing_is_lost_doubled_or_corrupted_whatever_dies(
     options = request.config.option
     seed = options.seed if options.seed is not None else secrets.randbelow(1_000_000)
     print(f"\nseed {seed} (--seed={seed} repeats its random moments)", flush=True)
-    mariadb = MariaDB(flush_log=1, buffer_pool_mb=256)
+    mariadb = database_server.make(flush_log=1, buffer_pool_mb=256)
     mariadb.start()
     try:
         async with (

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import database_server
 from harness.client import Business
 from harness.installation import Installation, keep_logs
 from harness.mariadb import MariaDB
@@ -49,7 +50,7 @@ MARIADB_FAULTS: tuple[tuple[str, During], ...] = (
 
 @pytest.mark.whole_system
 async def test_a_mariadb_that_refuses_or_hangs_costs_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    mariadb = MariaDB(flush_log=1, buffer_pool_mb=256)
+    mariadb = database_server.make(flush_log=1, buffer_pool_mb=256)
     mariadb.start()
     try:
         await _run("mariadb", tmp_path, request, mariadb, faults.create_users(mariadb), MARIADB_FAULTS)
@@ -83,7 +84,7 @@ async def test_a_full_disk_costs_no_message(tmp_path: Path, request: pytest.Fixt
 async def test_a_full_disk_under_mariadb_costs_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """What fits no file any more is refused (1021, 1114) or waits, as the server sees fit."""
     with Disk(tmp_path / "mariadb", faults.MARIADB_DISK_BYTES).mounted() as disk:
-        mariadb = MariaDB(flush_log=1, buffer_pool_mb=64, parent=disk.directory)
+        mariadb = database_server.make(flush_log=1, buffer_pool_mb=64, parent=disk.directory)
         mariadb.start()
         try:
             phases = [("mariadb: disk full", During(disk.full, (), seconds=20.0, stored=True))]

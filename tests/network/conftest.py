@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from harness import database_server
 from harness.mariadb import MariaDB
 from harness.redis_server import RedisServer
 from tests.conftest import DatabaseFactory
@@ -71,7 +72,7 @@ async def network(
 @pytest.fixture
 async def mortal() -> AsyncIterator[tuple[Network, MariaDB]]:
     """A network on a MariaDB of its own, which may be killed."""
-    server = MariaDB(buffer_pool_mb=32)
+    server = database_server.make(buffer_pool_mb=32)
     await asyncio.to_thread(server.start)
     network = Network(DatabaseSettings(server.url("mortal")), "tcp")
     yield network, server

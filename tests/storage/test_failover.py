@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from harness import metrics
+from harness import database_server, metrics
 from harness.mariadb import MariaDB
 from harness.proxy import Proxy
 from tests import statements
@@ -29,7 +29,7 @@ NAME = "db.example"
 @pytest.fixture(scope="module")
 def server() -> Iterator[MariaDB]:
     """A server of this module's own, which may become read-only."""
-    made = MariaDB(flush_log=0, buffer_pool_mb=32)
+    made = database_server.make(flush_log=0, buffer_pool_mb=32)
     made.start()
     with made.connect() as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE moving CHARACTER SET utf8mb4")
@@ -129,7 +129,7 @@ async def test_a_primary_that_becomes_read_only_is_left_with_all_connections(
     await asyncio.to_thread(execute, server, *statement.split("; "))
     try:
         with pytest.raises(Exception, match="read-only") as caught:
-            await insert(database, "lost", patience=0.0)
+            await insert(database, "lost", patience=2.0)
         assert outages.is_outage(caught.value)
         waiting = asyncio.create_task(insert(database, "waits"))
         addresses.move()
@@ -257,7 +257,7 @@ async def test_an_outcome_is_unknown_only_when_a_commit_broke_off(
 
     for breaking, unknown in (("insert", False), ("commit", True)):  # noqa: B007 (the listeners look at it)
         with pytest.raises(Exception) as caught:
-            await database.persist(work, patience=0.0)
+            await database.persist(work, patience=2.0)
         assert outages.may_be_committed(caught.value) is unknown
         assert outages.is_outage(caught.value)
         with pytest.raises(type(caught.value)):
@@ -308,7 +308,7 @@ async def test_a_warning_of_the_server_costs_no_question(server: MariaDB) -> Non
         with statements.noted("SHOW WARNINGS") as noted, warnings.catch_warnings():
             warnings.simplefilter("error")
             async with database.reading() as connection:
-                assert (await connection.exec_driver_sql("SELECT CAST('x' AS INT)")).scalar() == 0
+                assert (await connection.exec_driver_sql("SELECT CAST('x' AS SIGNED)")).scalar() == 0
                 said = await connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Com_show_warnings'")
                 assert said.one()[1] == "0"
         assert not noted

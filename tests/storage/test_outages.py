@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from harness import polling
+from harness import database_server, polling
 from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
 from tests.storage.test_database import create_things, row, stored, things
@@ -152,7 +152,7 @@ async def test_a_full_disk_is_sat_out_and_counts_against_the_database_until_it_h
 @pytest.fixture(scope="module")
 def server() -> Iterator[MariaDB]:
     """A server of this module's own, which may refuse and hang."""
-    made = MariaDB(flush_log=0, buffer_pool_mb=32)
+    made = database_server.make(flush_log=0, buffer_pool_mb=32)
     made.start()
     with made.connect() as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE rare CHARACTER SET utf8mb4")
@@ -163,7 +163,7 @@ def server() -> Iterator[MariaDB]:
 @pytest.fixture
 async def guest(server: MariaDB) -> AsyncIterator[Database]:
     """A database whose user the server may turn away."""
-    await asyncio.to_thread(execute, server, "CREATE OR REPLACE USER guest@127.0.0.1")
+    await asyncio.to_thread(execute, server, "DROP USER IF EXISTS guest@127.0.0.1", "CREATE USER guest@127.0.0.1")
     await asyncio.to_thread(execute, server, "GRANT ALL ON rare.* TO guest@127.0.0.1")
     await asyncio.to_thread(execute, server, "DROP TABLE IF EXISTS rare.test_things")
     url = server.url("rare").replace("root@", "guest@")

@@ -120,8 +120,10 @@ async def test_more_than_a_server_takes_at_once_is_several_statements(database: 
         await write_rows(connection, insert_or_ignore(connection, table), many)
         await write(connection, _CHANGE, {"ids": [f"{n}" for n in range(10)], "new": 50})
     async with database.reading() as connection:
-        found = list(await connection.execute(sa.select(table.c.count, table.c.body).order_by(table.c.body)))
-    assert [tuple(row) for row in found] == [(max(n, 50) if n < 10 else n, bytes([n]) * 300_000) for n in range(20)]
+        found = list(await connection.execute(sa.select(table.c.count, table.c.body)))
+    # MySQL has no memory to sort bodies of this size.
+    written = sorted(map(tuple, found), key=lambda row: row[1])
+    assert written == [(max(n, 50) if n < 10 else n, bytes([n]) * 300_000) for n in range(20)]
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 import tidings.storage
+from harness import database_server
 from tests import statements
 from tests.conftest import DatabaseFactory
 from tidings.storage import types
@@ -58,7 +59,9 @@ async def explain(connection: Connection, statement: sa.Executable, rows: Sequen
     with statements.sent() as sent:
         await connection.execute(statement, {"rows": rows})
     ((text, parameters),) = sent
-    word = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+    # MySQL 9 has another form by default, and MariaDB no word for this one.
+    server = "EXPLAIN" if database_server.kind() == "mariadb" else "EXPLAIN FORMAT=TRADITIONAL"
+    word = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else server
     return list((await connection.exec_driver_sql(f"{word} {text}", parameters)).mappings())
 
 

@@ -13,6 +13,7 @@ import alembic.migration
 import pytest
 import sqlalchemy as sa
 
+from harness import database_server
 from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
 from tidings.runtime.settings import DatabaseSettings
@@ -109,7 +110,7 @@ async def test_the_defaults_of_our_own_connections_are_durable(tmp_path: Path) -
 @pytest.fixture
 def server_with(request: pytest.FixtureRequest) -> Iterator[MariaDB]:
     flush_log, options = request.param
-    server = MariaDB(flush_log=flush_log, buffer_pool_mb=16, options=options)
+    server = database_server.make(flush_log=flush_log, buffer_pool_mb=16, options=options)
     server.start()
     yield server
     server.remove()

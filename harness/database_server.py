@@ -1,0 +1,47 @@
+"""The private database server that tests run on: MariaDB, or what `TIDINGS_TEST_SERVER` names."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.mariadb import MariaDB
+from harness.mysql import MySQL, MySQL9
+from harness.packages import PackageMissing
+
+VARIABLE = "TIDINGS_TEST_SERVER"
+KINDS: Mapping[str, type[MariaDB]] = {"mariadb": MariaDB, "mysql8": MySQL, "mysql9": MySQL9}
+
+
+def kind() -> str:
+    """The name of the kind that was chosen, a key of `KINDS`."""
+    name = os.environ.get(VARIABLE) or "mariadb"
+    if name not in KINDS:
+        raise SystemExit(f"{VARIABLE}={name}: must be one of {', '.join(KINDS)}")
+    return name
+
+
+def make(
+    *, flush_log: int = 1, buffer_pool_mb: int = 128, options: tuple[str, ...] = (), parent: Path | None = None
+) -> MariaDB:
+    """A server of the chosen kind, which is not started. Parameters as of `MariaDB`. Raises `PackageMissing`."""
+    return KINDS[kind()](flush_log=flush_log, buffer_pool_mb=buffer_pool_mb, options=options, parent=parent)
+
+
+def main() -> int:
+    """Fetch what the chosen kind needs, start it once and print its version."""
+    try:
+        server = make()
+    except PackageMissing as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    server.start()
+    print(f"tests run on {server.version}")
+    server.remove()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
