@@ -32,9 +32,12 @@ def any_row_of(name: str, *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
 
 
 def row_list(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """The list for `any_row_of`, of at least one row; one alone is in it twice."""
+    """Return the list for `any_row_of`, of at least one row. One alone is followed by a row of NULL: none equals that.
+
+    Given twice instead, MySQL 8.0.12 reads, and locks, all rows with the same first column.
+    """
     found = [tuple(row) for row in rows]
-    return found * 2 if len(found) == 1 else found
+    return [*found, (None,) * len(found[0])] if len(found) == 1 else found
 
 
 @compiles(_AnyRow)
