@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from tidings.runtime.tls import TlsFiles
@@ -31,9 +31,9 @@ class Authority:
         self.certificate = self._build(self.subject, self.key, [], ca=True)
         self.pem = self.certificate.public_bytes(_PEM)
 
-    def issue(self, *names: str, days: int = 30) -> tuple[bytes, bytes]:
-        """(private key, certificate) in PEM."""
-        key = ec.generate_private_key(ec.SECP256R1())
+    def issue(self, *names: str, days: int = 30, of_rsa: bool = False) -> tuple[bytes, bytes]:
+        """(private key, certificate) in PEM. of_rsa: the key is of RSA, not on a curve."""
+        key = rsa.generate_private_key(65537, 2048) if of_rsa else ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
         certificate = self._build(subject, key, list(names), ca=False, days=days)
         return private_key(key), certificate.public_bytes(_PEM)
@@ -42,9 +42,9 @@ class Authority:
         """Key, certificate, authority: as it is uploaded."""
         return b"".join((*self.issue(*names, days=days), self.pem))
 
-    def files(self, directory: Path, name: str, *names: str, days: int = 30) -> TlsFiles:
+    def files(self, directory: Path, name: str, *names: str, days: int = 30, of_rsa: bool = False) -> TlsFiles:
         """A new certificate with its key and this authority, each in a file of the directory."""
-        key, certificate = self.issue(*names, days=days)
+        key, certificate = self.issue(*names, days=days, of_rsa=of_rsa)
         paths = [directory / f"{name}.{ending}" for ending in ("pem", "key", "ca")]
         for path, content in zip(paths, (certificate, key, self.pem), strict=True):
             path.write_bytes(content)

@@ -29,6 +29,8 @@ EXPIRY = Gauge(
 
 # Of TLS 1.2: forward secrecy and authenticated encryption only, for keys on curves and RSA alike.
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+# The same without curves, which servers with OpenSSL 1.0 may lack: MySQL before 8.0.16.
+CIPHERS_WITHOUT_CURVES = "DHE+AESGCM"
 # Seconds until a handshake is given up; that the other side's goodbye is waited for.
 HANDSHAKE_SECONDS = 10.0
 GOODBYE_SECONDS = 5.0
@@ -135,17 +137,23 @@ class FileContext(ssl.SSLContext):
 
 
 def client(
-    use: str, files: TlsFiles, *, least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2, named: bool = True
+    use: str,
+    files: TlsFiles,
+    *,
+    least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
+    named: bool = True,
+    ciphers: str = CIPHERS,
 ) -> FileContext:
     """For connections to servers that are verified by these authorities or, with none, the system's.
 
-    named: so are their names; otherwise any certificate of these authorities is right. Raises `UnusableCertificate`.
+    named: so are their names; otherwise any certificate of these authorities is right. ciphers: of TLS 1.2. Raises
+    `UnusableCertificate`.
     """
 
     def make(files: TlsFiles) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = named
-        _harden(context, least)
+        _harden(context, least, ciphers)
         if files.authorities:
             _load_authorities(context, files)
         else:
@@ -224,9 +232,9 @@ class CertificateWatch:
                     )
 
 
-def _harden(context: ssl.SSLContext, least: ssl.TLSVersion) -> None:
+def _harden(context: ssl.SSLContext, least: ssl.TLSVersion, ciphers: str = CIPHERS) -> None:
     context.minimum_version = least
-    context.set_ciphers(CIPHERS)
+    context.set_ciphers(ciphers)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
 
 

@@ -47,7 +47,9 @@ _NOT_THE_PRIMARY = frozenset((1047, 1053, 1290, 1792, 1836, 3169))
 
 def make_context(settings: DatabaseSettings) -> tls.FileContext | None:
     """For `make`; `None` for plaintext. Raises `UnusableCertificate`."""
-    return tls.client("database", settings.tls) if settings.tls is not None else None
+    if settings.tls is None:
+        return None
+    return tls.client("database", settings.tls, ciphers=f"{tls.CIPHERS}:{tls.CIPHERS_WITHOUT_CURVES}")
 
 
 def make(
