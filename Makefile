@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
           --no-emit-find-links --python-version 3.11 $(if $(UPGRADE),--upgrade)
 
-LOCKED := requirements.lock requirements-dev.lock requirements-templates.lock requirements-deploy.lock requirements-bench.lock
+LOCKED := requirements.lock requirements-s3.lock requirements-dev.lock requirements-templates.lock requirements-deploy.lock requirements-bench.lock
 
 # Kills that take long: with the crash test, not in the suite of every change.
 KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py tests/system/test_key_rotation.py \
@@ -41,7 +41,7 @@ migrate: $(VENV)/.runtime  ## bring the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## all tests but the long ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop --ignore=tests/upgrade -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop --ignore=tests/s3 --ignore=tests/upgrade -o faulthandler_timeout=300
 
 check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## style, types, imports, licences, known vulnerabilities
 	@.ci/check
@@ -86,6 +86,11 @@ test-security: services  ## attack real processes, at length; figures of memory,
 test-monitoring: services  ## ask every query of dashboards and alerts of a real Prometheus (PICTURE=file draws the panels)
 	@exec env PICTURE=$(PICTURE) $(BIN)/python -m pytest tests/monitoring
 
+.PHONY: test-storage
+test-storage: services  ## media and blobs in buckets of a real S3 server, which is built once (needs Go; 5 minutes)
+	@$(BIN)/python -m harness.s3_server
+	@exec $(BIN)/python -m pytest -o faulthandler_timeout=300 tests/s3
+
 .PHONY: test-deploy
 test-deploy: $(VENV)/.dev build/deploy/.installed  ## build the image, bring up each compose file with podman (root; 15 minutes)
 	@exec $(BIN)/python -m tests.deploy
@@ -120,12 +125,14 @@ lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 takes n
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --output-file requirements.lock >/dev/null
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --constraint requirements.lock \
 		--output-file requirements-dev.lock >/dev/null
+	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra s3 --constraint requirements.lock \
+		--output-file requirements-s3.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:deploy --output-file requirements-deploy.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:bench --output-file requirements-bench.lock >/dev/null
 	@$(LOCK) --group pyproject.toml:peers --output-file benchmarks/peers/requirements.lock >/dev/null
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --extra dev --extra templates --constraint requirements-dev.lock \
 		--output-file requirements-templates.lock >/dev/null
-	@echo "wrote requirements.lock and those of dev, deploy, bench, peers and templates"
+	@echo "wrote requirements.lock and those of s3, dev, deploy, bench, peers and templates"
 
 clean:  ## remove the environment and every cache; the data directory stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from network.settings import Blobs, read_blobs
+from tidings.objects.s3_settings import MediaBucket
 from tidings.runtime import env, exposure, process_secrets, settings
 from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.process_secrets import CoreappSecrets
@@ -25,9 +26,10 @@ class TableSettings(settings.InstallationSettings):
 
 
 class FilesSettings(TableSettings):
-    """Where the files are. media_dir: of the business; blobs: of the network."""
+    """Where the files are. media_dir, media_bucket: of the business; blobs: of the network."""
 
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
+    media_bucket: MediaBucket = env.MADE
     blobs: Annotated[Blobs, env.made(read_blobs)] = env.MADE
 
 

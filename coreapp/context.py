@@ -19,6 +19,7 @@ from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.egress.responses import ReadPace
 from tidings.objects.directory import DirectoryStore
+from tidings.objects.store import FileStore
 from tidings.runtime.clock import Clock
 from tidings.runtime.places import Places
 from tidings.storage.business.shards import Lease
@@ -61,11 +62,13 @@ class ShardContext:
 
     settings: of the process; shared: what its shards do at the same time, together; config: what the business sets over
     the API; safe: seals what of it is secret; prekeys: the private ones that the number has; bodies:
-    seals those of callbacks; count: the jobs in the queue; files: the store of the files that messages name.
+    seals those of callbacks; count: the jobs in the queue; files: the store of the files that messages name;
+    working: directory of this machine for files on their way, the same store where that is a directory.
     """
 
     settings: Settings
-    files: DirectoryStore
+    files: FileStore
+    working: DirectoryStore
     shared: SharedLimits
     config: Config
     database: Database

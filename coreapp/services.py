@@ -16,6 +16,7 @@ from coreapp.shard.open_links import LinkClosing, OpenLinks
 from tidings.client.http import NetworkApi
 from tidings.keys import checks
 from tidings.objects import identity
+from tidings.objects.store import FileStore
 from tidings.objects.watch import StoreWatch
 from tidings.runtime import data_directory, exposure, network_access, service, tls
 from tidings.runtime.clock import SystemClock
@@ -60,6 +61,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
     own = _link_context(settings)
     links = OpenLinks()
     server: asyncio.Server | SocketServer | None = None
+    files: FileStore | None = None
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
@@ -74,7 +76,9 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             clock=SystemClock(),
             address=lambda: f"{settings.advertised_host}:{port}",
         )
-        media = identity.of_media(database, node.process.files)
+        files = node.process.files
+        node.process.working.prepare()
+        media = identity.of_media(database, files)
         await media.claim()
         server = await _listen(settings, node, links, own)
         host, port = server.sockets[0].getsockname()[:2]
@@ -101,6 +105,8 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         if server is not None:
             server.close()
         await network.close()
+        if files is not None:
+            await files.close()
         await database.close()
         log.info("coreapp.stopped")
 

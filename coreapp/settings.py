@@ -14,6 +14,7 @@ import pydantic
 from coreapp import signature
 from coreapp.conversations import Names
 from tidings.egress.settings import OutgoingMedia, OutgoingWebhooks
+from tidings.objects.s3_settings import MediaBucket
 from tidings.runtime import env, exposure, network_access, process_secrets, settings
 from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.process_secrets import CoreappSecrets
@@ -69,6 +70,7 @@ class Settings(settings.ProcessSettings):
     allow_pq_downgrade:  go on with recipients whose keys had post-quantum protection and have none any more.
     outgoing_webhooks, outgoing_media: where webhooks and links of media may lead.
     media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
+    media_bucket:        of files, the same for all, instead; the directory is then for files on their way.
     media_transfers:     uploads to the network, and downloads from it, at the same time.
     media_days, unread_days, dead_callback_days: that unused files, unread messages and dead letters are kept; 0 is for
                          ever.
@@ -106,6 +108,7 @@ class Settings(settings.ProcessSettings):
     require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
     allow_pq_downgrade: env.Flag = env.variable("TIDINGS_ALLOW_PQ_DOWNGRADE", False)
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
+    media_bucket: MediaBucket = env.MADE
     reengagement_window: env.Flag = env.variable("TIDINGS_REENGAGEMENT_WINDOW", True)
     blocked_is_sent: Annotated[bool, _is("sent", "failed")] = env.variable("TIDINGS_BLOCKED_STATUS", False)
     check_unknown: env.Flag = env.variable("TIDINGS_CHECK_UNKNOWN_CONTACTS", True)

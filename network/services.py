@@ -45,7 +45,8 @@ from network.routing.sweeper import Sweeper
 from network.settings import Limits, Settings
 from network.wiring import Directory, Routing
 from tidings.objects import identity
-from tidings.objects.directory import DirectoryStore
+from tidings.objects.store import FileStore
+from tidings.objects.stores import open_store
 from tidings.objects.watch import StoreWatch
 from tidings.runtime import env, exposure, http_server
 from tidings.runtime.clock import Clock, SystemClock
@@ -104,10 +105,11 @@ async def _serve(
     ready: Callable[[Addresses], None] | None,
 ) -> None:
     routing = Routing(settings, database, clock)
+    files = open_store(settings.blobs.directory, settings.blobs.bucket)
     await routing.open()
     metrics: Exposition | None = None
     try:
-        http, tcp, others = await _wire(settings, database, clock, routing)
+        http, tcp, others = await _wire(settings, database, clock, routing, files)
         metrics = await _serve_metrics(settings, database, routing)
         contexts = [database.tls, *routing.contexts, metrics.tls if metrics is not None else None]
         watch = functools.partial(_watch, http, tcp, contexts, clock)
@@ -116,6 +118,7 @@ async def _serve(
         if metrics is not None:
             metrics.close()
         await routing.close()
+        await files.close()
 
 
 async def _serve_metrics(settings: Settings, database: Database, routing: Routing) -> Exposition | None:
@@ -142,7 +145,7 @@ async def _serve_metrics(settings: Settings, database: Database, routing: Routin
 
 
 async def _wire(
-    settings: Settings, database: Database, clock: Clock, routing: Routing
+    settings: Settings, database: Database, clock: Clock, routing: Routing, files: FileStore
 ) -> tuple[HttpServer, TcpListener, Sequence[Service]]:
     router, directory, mailboxes = routing.router, routing.directory, routing.mailboxes
     limits, ttl, is_local = settings.limits, settings.message_ttl, env.is_loopback(settings.http_address[0])
@@ -163,7 +166,7 @@ async def _wire(
     )
     backend = _make_backend(settings, clock, routing, copies, kept, delay)
     connections = Connections(backend, router, node=routing.node, drain=settings.drain)
-    blob_store, blobs = await _open_blobs(settings, database, clock)
+    blob_store, blobs = await _open_blobs(settings, database, clock, files)
     locks = Locks(database, clock)
     registrations = Registrations(
         database,
@@ -197,7 +200,8 @@ async def _wire(
     interval = settings.expiry_interval
     expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
     routing.share(connections, expiry, registrations)
-    vitals = Vitals({"data": settings.data_dir, "blobs": settings.blobs.directory})
+    directories = {} if settings.blobs.bucket else {"blobs": settings.blobs.directory}
+    vitals = Vitals({"data": settings.data_dir, **directories})
     activity = LockActivity(database, clock, take_seen=directory.logins.take_seen, is_online=router.is_online)
     others: list[Service] = [activity, vitals, blobs, Sweeper(router), BlobSweeper(database, blob_store), expiry]
     return http, tcp, [*others, *routing.services(), connections]
@@ -311,9 +315,10 @@ def _blob_endpoints(store: BlobStore, limits: Limits, directory: Directory) -> B
     return BlobEndpoints(store, Transfers(limits.transfers), directory.logins, allowances=directory.allowances)
 
 
-async def _open_blobs(settings: Settings, database: Database, clock: Clock) -> tuple[BlobStore, StoreWatch]:
+async def _open_blobs(
+    settings: Settings, database: Database, clock: Clock, files: FileStore
+) -> tuple[BlobStore, StoreWatch]:
     where = settings.blobs
-    files = DirectoryStore(where.directory)
     store = BlobStore(database, files, clock, quota=where.quota, device_quota=where.device_quota, ttl=where.ttl)
     try:
         await store.open()

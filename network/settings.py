@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
+from tidings.objects.s3_settings import BlobBucket
 from tidings.runtime import env, exposure, process_secrets, redis_url, secret_sources, settings
 from tidings.runtime.api_key import API_KEY, OptionalKey, OptionalOperatorKey
 from tidings.runtime.process_secrets import NetworkSecrets
@@ -129,12 +130,14 @@ class Blobs(env.Variables):
     """Encrypted files that devices leave for each other.
 
     directory:    theirs alone; made when it is not there.
+    bucket:       theirs alone, instead of the directory.
     quota:        bytes of all together; one more is answered by 507.
     device_quota: bytes of one device; it is also at most as much as is still free. One more is answered by 507.
     ttl:          seconds that each is kept.
     """
 
     directory: Annotated[Path, env.text(env.parse_path)] = env.variable("TIDINGS_NETWORK_BLOB_DIR")
+    bucket: BlobBucket = env.MADE
     quota: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_BLOB_QUOTA_MB", str(10 * 1024))
     device_quota: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable(
         "TIDINGS_NETWORK_BLOB_DEVICE_QUOTA_MB", "2048"

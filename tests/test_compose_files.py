@@ -114,3 +114,18 @@ def test_the_image_is_made_of_what_git_has_of_the_packages() -> None:
     copied = {word for line in re.findall(r"^COPY ([^-].*) \S+$", dockerfile, re.M) for word in line.split()}
     assert ignored[1] == "*"
     assert copied == allowed
+
+
+@pytest.mark.parametrize("name", ["docker-compose", "docker-compose.multi"])
+def test_an_override_gives_every_process_with_files_its_bucket(name: str) -> None:
+    override = yaml.safe_load((ROOT / "docker" / f"{name}.s3.yml").read_text())
+    jsonschema.Draft202012Validator(SCHEMA).validate(override)
+    services = yaml.safe_load((ROOT / "docker" / f"{name}.yml").read_text())["services"]
+    expected = {
+        service: "TIDINGS_NETWORK_BLOB_S3_" if service.startswith("network") else "TIDINGS_MEDIA_S3_"
+        for service in services
+        if re.fullmatch(r"(webapp|coreapp|network)(-\d)?", service)
+    }
+    assert set(override["services"]) == set(expected)
+    for service, prefix in expected.items():
+        assert all(variable.startswith(prefix) for variable in override["services"][service]["environment"])

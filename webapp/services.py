@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,8 +17,9 @@ from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.keys import checks
 from tidings.objects import identity
-from tidings.objects.directory import DirectoryStore
 from tidings.objects.identity import Identity
+from tidings.objects.store import FileStore
+from tidings.objects.stores import open_store
 from tidings.objects.watch import StoreWatch
 from tidings.runtime import data_directory, env, exposure, http_server, service
 from tidings.runtime.clock import Clock, SystemClock
@@ -117,7 +119,15 @@ class Parts:
     media_watch: StoreWatch
 
 
-def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher: Hasher, clock: Clock) -> Parts:
+def assemble(
+    settings: Settings,
+    database: Database,
+    shard_map: ShardMap,
+    hasher: Hasher,
+    clock: Clock,
+    *,
+    files: FileStore,
+) -> Parts:
     """Every part, none started. Raises `UnusableCertificate`."""
     calls = exposure.link_calls(settings.tls_files, settings.plaintext)
     common = _common(settings, database, clock)
@@ -129,7 +139,6 @@ def assemble(settings: Settings, database: Database, shard_map: ShardMap, hasher
     tls = None
     if settings.tls:
         tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
-    files = DirectoryStore(settings.media_dir, reserve=settings.media_reserve)
     media = identity.of_media(database, files)
     media_watch = StoreWatch(media)
     metrics = ProcessMetrics(clock, backlog=server.BACKLOG)
@@ -258,9 +267,14 @@ def _resources(
         HealthCheck(links, database),
         Collections(links),
         Groups(links),
-        Support(database, links, data_dir=settings.data_dir, media_dir=settings.media_dir, clock=clock),
+        Support(database, links, data_dir=settings.data_dir, media_dir=_disk_of_media(settings), clock=clock),
         Stats(database, links, clock),
     ]
+
+
+def _disk_of_media(settings: Settings) -> Path:
+    """A directory on the disk that uploads fill; with a bucket they fill none."""
+    return settings.data_dir if settings.media_bucket else settings.media_dir
 
 
 async def run(
@@ -280,6 +294,7 @@ async def run(
     listener = server.listen(*settings.address)
     database = Database(settings.database, "business", deadline=DATABASE_SECONDS, patience=DATABASE_SECONDS)
     hasher = Hasher()
+    files = open_store(settings.media_dir, settings.media_bucket, reserve=settings.media_reserve)
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
@@ -288,7 +303,7 @@ async def run(
         await checks.require_link(database, settings.secrets.link_key)
         await checks.require_tokens(database, settings.secrets.jwt_key)
         shard_map = FixedShardMap(*settings.coreapp) if settings.coreapp else DatabaseShardMap(database)
-        parts = assemble(settings, database, shard_map, hasher, SystemClock())
+        parts = assemble(settings, database, shard_map, hasher, SystemClock(), files=files)
         await parts.media.claim()
         await parts.common.membership.start()
         made = await parts.logins.start()
@@ -313,9 +328,10 @@ async def run(
         services: list[service.Service] = [*taps, parts.links, parts.upkeep, parts.logins.first_start]
         services += [parts.certificates, parts.media_watch]
         services += [parts.common.membership, parts.common.leases, parts.common.changes]
-        services.append(Vitals({"data": settings.data_dir, "media": settings.media_dir}))
+        services.append(Vitals({"data": settings.data_dir, "media": _disk_of_media(settings)}))
         await service.run_services([*services, http], stop)
     finally:
         listener.close()
         hasher.close()
+        await files.close()
         await database.close()

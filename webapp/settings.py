@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tidings.egress.settings import OutgoingWebhooks
+from tidings.objects.s3_settings import MediaBucket
 from tidings.runtime import env, exposure, first_password, process_secrets, settings
 from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.first_password import FirstPassword
@@ -85,6 +86,7 @@ class Settings(settings.ProcessSettings):
     first_password:   of the administrator.
     outgoing_webhooks: where webhooks may lead.
     media_dir:        of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
+    media_bucket:     of files, the same for all, instead.
     max_uploads:      uploads of files in progress at the same time.
     tap:              socket of a listener for copies of requests, which `tidings traffic` makes.
     """
@@ -112,6 +114,7 @@ class Settings(settings.ProcessSettings):
     first_password: Annotated[FirstPassword, env.made(_first_password)] = env.HIDDEN
     outgoing_webhooks: OutgoingWebhooks = env.MADE
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
+    media_bucket: MediaBucket = env.MADE
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
     max_uploads: Annotated[int, env.integer(1, 1000)] = env.variable("TIDINGS_MAX_UPLOADS", 16)
     tap: Annotated[Path | None, env.text(lambda value: env.parse_path(value) if value else None)] = env.variable(

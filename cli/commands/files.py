@@ -9,8 +9,8 @@ import os
 from cli import guard
 from cli.settings import FilesSettings
 from tidings.objects import identity
-from tidings.objects.directory import DirectoryStore
 from tidings.objects.identity import BLOBS, MEDIA, WrongStore
+from tidings.objects.stores import open_store
 from tidings.storage.database import Database
 
 
@@ -33,8 +33,10 @@ def run(options: argparse.Namespace) -> int:
 async def _run(options: argparse.Namespace, settings: FilesSettings) -> int:
     family = {MEDIA: "business", BLOBS: "network"}[options.store]
     database = Database(settings.families[family], family)
-    store = DirectoryStore(settings.media_dir if options.store == MEDIA else settings.blobs.directory)
-    of = identity.of_media if options.store == MEDIA else identity.of_blobs
+    if options.store == MEDIA:
+        store, of = open_store(settings.media_dir, settings.media_bucket), identity.of_media
+    else:
+        store, of = open_store(settings.blobs.directory, settings.blobs.bucket), identity.of_blobs
     try:
         recorded = of(database, store)
         if options.action == "adopt":
@@ -48,6 +50,7 @@ async def _run(options: argparse.Namespace, settings: FilesSettings) -> int:
     except OSError as error:
         raise guard.Failure(f"{store.location}: {error.strerror or error}") from None
     finally:
+        await store.close()
         await database.close()
     print(f"{options.store}: {store.location} is the recorded one")
     return 0

@@ -1,12 +1,77 @@
-"""File stores: the directory that the settings name is the one that the database records."""
+"""File stores: the settings name the one that the database records, and a bucket lets us use it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 from cli.doctor.findings import Finding, error, fine, warning
 from tidings.objects.identity import Identity
 from tidings.objects.marker import MarkedStore
+from tidings.objects.store import FileStore
+
+
+class LifecycleRules(Protocol):
+    """A bucket. files_prefix: what the keys of all files begin with."""
+
+    @property
+    def files_prefix(self) -> str: ...
+
+    async def lifecycle(self) -> Sequence[Mapping[str, Any]]:
+        """The rules that are enabled. Raises `OSError`."""
+        ...
+
+
+class Bucket:
+    """The rights that a bucket gives us, and its lifecycle rules. A directory has neither."""
+
+    def __init__(self, name: str, store: FileStore, *, keeps: float | None) -> None:
+        """name: of the store; keeps: seconds that a file must be kept, `None` for ever."""
+        self.name = f"{name} bucket"
+        self._store = store
+        self._keeps = keeps
+
+    async def run(self) -> Sequence[Finding]:
+        if self._store.is_local:
+            return [fine(self.name, "files are in a directory")]
+        where = self._store.location
+        remedy = "give the credentials the policy of docs/operations.md#buckets, or correct the settings of the bucket"
+        try:
+            # Without the right to list, S3 answers 403 for a file that is gone, and its message would wait for ever.
+            await self._store.has_any(["0" * 32])
+            stored = await self._store.write(_chunk(), limit=1)
+            await self._store.delete([stored.name])
+        except OSError as failure:
+            return [error(self.name, f"{where}: {failure}", remedy)]
+        try:
+            rules = await cast(LifecycleRules, self._store).lifecycle()
+        except OSError as failure:
+            text = f"{where}: its lifecycle rules cannot be read: {failure}"
+            return [warning(self.name, text, "allow s3:GetLifecycleConfiguration, or look at them by hand")]
+        return [self.judge(rules, cast(LifecycleRules, self._store).files_prefix)]
+
+    def judge(self, rules: Sequence[Mapping[str, Any]], prefix: str) -> Finding:
+        """What the rules of the bucket mean for the files below the prefix."""
+        aborts = False
+        for rule in rules:
+            of = rule.get("Filter", rule).get("Prefix", "")
+            if not (of.startswith(prefix) or prefix.startswith(of)):
+                continue
+            aborts = aborts or "AbortIncompleteMultipartUpload" in rule
+            days = rule.get("Expiration", {}).get("Days")
+            if days is not None and (self._keeps is None or days * 86400 < self._keeps):
+                text = f"the rule {rule.get('ID', 'without a name')} deletes files after {days} days"
+                return error(
+                    self.name, text, "files go when Tidings deletes them: remove the rule, or give it more days"
+                )
+        if not aborts:
+            text = "no lifecycle rule aborts incomplete multipart uploads"
+            return warning(self.name, text, "add one of a day: parts of uploads that break off are paid for")
+        return fine(self.name, "its lifecycle rules keep the files")
+
+
+async def _chunk() -> AsyncIterator[bytes]:
+    yield b"x"
 
 
 class RecordedStore:

@@ -22,14 +22,17 @@ from cli.doctor.configuration import (
 )
 from cli.doctor.coreapps import CoreappLinks, ShardOwners
 from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
-from cli.doctor.file_stores import RecordedStore
+from cli.doctor.file_stores import Bucket, RecordedStore
 from cli.doctor.findings import Check, Group
 from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
 from cli.doctor.redis import RedisServer
 from cli.links import Links
 from cli.settings import LeaseSettings
 from tidings.objects import identity
-from tidings.objects.directory import DirectoryStore
+from tidings.objects.identity import BLOBS, MEDIA
+from tidings.objects.s3_settings import S3Settings
+from tidings.objects.store import FileStore
+from tidings.objects.stores import open_store
 from tidings.runtime import env, network_access, secret_sources
 from tidings.runtime.env import SettingsError
 from tidings.runtime.tls import TlsFiles
@@ -82,8 +85,12 @@ class Plan:
         if "coreapp" in usable:
             groups.append(self._network(usable["coreapp"]))
         if "network" in usable:
-            blobs = DirectoryStore(usable["network"].settings.blobs.directory)
-            checks = [lambda database: RecordedStore(identity.of_blobs(database, blobs), blobs)]
+            where = usable["network"].settings.blobs
+            blobs = self._store(where.directory, where.bucket)
+            checks = [
+                lambda database: RecordedStore(identity.of_blobs(database, blobs), blobs),
+                lambda _: Bucket(BLOBS, blobs, keeps=where.ttl),
+            ]
             groups.append(self._database(usable["network"].settings.database, "network", checks))
         if self._environment("network").get(REDIS_URL):
             groups.append(Group(self._redis()))
@@ -103,15 +110,22 @@ class Plan:
             about.append(WriteLatency(database))
         return Group(Reachable(database), [*about, Schema(database), *(make(database) for make in checks)])
 
+    def _store(self, directory: Path, bucket: S3Settings | None) -> FileStore:
+        """Raises `SettingsError`."""
+        store = open_store(directory, bucket)
+        self._databases.push_async_callback(store.close)
+        return store
+
     def _of_business(self, examined: Examined) -> Sequence[Any]:
         """Makers of checks on the business's tables."""
         settings = examined.settings
-        media = DirectoryStore(settings.media_dir)
+        media = self._store(settings.media_dir, settings.media_bucket)
         lease = LeaseSettings.part(self._environment(examined.process)).lease_seconds
         makers = [
             lambda database: Number(database, settings.account),
             lambda database: ShardOwners(database, lease_seconds=lease),
             lambda database: RecordedStore(identity.of_media(database, media), media),
+            lambda _: Bucket(MEDIA, media, keeps=None),
         ]
         if not examined.has_secrets:
             return makers
@@ -166,12 +180,13 @@ class Plan:
         reserves: dict[Path, int] = {self._data_dir: 0}
         connections: dict[str, int] = {}
         for name, each in usable.items():
-            if name in ("webapp", "coreapp"):
+            if name == "coreapp" or (name == "webapp" and each.settings.media_bucket is None):
                 reserves[each.settings.media_dir] = each.settings.media_reserve
             if name == "webapp":
                 connections[name] = each.settings.connections
             if name == "network":
-                reserves[each.settings.blobs.directory] = 0
+                if each.settings.blobs.bucket is None:
+                    reserves[each.settings.blobs.directory] = 0
                 connections[name] = each.settings.limits.connections + each.settings.limits.http
         groups = []
         measured: set[int] = set()

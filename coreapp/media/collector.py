@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from coreapp.garbage import DELETED, MEDIA
-from tidings.objects.directory import DirectoryStore
+from tidings.objects.store import FileStore
 from tidings.runtime.clock import Clock
 from tidings.storage.business import media, shards
 from tidings.storage.business.media import Media
@@ -30,18 +30,20 @@ class MediaCollector:
         self,
         database: Database,
         lease: Lease,
-        files: DirectoryStore,
+        files: FileStore,
         *,
+        working: FileStore | None = None,
         clock: Clock,
         account: str,
         unused_ms: int = UNUSED_MS,
         page: int = PAGE,
     ) -> None:
-        """unused_ms: since its last use a file is kept for so long; 0 for ever. page: rows that one transaction looks
-        at."""
+        """working: of this machine, where it is not the same store: only orphans are deleted there. unused_ms:
+        since its last use a file is kept for so long; 0 for ever. page: rows that one transaction looks at."""
         self._database = database
         self._lease = lease
         self._files = files
+        self._working = working
         self._clock = clock
         self._account = account
         self._unused_ms = unused_ms
@@ -74,11 +76,15 @@ class MediaCollector:
         return await media.delete_unused(connection, [entry.id for entry in page], before)
 
     async def _delete_orphans(self) -> int:
+        total = await self._delete_orphans_of(self._files)
+        return total + (await self._delete_orphans_of(self._working) if self._working is not None else 0)
+
+    async def _delete_orphans_of(self, files: FileStore) -> int:
         total = 0
-        async for names in self._files.list_old(self._clock.now() - ORPHAN_SECONDS):
+        async for names in files.list_old(self._clock.now() - ORPHAN_SECONDS):
             # Fenced, since what is deleted is everybody's.
             list_known = functools.partial(media.list_known_files, names=names)
             known = await self._database.persist(shards.fenced(self._lease, list_known))
-            total += await self._files.delete([name for name in names if name not in known])
+            total += await files.delete([name for name in names if name not in known])
             await asyncio.sleep(PAUSE)
         return total

@@ -7,6 +7,7 @@ import binascii
 import contextlib
 import dataclasses
 import uuid
+from pathlib import Path
 
 import msgspec
 
@@ -19,7 +20,7 @@ from tidings.client.errors import FileLost, NetworkAway, NetworkRefusal, Unautho
 from tidings.client.http import DeviceCredentials, NetworkApi
 from tidings.media import kinds, signatures
 from tidings.media.errors import FileEmpty, FileTooLarge, UnusableType
-from tidings.objects.directory import DirectoryStore, Stored
+from tidings.objects.store import FileStore, Stored
 from tidings.runtime.clock import Clock
 from tidings.storage.business.media import Media
 from tidings.storage.business.media_downloads import Download
@@ -31,10 +32,14 @@ VOICE = "voice"
 class Fetcher:
     """Fetches files into the directory. Their rows are the caller's to write."""
 
-    def __init__(self, network: NetworkApi, device: DeviceCredentials, files: DirectoryStore, *, clock: Clock) -> None:
+    def __init__(
+        self, network: NetworkApi, device: DeviceCredentials, files: FileStore, *, working: Path, clock: Clock
+    ) -> None:
+        """working: directory for encrypted files while they arrive."""
         self._network = network
         self._device = device
         self._files = files
+        self._working = working
         self._clock = clock
 
     async def fetch(self, download: Download, message: inbound.Inbound) -> Media:
@@ -69,7 +74,7 @@ class Fetcher:
         content = msgspec.structs.replace(
             message.content,
             id=media.id,
-            file=str(self._files.path(media.file)),
+            file=self._files.place(media.file),
             mime_type=media.mime_type,
             sha256=media.sha256,
             status=inbound.DOWNLOADED,
@@ -85,7 +90,7 @@ class Fetcher:
             self._network,
             self._device,
             pointer,
-            folder=self._files.directory,
+            folder=self._working,
             progress=ProgressLog("media.downloading", id=download.id),
         )
         try:

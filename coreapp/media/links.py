@@ -33,7 +33,8 @@ from tidings.egress.guard import Forbidden
 from tidings.egress.providers import ProviderConfig
 from tidings.media import kinds
 from tidings.media.errors import DiskFull, FileEmpty, FileTooLarge, UnusableType
-from tidings.objects.directory import DirectoryStore, Stored
+from tidings.objects.directory import DirectoryStore
+from tidings.objects.store import Stored, open_reader
 from tidings.storage.business import media_providers
 from tidings.wire import codes
 
@@ -108,7 +109,7 @@ class LinkedMedia:
                 try:
                     await turn.aclose()
                     pointer, _ = await self._uploader.upload(
-                        functools.partial(self._files.open, stored.name),
+                        functools.partial(open_reader, self._files, stored.name),
                         stored.size,
                         stored.sha256,
                         mime_type,

@@ -15,7 +15,7 @@ from coreapp.media.pointers import Source
 from coreapp.media.preparation import Found
 from coreapp.media.uploads import HeldUp, Uploader
 from tidings import e2ee
-from tidings.objects.directory import DirectoryStore
+from tidings.objects.store import FileStore, open_reader
 from tidings.runtime.batcher import Batcher
 from tidings.storage.business import media
 from tidings.storage.business.media import Media
@@ -44,7 +44,7 @@ class StoredMedia:
     def __init__(
         self,
         context: ShardContext,
-        files: DirectoryStore,
+        files: FileStore,
         uploader: Uploader,
     ) -> None:
         self._database = context.database
@@ -68,7 +68,7 @@ class StoredMedia:
         pointer, expires_at, blob = self._kept(found), found.blob_expires_at or 0, found.blob
         if pointer is None or expires_at - now < LEAST_LEFT_MS:
             pointer, expires_at = await self._uploader.upload(
-                functools.partial(self._files.open, found.file),
+                functools.partial(open_reader, self._files, found.file),
                 found.size,
                 found.sha256,
                 found.mime_type,

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import BinaryIO
 
 from prometheus_client import Counter
 
@@ -18,6 +17,7 @@ from tidings.client.errors import FileChanged, NetworkAway, NetworkRefusal, Unau
 from tidings.client.http import DeviceCredentials, NetworkApi
 from tidings.media import kinds
 from tidings.media.errors import FileGone
+from tidings.media.reading import OpenReader
 from tidings.wire import codes
 from tidings.wire.media_objects import FilePointer
 
@@ -43,7 +43,7 @@ class Uploader:
 
     async def upload(
         self,
-        open_file: Callable[[], BinaryIO],
+        open_file: OpenReader,
         size: int,
         sha256: str,
         mime_type: str,
@@ -93,7 +93,7 @@ class Uploader:
             delay = min(2 * delay, LAST_RETRY_SECONDS)
 
     async def _try(
-        self, open_file: Callable[[], BinaryIO], size: int, sha256: str, mime_type: str, *, filename: str, about: str
+        self, open_file: OpenReader, size: int, sha256: str, mime_type: str, *, filename: str, about: str
     ) -> tuple[FilePointer, int]:
         started = time.monotonic()
         found = await attachments.upload(

@@ -37,10 +37,10 @@ class Media:
 
 def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Media:
     """The parts, none started."""
-    settings, files = context.settings, context.files
+    settings, files, working = context.settings, context.files, context.working
     uploader = Uploader(context.network, context.device, context.shared.uploads)
     preparation = Preparation(
-        StoredMedia(context, files, uploader), LinkedMedia(context, files, uploader), context.clock
+        StoredMedia(context, files, uploader), LinkedMedia(context, working, uploader), context.clock
     )
     queue = PreparationQueue(
         preparation,
@@ -50,11 +50,17 @@ def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Med
         broken=context.journal.fail,
     )
 
-    fetcher = Fetcher(context.network, context.device, files, clock=context.clock)
+    fetcher = Fetcher(context.network, context.device, files, working=working.directory, clock=context.clock)
 
     def collector(**more: int) -> MediaCollector:
         return MediaCollector(
-            context.database, context.lease, files, clock=context.clock, account=context.account, **more
+            context.database,
+            context.lease,
+            files,
+            working=None if working is files else working,
+            clock=context.clock,
+            account=context.account,
+            **more,
         )
 
     return Media(

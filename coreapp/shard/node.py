@@ -26,6 +26,7 @@ from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.objects.directory import DirectoryStore
+from tidings.objects.stores import open_store
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
@@ -69,6 +70,7 @@ class Node:
         self._changes = Watch(database)
         self._changes.on(changes.SETTINGS, self.config.load)
         self._changes.on(changes.CERTIFICATES, self.config.load)
+        working = DirectoryStore(settings.media_dir, reserve=settings.media_reserve)
         self.process = Process(
             settings=settings,
             database=database,
@@ -77,7 +79,8 @@ class Node:
             safe=safe,
             config=self.config,
             shared=SharedLimits.of(settings),
-            files=DirectoryStore(settings.media_dir, reserve=settings.media_reserve),
+            files=working if settings.media_bucket is None else open_store(settings.media_dir, settings.media_bucket),
+            working=working,
         )
         self.shards = OpenShards()
         # Set while this process answers for all shards that it has claimed, of which there is one at least.

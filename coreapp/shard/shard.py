@@ -37,6 +37,7 @@ from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.objects.directory import DirectoryStore
+from tidings.objects.store import FileStore
 from tidings.runtime import service
 from tidings.runtime.clock import Clock
 from tidings.storage.business import callbacks, jobs
@@ -115,7 +116,8 @@ class Process:
     safe: SecretSealer
     config: ConfigSource
     shared: SharedLimits
-    files: DirectoryStore
+    files: FileStore
+    working: DirectoryStore
 
 
 async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard:
@@ -131,6 +133,7 @@ async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard
         context = ShardContext(
             settings=settings,
             files=process.files,
+            working=process.working,
             shared=process.shared,
             config=config,
             database=database,

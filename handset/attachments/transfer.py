@@ -24,7 +24,7 @@ from tidings.client import attachments
 from tidings.client.attachments import Progress, silent
 from tidings.client.errors import FileChanged, FileLost
 from tidings.client.http import NetworkApi
-from tidings.media import kinds
+from tidings.media import kinds, reading
 from tidings.media.errors import UnusableType
 from tidings.runtime import private_files
 from tidings.wire import media_objects
@@ -115,7 +115,7 @@ async def upload(
         file.seek(0)
         try:
             pointer, _ = await attachments.upload(
-                api, device, lambda: file, size, mime_type=mime_type, progress=progress
+                api, device, reading.local(lambda: file), size, mime_type=mime_type, progress=progress
             )
         except FileChanged as error:
             raise errors.BadFile("the file changed while it was read") from error

@@ -20,6 +20,7 @@ from network.blobs.store import CHUNK, BlobStore, OpenBlob
 from network.directory.allowances import DeviceAllowances
 from network.directory.logins import Logins
 from network.errors import BadRequest, NotFound, RequestError, TooOften, Unavailable
+from tidings.media.errors import StoreAway
 from tidings.wire import addresses
 
 log = logging.getLogger(__name__)
@@ -100,11 +101,11 @@ class BlobEndpoints:
     async def download(self, number: str, id: str) -> Response:
         if len(id) > MAX_ID or not id.isascii():
             raise NotFound("there is no such blob, or not any more")
-        with contextlib.ExitStack() as held:
+        async with contextlib.AsyncExitStack() as held:
             held.enter_context(self._transfers.one())
             async with http.in_time():
                 found = await self._store.fetch(id)
-            held.enter_context(found.file)
+            held.push_async_callback(found.file.close)
             return _FileResponse(found, number=number, held=held.pop_all())
 
 
@@ -131,7 +132,7 @@ def _announced(request: Request) -> int | None:
 class _FileResponse(Response):
     """A file on its way to a device. held: what is given back at the end, however that comes."""
 
-    def __init__(self, found: OpenBlob, *, number: str, held: contextlib.ExitStack) -> None:
+    def __init__(self, found: OpenBlob, *, number: str, held: contextlib.AsyncExitStack) -> None:
         super().__init__(media_type="application/octet-stream", headers=_headers(found.blob.size))
         self._file = found.file
         self._head = found.head
@@ -141,7 +142,7 @@ class _FileResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, result, sent = time.monotonic(), "cut off", 0
-        with self._held:
+        async with self._held:
             try:
                 async with asyncio.timeout(TRANSFER_SECONDS):
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -151,9 +152,12 @@ class _FileResponse(Response):
                         async with asyncio.timeout(SILENCE_SECONDS):
                             # Returns when there is room again for more on the way to the reader.
                             await send({"type": "http.response.body", "body": chunk, "more_body": sent < self._size})
-                        chunk = await asyncio.to_thread(self._file.read, CHUNK) if sent < self._size else b""
+                        chunk = await self._file.read(CHUNK) if sent < self._size else b""
                 if sent == self._size:
                     result = "sent"
+            except StoreAway as error:
+                result = "store away"
+                log.error("blobs.store_away", extra={"error": repr(error)})
             except TimeoutError:
                 # The server drops the connection: what it began to send stays incomplete.
                 result = "too slow"

@@ -6,19 +6,18 @@ whatever is killed when, there is no row without its file; a file without a row 
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from typing import BinaryIO
 
 from prometheus_client import Counter
 
 from network.blobs.quota import Quota, Reservation
 from network.errors import BadRequest, Full, NotFound, TooLarge, Unavailable
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
-from tidings.objects.directory import DirectoryStore
+from tidings.media.reading import Reader
+from tidings.objects.store import FileStore
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
@@ -45,7 +44,7 @@ class OpenBlob:
 
     blob: Blob
     head: bytes
-    file: BinaryIO
+    file: Reader
 
 
 class BlobStore:
@@ -54,7 +53,7 @@ class BlobStore:
     def __init__(
         self,
         database: Database,
-        files: DirectoryStore,
+        files: FileStore,
         clock: Clock,
         *,
         quota: int,
@@ -100,7 +99,7 @@ class BlobStore:
             except FileEmpty as error:
                 raise BadRequest("the blob is empty") from error
             except DiskFull as error:
-                log.error("blobs.disk_full", extra={"directory": str(self.files.directory)})
+                log.error("blobs.disk_full", extra={"store": self.files.location})
                 raise Full("the disk of the network is full; its operator has to make room") from error
             except StoreAway as error:
                 raise self._away(error) from error
@@ -118,7 +117,7 @@ class BlobStore:
         if blob is None:
             raise NotFound("there is no such blob, or not any more")
         try:
-            return await asyncio.to_thread(self._open, blob)
+            return await self._open(blob)
         except FileGone as error:
             # Expired and removed since, or somebody else has been at the directory.
             if blob.expires_at > self.now():
@@ -132,7 +131,7 @@ class BlobStore:
         return int(self._clock.now() * 1000)
 
     def _away(self, error: OSError) -> Unavailable:
-        log.error("blobs.store_away", extra={"directory": str(self.files.directory), "error": repr(error)})
+        log.error("blobs.store_away", extra={"store": self.files.location, "error": repr(error)})
         return Unavailable("the blobs cannot be reached", retry_after=5)
 
     async def _owned(self, owner: str, size: int, weight: int) -> int:
@@ -143,12 +142,12 @@ class BlobStore:
             share.counted = counted if share.counted is None else share.counted
         return share.size
 
-    def _open(self, blob: Blob) -> OpenBlob:
-        file = self.files.open(blob.file)
+    async def _open(self, blob: Blob) -> OpenBlob:
+        file = (await self.files.open(blob.file)).reader
         try:
-            return OpenBlob(blob, file.read(CHUNK), file)
+            return OpenBlob(blob, await file.read(CHUNK), file)
         except BaseException:
-            file.close()
+            await file.close()
             raise
 
     async def _write(self, rows: Sequence[Blob]) -> Sequence[None]:

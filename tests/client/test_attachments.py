@@ -18,6 +18,7 @@ from tidings.client.attachments import CHUNK
 from tidings.client.errors import FileChanged, FileLost
 from tidings.client.http import DeviceCredentials, StoredBlob
 from tidings.e2ee.attachments import blob_size
+from tidings.media import reading
 from tidings.wire.media_objects import FilePointer, Pointer
 
 
@@ -58,7 +59,7 @@ async def up(blobs: MemoryBlobs, data: bytes) -> FilePointer:
     pointer, ends = await attachments.upload(
         blobs,
         DEVICE,
-        functools.partial(io.BytesIO, data),
+        reading.local(functools.partial(io.BytesIO, data)),
         len(data),
         mime_type="image/png",
     )
@@ -79,7 +80,7 @@ async def test_a_file_comes_down_as_it_went_up(size: int, tmp_path: Path) -> Non
     pointer, _ = await attachments.upload(
         blobs,
         DEVICE,
-        functools.partial(io.BytesIO, data),
+        reading.local(functools.partial(io.BytesIO, data)),
         size,
         mime_type="image/png",
         filename="a.png",
@@ -101,11 +102,11 @@ async def test_a_small_file_needs_no_room_on_the_disk(tmp_path: Path) -> None:
 
 async def test_a_file_is_closed_whatever_becomes_of_it() -> None:
     blobs, file = MemoryBlobs(), io.BytesIO(b"abc")
-    await attachments.upload(blobs, DEVICE, lambda: file, 3, mime_type="image/png")
+    await attachments.upload(blobs, DEVICE, reading.local(lambda: file), 3, mime_type="image/png")
     assert file.closed
     file = io.BytesIO(b"abc")
     with pytest.raises(FileChanged):
-        await attachments.upload(blobs, DEVICE, lambda: file, 4, mime_type="image/png")
+        await attachments.upload(blobs, DEVICE, reading.local(lambda: file), 4, mime_type="image/png")
     assert file.closed
 
 
@@ -122,7 +123,12 @@ async def test_a_file_that_changed_is_not_kept(size: int, sha256: str) -> None:
     blobs = MemoryBlobs()
     with pytest.raises(FileChanged):
         await attachments.upload(
-            blobs, DEVICE, functools.partial(io.BytesIO, b"abc"), size, mime_type="image/png", sha256=sha256
+            blobs,
+            DEVICE,
+            reading.local(functools.partial(io.BytesIO, b"abc")),
+            size,
+            mime_type="image/png",
+            sha256=sha256,
         )
     assert blobs.blobs == {}
 

@@ -142,7 +142,7 @@ class World:
         chosen = self.settings.model_copy(update=settings)
         network = NetworkApi(chosen.network_http)
         node = Node(chosen, self.database, network, clock=clock or SystemClock(), address=lambda: f"{chosen.node}:1")
-        node.process.files.prepare()
+        node.process.working.prepare()
         newcomers = Newcomers()
         server = await wire.listen(
             "127.0.0.1",

@@ -13,6 +13,7 @@ from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tidings.media import kinds
 from tidings.objects.directory import DirectoryStore
+from tidings.objects.store import FileStore
 from tidings.storage.business import media
 from tidings.storage.business.media import Media
 from tidings.wire import core
@@ -21,7 +22,7 @@ from tidings.wire import device as frames
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 
 
-def files(world: World) -> DirectoryStore:
+def directory(world: World) -> DirectoryStore:
     found = DirectoryStore(world.settings.media_dir)
     found.prepare()
     return found
@@ -43,10 +44,11 @@ async def upload(
     kind: str = "image",
     mime_type: str = "image/png",
     used_at: int = 1,
+    files: FileStore | None = None,
     **more: Any,
 ) -> Media:
-    """A file as `POST /v1/media` keeps it."""
-    stored = await files(world).write(chunks(content), limit=kinds.MAX_SIZE)
+    """A file as `POST /v1/media` keeps it. files: the store, by default the directory."""
+    stored = await (files or directory(world)).write(chunks(content), limit=kinds.MAX_SIZE)
     assert stored.sha256 == hashlib.sha256(content).hexdigest()
     row = Media(
         str(uuid.uuid4()),

@@ -42,7 +42,7 @@ async def test_what_was_written_is_read_again(files: DirectoryStore, size: int) 
     content = os.urandom(size)
     stored = await files.write(chunks(*(content[at : at + 50_000] for at in range(0, size, 50_000))), limit=size)
     assert (stored.size, stored.sha256) == (size, hashlib.sha256(content).hexdigest())
-    with files.open(stored.name) as file:
+    with files.open_file(stored.name) as file:
         assert file.read() == content
     assert await names(files) == [stored.name]
     assert (files.path(stored.name).stat().st_mode & 0o777, files.directory.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -186,12 +186,12 @@ except DiskFull:
 
 async def test_deleting_is_repeatable_and_an_open_file_can_be_read_to_its_end(files: DirectoryStore) -> None:
     stored = await files.write(chunks(b"abc"), limit=10)
-    with files.open(stored.name) as file:
+    with files.open_file(stored.name) as file:
         assert await files.delete([stored.name, "0" * 32]) == 1
         assert await files.delete([stored.name]) == 0
         assert file.read() == b"abc"
     with pytest.raises(FileGone):
-        files.open(stored.name)
+        files.open_file(stored.name)
 
 
 @pytest.mark.parametrize("name", ["", "..", "../secrets.json", "a/b", ".part", "/etc/passwd", "a\0b"])

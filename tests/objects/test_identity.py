@@ -146,14 +146,14 @@ async def test_a_file_that_is_missing_while_the_marker_is_missing_is_not_gone(
     await place.identity.claim()
     stored = await place.store.write(chunks(b"abc"), limit=10)
     with pytest.raises(FileGone):
-        place.store.open("0" * 32)
+        place.store.open_file("0" * 32)
     (tmp_path / "media").rename(tmp_path / "away")
     for there in (False, True):
         if there:
             # The mount point without its mount.
             (tmp_path / "media").mkdir()
         with pytest.raises(StoreAway):
-            place.store.open(stored.name)
+            place.store.open_file(stored.name)
         with pytest.raises(OSError):
             await place.store.write(chunks(b"abc"), limit=10)
         with pytest.raises(StoreAway):
@@ -161,7 +161,7 @@ async def test_a_file_that_is_missing_while_the_marker_is_missing_is_not_gone(
     assert os.listdir(tmp_path / "media") == []
     shutil.rmtree(tmp_path / "media")
     (tmp_path / "away").rename(tmp_path / "media")
-    with place.store.open(stored.name) as file:
+    with place.store.open_file(stored.name) as file:
         assert file.read() == b"abc"
 
 

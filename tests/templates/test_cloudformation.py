@@ -274,3 +274,28 @@ def test_types_of_which_moto_makes_only_names_are_listed_in_the_readme() -> None
     listed = set(re.findall(r"`(AWS::\w+::\w+)`", readme.partition("names only")[2].partition(". So is")[0]))
     used = {resource["Type"] for path in TEMPLATES for resource in load(path.name)["Resources"].values()}
     assert listed == {kind for kind in stand_ins.ATTRIBUTES if kind in used}
+
+
+def test_with_buckets_each_process_has_its_own_and_nobody_reaches_them_without_tls(aws: None) -> None:
+    install({"FileStorage": "s3"})
+    ecs, s3 = boto3.client("ecs"), boto3.client("s3")
+    seen: dict[str, str] = {}
+    for arn in ecs.list_task_definitions()["taskDefinitionArns"]:
+        process = ecs.describe_task_definition(taskDefinition=arn)["taskDefinition"]["containerDefinitions"][1]
+        variables = {entry["name"]: entry["value"] for entry in process["environment"]}
+        (seen[process["name"]],) = [value for name, value in variables.items() if name.endswith("_S3_BUCKET")]
+    assert seen["webapp"] == seen["coreapp"] != seen["network"]
+    for name in set(seen.values()):
+        rules = s3.get_bucket_lifecycle_configuration(Bucket=name)["Rules"]
+        days = [rule["Expiration"]["Days"] for rule in rules if "Expiration" in rule]
+        assert days == ([16] if name == seen["network"] else [])
+        assert any(rule.get("AbortIncompleteMultipartUpload") == {"DaysAfterInitiation": 1} for rule in rules)
+    assert len(s3.list_buckets()["Buckets"]) == 2
+    # moto makes no policies of buckets.
+    resources = load("services.yaml")["Resources"]
+    for name in ("MediaBucket", "BlobBucket"):
+        policy = resources[f"{name}Policy"]["Properties"]
+        (statement,) = policy["PolicyDocument"]["Statement"]
+        assert policy["Bucket"] == {"Ref": name}
+        assert (statement["Effect"], statement["Action"], statement["Principal"]) == ("Deny", "s3:*", "*")
+        assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}

@@ -18,6 +18,7 @@ from tests.webapp.coreapp_links import Link
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
 from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
+from tidings.objects.directory import DirectoryStore
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.first_password import FirstPassword
@@ -160,7 +161,8 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
             hasher = Hasher(memory_kib=8)
             stack.callback(hasher.close)
             shard_map = shard_map or FixedShardMap("127.0.0.1", coreapp.port)
-            parts = services.assemble(settings, database, shard_map, hasher, clock or SystemClock())
+            files = DirectoryStore(settings.media_dir, reserve=settings.media_reserve)
+            parts = services.assemble(settings, database, shard_map, hasher, clock or SystemClock(), files=files)
             made = await parts.logins.start()
             running: list[service.Service] = [parts.links]
             transport: httpx.AsyncBaseTransport = httpx.ASGITransport(parts.app)

@@ -22,7 +22,7 @@ from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import media
 from tidings.storage.database import Database
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 60.0  # seconds
 MIB = 1024 * 1024
 
 

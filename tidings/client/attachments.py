@@ -13,12 +13,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Protocol, Self
+from typing import Protocol, Self
 
 from tidings import e2ee
 from tidings.client.errors import FileChanged
 from tidings.client.http import DeviceCredentials, StoredBlob
 from tidings.e2ee import attachments
+from tidings.media.reading import OpenReader, Reader
 from tidings.wire.media_objects import FilePointer, Pointer
 
 CHUNK = 512 * 1024  # bytes; a few milliseconds of CPU each
@@ -44,7 +45,7 @@ def silent(done: int, total: int) -> None:
 async def upload(
     blobs: Blobs,
     device: DeviceCredentials,
-    open_file: Callable[[], IO[bytes]],
+    open_file: OpenReader,
     size: int,
     *,
     mime_type: str,
@@ -54,18 +55,19 @@ async def upload(
 ) -> tuple[FilePointer, int]:
     """(pointer, Unix milliseconds at which it ends) of a file of `size` bytes, read from where it stands, and closed.
 
-    Each call makes another key, so it can be made again whatever became of the last one. open_file: called in a thread;
-    sha256: what the file must have, in hexadecimal, where that is known.
+    Each call makes another key, so it can be made again whatever became of the last one. open_file: for a file on this
+    machine `reading.local` makes it of a function that opens it; sha256: what the file must have, in hexadecimal, where
+    that is known.
     Raises `FileChanged` when the file is another, shorter or longer, and then nothing is kept of it; `NetworkAway`,
     `NetworkFull`, `NetworkRefusal`; `OSError` when it cannot be read, and what `open_file` raises.
     """
     encrypted = _EncryptedFile(open_file, size, expected=sha256, progress=progress)
     try:
         # Before the network is called: of most files this is all.
-        first = await asyncio.to_thread(encrypted.next)
+        first = await encrypted.next()
         stored = await blobs.upload_blob(device, encrypted.chunks(first), attachments.blob_size(size))
     finally:
-        encrypted.close()
+        await encrypted.close()
     pointer = FilePointer(
         stored.id, encrypted.key, encrypted.digest, size, mime_type, encrypted.sha256, filename=filename
     )
@@ -105,12 +107,12 @@ async def download(
 class _EncryptedFile:
     """A file as a blob, made while it is read, once. digest, sha256: there when the last chunk is out."""
 
-    def __init__(self, open_file: Callable[[], IO[bytes]], size: int, *, expected: str, progress: Progress) -> None:
+    def __init__(self, open_file: OpenReader, size: int, *, expected: str, progress: Progress) -> None:
         self.key = attachments.generate_key()
         self.digest = b""
         self.sha256 = ""
         self._open = open_file
-        self._file: IO[bytes] | None = None
+        self._file: Reader | None = None
         self._size = size
         self._left = size
         self._expected = expected
@@ -123,31 +125,35 @@ class _EncryptedFile:
         yield chunk
         self._progress(self._size - self._left, self._size)
         while not self.digest:
-            yield await asyncio.to_thread(self.next)
+            yield await self.next()
             self._progress(self._size - self._left, self._size)
 
-    def next(self) -> bytes:
+    async def next(self) -> bytes:
         """Without the last of them the blob is not complete, so the network keeps nothing. Raises `FileChanged`."""
         if self._file is None:
-            self._file = self._open()
-        plaintext = self._file.read(min(CHUNK, self._left))
+            self._file = await self._open()
+        plaintext = await self._file.read(min(CHUNK, self._left))
         if self._left and not plaintext:
             raise FileChanged(f"{self._left} bytes of the file are missing")
         self._left -= len(plaintext)
+        # That a file has become longer shows in its hash where that is known.
+        if not self._left and not self._expected and await self._file.read(1):
+            raise FileChanged("the file has become longer")
+        return await asyncio.to_thread(self._encrypt, plaintext)
+
+    async def close(self) -> None:
+        if self._file is not None:
+            await self._file.close()
+
+    def _encrypt(self, plaintext: bytes) -> bytes:
         self._hash.update(plaintext)
         output = self._encryptor.update(plaintext)
-        return output if self._left else output + self._finalize(self._file)
+        return output if self._left else output + self._finalize()
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _finalize(self, file: IO[bytes]) -> bytes:
+    def _finalize(self) -> bytes:
         self.sha256 = self._hash.hexdigest()
         if self._expected and self.sha256 != self._expected:
             raise FileChanged("the file is another one than it was")
-        if not self._expected and file.read(1):
-            raise FileChanged("the file has become longer")
         last = self._encryptor.finalize()
         self.digest = self._encryptor.digest
         return last

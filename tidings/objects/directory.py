@@ -4,52 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import errno
 import hashlib
 import itertools
 import os
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, TypeVar
-
-from prometheus_client import Counter
+from typing import BinaryIO
 
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
-from tidings.objects import marker
+from tidings.media.reading import FileReader, to_the_end
+from tidings.objects import marker, store
 from tidings.objects.marker import Marker
+from tidings.objects.store import BLOCK, Check, OpenFile, Stored
 from tidings.runtime import private_files
 
-WRITTEN = Counter("tidings_media_written_bytes_total", "Bytes of files that were kept")
-
-# Bytes that are collected before they go to the disk; also what one file that is being written holds in memory.
-BLOCK = 256 * 1024
 # What an unfinished file is called besides.
 UNFINISHED = ".part"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PAGE = 1000
-
-Check = Callable[[bytes], None]
-Result = TypeVar("Result")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stored:
-    """A file that is on disk. name: its random name in the directory; size: bytes; sha256: in hex."""
-
-    name: str
-    size: int
-    sha256: str
 
 
 class DirectoryStore:
     """The files of an installation; every process that uses it works on the same directory.
 
     reserve: bytes that stay free on the disk for others, the database first of all.
+    A block of 256 KiB is what one file that is being written holds in memory.
     expected: the marker that the directory must have; `None` until `tidings.objects.identity` has compared it.
     """
+
+    is_local = True
 
     def __init__(self, directory: Path, *, reserve: int = 0) -> None:
         self.directory = directory
@@ -89,18 +75,22 @@ class DirectoryStore:
         try:
             async for chunk in chunks:
                 if draft.takes(chunk):
-                    await _to_the_end(draft.flush)
-            return await _to_the_end(draft.keep)
+                    await to_the_end(draft.flush)
+            return await to_the_end(draft.keep)
         finally:
             if not draft.is_kept:
-                await _to_the_end(draft.discard)
+                await to_the_end(draft.discard)
 
     def draft(self, *, limit: int, check: Check | None = None) -> Draft:
         """The same step by step, for a thread. Leave it as a context manager, kept or not."""
         return Draft(self, limit, check)
 
-    def open(self, name: str) -> BinaryIO:
-        """A file for reading. Raises `FileGone`; `StoreAway` when the directory is not the recorded one."""
+    async def open(self, name: str) -> OpenFile:
+        """A file, to be read. Raises `FileGone`; `StoreAway` when the directory is not the recorded one."""
+        return await asyncio.to_thread(self._open, name)
+
+    def open_file(self, name: str) -> BinaryIO:
+        """The same, for a thread."""
         try:
             return self.path(name).open("rb")
         except FileNotFoundError:
@@ -121,6 +111,17 @@ class DirectoryStore:
         names = self._old(before)
         while page := await asyncio.to_thread(lambda: list(itertools.islice(names, _PAGE))):
             yield page
+
+    async def has_room(self) -> bool:
+        """Whether a byte may be written. Raises `OSError`."""
+        return await asyncio.to_thread(self.free) > 0
+
+    def place(self, name: str) -> str:
+        """The path of a file."""
+        return str(self.path(name))
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
     def path(self, name: str) -> Path:
         """Where a file is. Raises `FileGone` for what cannot be the name of one."""
@@ -155,6 +156,14 @@ class DirectoryStore:
     def sync(self) -> None:
         """Bring the names of the files to the disk."""
         private_files.sync_directory(self.directory)
+
+    def _open(self, name: str) -> OpenFile:
+        file = self.open_file(name)
+        try:
+            return OpenFile(os.fstat(file.fileno()).st_size, FileReader(file))
+        except BaseException:
+            file.close()
+            raise
 
     def _delete(self, names: list[str]) -> int:
         deleted = 0
@@ -251,7 +260,7 @@ class Draft:
             os.rename(self._unfinished, self._finished)
             self._files.sync()
         self.is_kept = True
-        WRITTEN.inc(self._size)
+        store.WRITTEN.inc(self._size)
         return Stored(self._name, self._size, self._hash.hexdigest())
 
     def discard(self) -> None:
@@ -272,19 +281,3 @@ def _room() -> Iterator[None]:
         if isinstance(error, StoreAway):
             raise
         raise StoreAway(repr(error)) from error
-
-
-async def _to_the_end(step: Callable[[], Result]) -> Result:
-    """Run a step in a thread. Being cancelled, however often, waits for it: no other step ever runs beside it."""
-    running = asyncio.ensure_future(asyncio.to_thread(step))
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        # Whoever cancels wants no result; an error of the step is looked at, so that nobody reports it as lost.
-        running.exception()
-        raise cancelled
-    return running.result()

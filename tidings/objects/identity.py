@@ -42,6 +42,7 @@ class Identity:
         self._database = database
         self._store = store
         self._sample = sample
+        self.is_local = store.is_local
         self._where = f"{variable} {store.location}"
 
     async def claim(self) -> None:
@@ -52,6 +53,8 @@ class Identity:
         """
         try:
             self._store.prepare()
+            # What the first call costs, such as the credentials of a role, does not belong into the transaction.
+            await self._store.read_marker()
             self._store.expected = await self._database.persist(self._claim)
         except OSError as error:
             if outages.is_outage(error):
@@ -150,12 +153,14 @@ class Identity:
 
 def of_media(database: Database, store: MarkedStore) -> Identity:
     """Of the files that Webapps and Coreapps share; `database` is the business's."""
-    return Identity(database, store, MEDIA, variable="TIDINGS_MEDIA_DIR", sample=media.list_some_files)
+    variable = "TIDINGS_MEDIA_DIR" if store.is_local else "TIDINGS_MEDIA_S3_BUCKET"
+    return Identity(database, store, MEDIA, variable=variable, sample=media.list_some_files)
 
 
 def of_blobs(database: Database, store: MarkedStore) -> Identity:
     """Of the files that the nodes of the network share; `database` is the network's."""
-    return Identity(database, store, BLOBS, variable="TIDINGS_NETWORK_BLOB_DIR", sample=blobs.list_some_files)
+    variable = "TIDINGS_NETWORK_BLOB_DIR" if store.is_local else "TIDINGS_NETWORK_BLOB_S3_BUCKET"
+    return Identity(database, store, BLOBS, variable=variable, sample=blobs.list_some_files)
 
 
 def _now() -> int:

@@ -37,11 +37,14 @@ def decode(content: bytes) -> Marker:
 class MarkedStore(Protocol):
     """A file store that can hold a marker.
 
-    location: for error texts, such as a path; expected: the marker that the
+    is_local: a file system; location: for error texts, such as a path; expected: the marker that the
     database records, `None` until it was compared.
     """
 
     expected: Marker | None
+
+    @property
+    def is_local(self) -> bool: ...
 
     @property
     def location(self) -> str: ...

@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 
 AVAILABLE = Gauge("tidings_file_store_available", "Whether the file store is the recorded one: 1 or 0", ["store"])
 
-INTERVAL = 2.0  # seconds
+# Seconds between two comparisons, of a directory and of a bucket, whose requests are paid for.
+INTERVAL, BUCKET_INTERVAL = 2.0, 15.0
 # Seconds for one comparison: a network file system that hangs is away, too.
 PATIENCE = 5.0
 
@@ -24,20 +25,25 @@ PATIENCE = 5.0
 class StoreWatch:
     """State of one file store. A database that is away changes nothing about it."""
 
-    def __init__(self, identity: Identity, *, interval: float = INTERVAL) -> None:
-        """interval: seconds between two comparisons."""
+    def __init__(self, identity: Identity, *, interval: float = 0.0) -> None:
+        """interval: seconds between two comparisons, 0 for the default."""
         self.name = f"{identity.name} store"
         self._identity = identity
         self._store = identity.name
-        self._interval = interval
+        self._interval = interval or (INTERVAL if identity.is_local else BUCKET_INTERVAL)
         self._problem = ""
+        self._is_wrong = False
         self._looking: asyncio.Task[str] | None = None
         AVAILABLE.labels(identity.name).set(1)
 
     @property
     def state(self) -> str:
-        """`OK` or `AWAY`, as of the last comparison."""
-        return AWAY if self._problem else OK
+        """`OK` or `AWAY`, as of the last comparison.
+
+        A bucket that cannot be reached is away for every process alike, and other messages than those with files go
+        through all the same: that alone is no reason to be without all processes.
+        """
+        return AWAY if self._is_wrong or (self._problem and self._identity.is_local) else OK
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await wait_for(stop, self._interval):
@@ -54,7 +60,9 @@ class StoreWatch:
             return
         looked, self._looking = self._looking, None
         try:
-            self._note(looked.result())
+            wrong = looked.result()
+            self._is_wrong = bool(wrong)
+            self._note(wrong)
         except OSError as error:
             self._note(repr(error))
         except Exception as error:

@@ -11,7 +11,8 @@ from tidings.runtime import env, tls
 from tidings.runtime.tls import FileContext, TlsFiles
 
 VARIABLE = "TIDINGS_ALLOW_PLAINTEXT"
-LINK, NETWORK, DATABASE, REDIS, METRICS = PARTS = ("link", "network", "database", "redis", "metrics")
+PARTS = ("link", "network", "database", "redis", "metrics", "files")
+LINK, NETWORK, DATABASE, REDIS, METRICS, FILES = PARTS
 OWN = "TIDINGS_TLS_CERTIFICATE, TIDINGS_TLS_KEY and TIDINGS_TLS_CA"
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
-import io
 import logging
-import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from typing import BinaryIO
 
 from prometheus_client import Counter, Gauge
 
 from tidings.media import kinds
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway, UnusableType
 from tidings.media.kinds import MediaType
-from tidings.objects.directory import DirectoryStore, Stored
+from tidings.media.reading import Reader
+from tidings.objects.store import FileStore, Stored, open_reader
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
@@ -38,6 +37,7 @@ from webapp.errors import (
     Overloaded,
 )
 from webapp.media import schemas
+from webapp.media.checked import BytesReader, CheckedReader, note_damaged
 from webapp.media.transfer import Slots
 from webapp.tokens import Caller
 
@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 UPLOADS = Counter("tidings_api_uploads_total", "Files uploaded to the API, by kind and outcome", ["kind", "outcome"])
 IN_PROGRESS = Gauge("tidings_api_uploads_in_progress", "Files that are being uploaded to the API")
-DAMAGED = Counter("tidings_media_damaged_total", "Files that were found not to be what was stored when asked for")
 
 # A use is noted when the last one noted is older than this (milliseconds).
 TOUCH_AFTER_MS = 24 * 3600 * 1000
@@ -63,7 +62,7 @@ class MediaStore:
     At most `max_uploads` are in progress at the same time; one more is refused with 503.
     """
 
-    def __init__(self, database: Database, files: DirectoryStore, clock: Clock, *, max_uploads: int) -> None:
+    def __init__(self, database: Database, files: FileStore, clock: Clock, *, max_uploads: int) -> None:
         self._database = database
         self._files = files
         self._clock = clock
@@ -121,11 +120,12 @@ class MediaStore:
                 },
             )
 
-    async def open(self, caller: Caller, media_id: str) -> tuple[Media, BinaryIO]:
+    async def open(self, caller: Caller, media_id: str) -> tuple[Media, Reader]:
         """A file for reading, from its beginning, which is what was stored.
 
         It is read before the answer begins, since a status cannot be taken back: a small one once, into memory, a
-        larger one twice, the second time from the system's cache (a document of 100 MB costs some 0.1 s more).
+        larger one twice, the second time from the system's cache (a document of 100 MB costs some 0.1 s more). A larger
+        one in a bucket is checked on its way out instead, and the answer is cut short if it is damaged.
         Raises `InvalidRequest` when there is none, `FileDamaged` and `FilesAway`.
         """
         found = None
@@ -138,23 +138,34 @@ class MediaStore:
         if found.used_at < now - TOUCH_AFTER_MS:
             await self._database.persist(lambda connection: media.touch(connection, [media_id], now), patience=5.0)
         try:
-            file = await asyncio.to_thread(self._files.open, found.file)
+            reader = await self._checked(found)
         except FileGone:
             log.error("media.file_gone", extra={"media": media_id, "file": found.file})
             raise _unknown() from None
         except OSError as error:
             raise _away(error) from error
-        try:
-            checked = await asyncio.to_thread(_checked, file, found)
-        except BaseException:
-            file.close()
-            raise
-        if checked is None:
-            file.close()
-            DAMAGED.inc()
-            log.error("media.file_damaged", extra={"media": media_id, "file": found.file})
+        if reader is None:
+            note_damaged(found)
             raise FileDamaged()
-        return found, checked
+        return found, reader
+
+    async def _checked(self, found: Media) -> Reader | None:
+        """The file, from its beginning, if it is what was stored. Raises `FileGone` and `OSError`."""
+        file = await self._files.open(found.file)
+        async with contextlib.AsyncExitStack() as held:
+            held.push_async_callback(file.reader.close)
+            if file.size != found.size:
+                return None
+            if found.size <= IN_MEMORY:
+                content = await file.reader.read(found.size)
+                return BytesReader(content) if hashlib.sha256(content).hexdigest() == found.sha256 else None
+            if not self._files.is_local:
+                # To fetch it twice would cost as much again.
+                held.pop_all()
+                return CheckedReader(file.reader, found)
+            if await _hash(file.reader) != found.sha256:
+                return None
+        return await open_reader(self._files, found.file)
 
     async def delete(self, caller: Caller, media_id: str) -> None:
         """Forget a file. Raises `InvalidRequest` when there is none."""
@@ -219,23 +230,11 @@ class MediaStore:
         return await self._database.persist(work, patience=5.0)
 
 
-def _checked(file: BinaryIO, found: Media) -> BinaryIO | None:
-    """The file, or what it holds, if that is what was stored."""
-    if os.fstat(file.fileno()).st_size != found.size:
-        return None
-    try:
-        if found.size <= IN_MEMORY:
-            content = file.read()
-            file.close()
-            return io.BytesIO(content) if hashlib.sha256(content).hexdigest() == found.sha256 else None
-        digest = hashlib.sha256()
-        while block := file.read(IN_MEMORY):
-            digest.update(block)
-        file.seek(0)
-    except OSError:
-        # A disk that cannot be read there any more.
-        return None
-    return file if digest.hexdigest() == found.sha256 else None
+async def _hash(reader: Reader) -> str:
+    digest = hashlib.sha256()
+    while block := await reader.read(IN_MEMORY):
+        await asyncio.to_thread(digest.update, block)
+    return digest.hexdigest()
 
 
 def _refusal(error: UnusableType | FileTooLarge | FileEmpty | DiskFull) -> APIError:

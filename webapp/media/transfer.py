@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import BinaryIO
 
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from tidings.media.errors import StoreAway
+from tidings.media.reading import Reader
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.errors import InvalidRequest, Overloaded
 
@@ -61,10 +62,10 @@ class Slots:
 
 
 class FileAnswer(Response):
-    """A file from the disk. It is closed in the end; a client that stops reading is cut off."""
+    """A file from the store. It is closed in the end; a client that stops reading is cut off."""
 
     def __init__(
-        self, file: BinaryIO, size: int, content_type: str, *, done: Callable[[], None], with_body: bool = True
+        self, file: Reader, size: int, content_type: str, *, done: Callable[[], None], with_body: bool = True
     ) -> None:
         """size: of the file, in bytes; done: called once it is closed."""
         self._file = file
@@ -89,7 +90,7 @@ class FileAnswer(Response):
             loop = asyncio.get_running_loop()
             deadline = loop.time() + LONGEST
             while left > 0:
-                block = await asyncio.to_thread(self._file.read, min(left, _BLOCK))
+                block = await self._file.read(min(left, _BLOCK))
                 if not block or await request.is_disconnected():
                     # The connection is closed on an incomplete answer.
                     outcome = "cut short" if not block else "reader gone"
@@ -98,10 +99,14 @@ class FileAnswer(Response):
                 async with asyncio.timeout_at(min(loop.time() + IDLE, deadline)):
                     await send({"type": "http.response.body", "body": block, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except StoreAway as error:
+            # The connection is closed on an incomplete answer.
+            outcome = "store away"
+            log.error("media.store_away", extra={"error": repr(error)})
         except TimeoutError:
             outcome = "reader too slow"
         finally:
-            self._file.close()
             self._done()
+            await self._file.close()
             extra = {"request_id": scope["state"]["request_id"], "outcome": outcome, "bytes": size - left}
             log.info("media.downloaded", extra=extra)

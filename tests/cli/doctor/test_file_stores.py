@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from cli.doctor.file_stores import RecordedStore
+from cli.doctor.file_stores import Bucket, RecordedStore
 from cli.doctor.findings import Level
 from tests.conftest import DatabaseFactory
 from tidings.objects import identity
@@ -37,6 +37,28 @@ async def test_the_doctor_refuses_a_directory_without_the_marker(
         assert level is Level.ERROR
         assert f"{tmp_path / name} has no marker file" in text
         assert "tidings files adopt media" in remedy
+
+
+@pytest.mark.parametrize(
+    ("rule", "level"),
+    [
+        ({"Filter": {"Prefix": ""}, "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}, Level.FINE),
+        ({"Filter": {"Prefix": "other/"}, "Expiration": {"Days": 1}}, Level.WARNING),
+        ({"Filter": {"Prefix": "one/files/"}, "Expiration": {"Days": 13}}, Level.ERROR),
+        ({"Prefix": "one/", "Expiration": {"Days": 13}}, Level.ERROR),
+        ({"Filter": {"Prefix": "one/files/"}, "Expiration": {"Days": 15}}, Level.WARNING),
+    ],
+)
+def test_a_lifecycle_rule_that_deletes_files_too_early_is_an_error(
+    tmp_path: Path, rule: dict[str, object], level: Level
+) -> None:
+    blobs = Bucket("blobs", DirectoryStore(tmp_path), keeps=14 * 86400)
+    assert blobs.judge([rule], "one/files/").level is level
+    media = Bucket("media", DirectoryStore(tmp_path), keeps=None)
+    expires = "Expiration" in rule and level is not Level.WARNING
+    assert (media.judge([rule], "one/files/").level is Level.ERROR) is (
+        expires or rule.get("Expiration") == {"Days": 15}
+    )
 
 
 @pytest.mark.parametrize(("family", "name"), [("business", "media"), ("network", "blobs")])

@@ -25,14 +25,14 @@ def now_ms() -> int:
 
 
 async def collector(world: World, held: shards.Lease | None = None, **options: Any) -> MediaCollector:
-    files = scene.files(world)
+    files = scene.directory(world)
     clock = ManualClock(SystemClock().now())
     given = {"database": world.database, "lease": held or await lease(world), **options}
     return MediaCollector(files=files, clock=clock, account=BUSINESS, **given)
 
 
 def orphan(world: World, name: str, age: float) -> None:
-    path = scene.files(world).directory / name
+    path = scene.directory(world).directory / name
     path.write_bytes(b"left behind")
     then = SystemClock().now() - age
     os.utime(path, (then, then))
@@ -62,7 +62,7 @@ async def test_many_files_go_page_by_page(world: World) -> None:
 
 async def test_files_without_a_row_go_once_they_are_a_day_old(world: World) -> None:
     used = await scene.upload(world, used_at=now_ms())
-    os.utime(scene.files(world).path(used.file), (0, 0))
+    os.utime(scene.directory(world).path(used.file), (0, 0))
     orphan(world, "a" * 32, ORPHAN_SECONDS + 60)
     orphan(world, "b" * 32 + ".part", ORPHAN_SECONDS + 60)
     orphan(world, "c" * 32, ORPHAN_SECONDS - 60)
@@ -128,6 +128,6 @@ async def test_by_default_what_was_not_used_for_90_days_goes_but_not_what_packs_
     assert names(world) == {named.file, fresh.file}
     assert await scene.find(world, old.id) is None
     forever = MediaCollector(
-        world.database, await lease(world), scene.files(world), clock=SystemClock(), account=BUSINESS, unused_ms=0
+        world.database, await lease(world), scene.directory(world), clock=SystemClock(), account=BUSINESS, unused_ms=0
     )
     assert await forever() == 0

@@ -163,7 +163,7 @@ async def test_a_medium_that_is_not_there_fails_the_message_and_names_the_field(
 async def test_a_file_that_is_gone_or_damaged_fails_the_message(world: World) -> None:
     running, _ = await begin(world)
     gone, short, other = [await scene.upload(world) for _ in range(3)]
-    directory = scene.files(world)
+    directory = scene.directory(world)
     directory.path(gone.file).unlink()
     directory.path(short.file).write_bytes(scene.PNG[:-1])
     directory.path(other.file).write_bytes(scene.PNG[:-1] + b"x")
@@ -235,7 +235,7 @@ async def test_while_its_file_cannot_be_read_the_message_waits_and_others_go(
 ) -> None:
     running, inbox = await begin(world, NUMBER, OTHER)
     medium = await scene.upload(world)
-    tries, is_away, loop, open_ = 0, True, asyncio.get_running_loop(), DirectoryStore.open
+    tries, is_away, loop, open_ = 0, True, asyncio.get_running_loop(), DirectoryStore.open_file
 
     def refuse(files: DirectoryStore, name: str) -> BinaryIO:
         nonlocal tries
@@ -245,7 +245,7 @@ async def test_while_its_file_cannot_be_read_the_message_waits_and_others_go(
             raise OSError(code, os.strerror(code))
         return open_(files, name)
 
-    monkeypatch.setattr(DirectoryStore, "open", refuse)
+    monkeypatch.setattr(DirectoryStore, "open_file", refuse)
     answer = await scene.send_image(running, NUMBER, medium.id)
     await running.client.send(NUMBER, "behind")
     await running.client.send(OTHER, "past them")
@@ -286,7 +286,7 @@ async def test_a_file_that_is_deleted_while_it_cannot_be_read_fails_the_message(
 ) -> None:
     running, _ = await begin(world)
     medium = await scene.upload(world)
-    path = scene.files(world).path(medium.file)
+    path = scene.directory(world).path(medium.file)
     # Even root cannot read a directory as a file.
     path.unlink()
     path.mkdir()

@@ -128,14 +128,14 @@ async def test_messages_whose_file_cannot_be_read_say_so_all_that_wait_for_it(
     await running.client.check(SLOW, FINE)
     medium = await media_scene.upload(world)
 
-    is_broken, open_file = True, DirectoryStore.open
+    is_broken, open_file = True, DirectoryStore.open_file
 
     def refuse(files: DirectoryStore, name: str) -> BinaryIO:
         if is_broken:
             raise OSError(errno.EIO, "a bad block", name)
         return open_file(files, name)
 
-    monkeypatch.setattr(DirectoryStore, "open", refuse)
+    monkeypatch.setattr(DirectoryStore, "open_file", refuse)
     for number in (SLOW, FINE):
         await media_scene.send_image(running, number, medium.id)
     found = await until(world.database, lambda jobs: all(jobs[n].attempts > 1 for n in (SLOW, FINE)))

@@ -186,7 +186,7 @@ async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     context = dataclasses.replace(shard.context, lease=late, journal=journal)
     row = await media_scene.upload(world)
     assert not shard.context.config.preferences().security
-    files = media_scene.files(world)
+    files = media_scene.directory(world)
     stored = StoredMedia(context, files, Uploader(context.network, context.device, asyncio.Semaphore(1)))
     attempts: list[Callable[[], Any]] = [
         Identities(context, shard.webhook.rows).open,

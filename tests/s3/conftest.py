@@ -1,0 +1,46 @@
+"""A real S3 server for all tests, and a bucket for each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from aiobotocore.session import get_session
+
+from harness.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server
+from tidings.objects.s3_settings import S3Settings
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """The server. A test that stops or freezes it starts it again."""
+    server = S3Server()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+async def bucket(s3: S3Server) -> S3Settings:
+    """An empty bucket."""
+    settings = S3Settings(
+        bucket=f"tidings-{next(_numbers)}",
+        prefix="one/",
+        endpoint=s3.url,
+        region=REGION,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+    )
+    client = get_session().create_client(
+        "s3",
+        endpoint_url=s3.url,
+        region_name=REGION,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+    )
+    async with client as opened:
+        await opened.create_bucket(Bucket=settings.bucket)
+    return settings

@@ -1,0 +1,176 @@
+"""A bucket of a real server keeps what every file store promises, and an outage of the server is never a lost file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import AsyncIterator
+
+import psutil
+import pytest
+
+from harness.s3_server import S3Server
+from tests.objects.conformance import BIG, MIB, TOMORROW, Again, FileStoreSuite, chunks, get, names, put
+from tidings.media.errors import FileGone, StoreAway
+from tidings.objects import s3 as implementation
+from tidings.objects.s3 import S3Store
+from tidings.objects.s3_settings import S3Settings
+from tidings.objects.store import FileStore
+
+
+@pytest.fixture
+async def files(bucket: S3Settings) -> AsyncIterator[S3Store]:
+    made = S3Store(bucket)
+    yield made
+    await made.close()
+
+
+class TestBucket(FileStoreSuite):
+    @pytest.fixture
+    async def again(self, bucket: S3Settings) -> AsyncIterator[Again]:
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def make() -> FileStore:
+                made = S3Store(bucket)
+                stack.push_async_callback(made.close)
+                return made
+
+            yield make
+
+
+@pytest.fixture
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementation, "READ_SECONDS", 1.0)
+    monkeypatch.setattr(implementation, "CALL_SECONDS", 10.0)
+
+
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize("outage", ["stopped", "hangs"])
+async def test_while_the_server_is_away_nothing_is_gone_and_after_it_everything_is_there(
+    files: S3Store, s3: S3Server, outage: str
+) -> None:
+    stored, deleted = await put(files, b"x" * 1000), await put(files, b"deleted, perhaps")
+    if outage == "stopped":
+        s3.stop()
+    else:
+        s3.freeze()
+    try:
+        for call in (files.open(stored.name), put(files, b"y"), files.delete([deleted.name]), files.read_marker()):
+            with pytest.raises(StoreAway):
+                await call
+        with pytest.raises(StoreAway):
+            await names(files)
+    finally:
+        if outage == "stopped":
+            s3.start()
+        else:
+            s3.thaw()
+    assert await get(files, stored.name) == b"x" * 1000
+    assert (await put(files, b"z")).size == 1
+
+
+async def test_a_bucket_that_is_not_there_and_a_wrong_key_are_outages(bucket: S3Settings, files: S3Store) -> None:
+    stored = await put(files, b"x")
+    for wrong in (
+        dataclasses.replace(bucket, bucket="not-there"),
+        dataclasses.replace(bucket, secret_access_key="wrong"),
+    ):
+        other = S3Store(wrong)
+        with pytest.raises(StoreAway):
+            await other.open(stored.name)
+        with pytest.raises(StoreAway):
+            await other.read_marker()
+        await other.close()
+
+
+async def test_a_reader_goes_on_after_the_server_was_away(files: S3Store, s3: S3Server) -> None:
+    content = os.urandom(3 * MIB)
+    found = await files.open((await put(files, content)).name)
+    first = await found.reader.read(MIB)
+    s3.stop()
+    s3.start()
+    assert first + await found.reader.read(2 * MIB) == content
+
+
+async def test_a_file_that_is_deleted_while_it_is_read_is_cut_short_by_an_error(files: S3Store) -> None:
+    stored = await put(files, os.urandom(3 * MIB))
+    found = await files.open(stored.name)
+    await files.delete([stored.name])
+    await found.reader.read(MIB)
+    with pytest.raises(StoreAway):
+        await found.reader.read(MIB)
+    with pytest.raises(FileGone):
+        await files.open(stored.name)
+
+
+async def test_prefixes_of_one_bucket_do_not_see_each_other(bucket: S3Settings, files: S3Store) -> None:
+    other = S3Store(dataclasses.replace(bucket, prefix="other/"))
+    stored = await put(files, b"x")
+    assert await names(other) == []
+    with pytest.raises(FileGone):
+        await other.open(stored.name)
+    await other.close()
+
+
+async def test_an_upload_that_was_never_finished_is_aborted_once_it_is_old(files: S3Store) -> None:
+    where = files._object("0" * 32)
+    begun = await files._call("create_multipart_upload", **where)
+    await files._call("upload_part", **where, UploadId=begun["UploadId"], PartNumber=1, Body=bytes(5 * MIB))
+    assert [page async for page in files.list_old(time.time() - TOMORROW)] == []
+    uploads = {"Bucket": where["Bucket"], "Prefix": files.files_prefix}
+    assert len((await files._call("list_multipart_uploads", **uploads)).get("Uploads", [])) == 1
+    assert [page async for page in files.list_old(time.time() + TOMORROW)] == []
+    assert (await files._call("list_multipart_uploads", **uploads)).get("Uploads", []) == []
+
+
+async def test_a_large_file_costs_no_memory_on_its_way_in_and_out(files: S3Store) -> None:
+    await get(files, (await put(files, bytes(9 * MIB))).name)
+    watched, highest = psutil.Process(), 0
+    before = watched.memory_info().rss
+    block = os.urandom(MIB)
+
+    async def large() -> AsyncIterator[bytes]:
+        nonlocal highest
+        for _ in range(100):
+            highest = max(highest, watched.memory_info().rss)
+            yield block
+
+    stored = await files.write(large(), limit=BIG)
+    found = await files.open(stored.name)
+    received = 0
+    while piece := await found.reader.read(MIB):
+        received += len(piece)
+        highest = max(highest, watched.memory_info().rss)
+    assert received == 100 * MIB
+    # A part of 8 MiB, its copies on the way out, and buffers.
+    assert highest - before < 60 * MIB
+
+
+@pytest.mark.parametrize("size", [1, 9 * MIB])
+async def test_encryption_is_asked_for_by_every_call_that_writes(
+    bucket: S3Settings, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    files = S3Store(dataclasses.replace(bucket, sse="aws:kms", sse_key="key"))
+    asked: dict[str, object] = {}
+    call = files._call
+
+    async def note(operation: str, **parameters: object) -> object:
+        if "ServerSideEncryption" in parameters:
+            asked[operation] = (parameters.pop("ServerSideEncryption"), parameters.pop("SSEKMSKeyId"))
+        return await call(operation, **parameters)
+
+    monkeypatch.setattr(files, "_call", note)
+    await put(files, bytes(size))
+    assert asked == {"put_object" if size == 1 else "create_multipart_upload": ("aws:kms", "key")}
+    await files.close()
+
+
+async def test_readers_and_writers_at_once_are_bounded_and_all_served(files: S3Store) -> None:
+    stored = await put(files, bytes(2 * MIB))
+    contents = await asyncio.gather(*(get(files, stored.name) for _ in range(100)))
+    assert all(len(content) == 2 * MIB for content in contents)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(files.write(chunks(bytes(1000)), limit=BIG) for _ in range(100)))

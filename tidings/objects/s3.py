@@ -1,0 +1,350 @@
+"""File store in a bucket of S3, or of a server that speaks its protocol.
+
+Loaded only where a bucket is configured: it needs the extra `tidings[s3]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+import aiohttp
+import botocore.exceptions
+from aiobotocore.config import AioConfig
+from aiobotocore.session import get_session
+from prometheus_client import Counter
+
+from tidings.media.errors import FileEmpty, FileGone, FileTooLarge, StoreAway
+from tidings.objects import marker, store
+from tidings.objects.marker import Marker
+from tidings.objects.s3_settings import S3Settings
+from tidings.objects.store import BLOCK, Check, OpenFile, Stored
+
+CALLS = Counter("tidings_s3_requests_total", "Requests to S3, retries not counted", ["operation", "result"])
+
+# A file over 8 MiB is sent in parts of 8 MiB. One upload holds one part in memory.
+PART = 8 * 1024 * 1024
+# Bytes of one range read, and so what one reader holds in memory.
+RANGE = 1024 * 1024
+# Files are below this in the bucket's prefix; the marker is not, so that a lifecycle rule can name the files alone.
+FILES = "files/"
+# Seconds. A call may be tried three times in `CALL_SECONDS`.
+CONNECT_SECONDS, READ_SECONDS, CALL_SECONDS = 5.0, 20.0, 60.0
+TRIES = 3
+# Connections of a process to one bucket: uploads, downloads and the rest at the same time; more calls wait.
+CONNECTIONS = 64
+_PAGE = 1000
+_MISSING = {"NoSuchKey", "NotFound", "404"}
+_ERRORS = (
+    botocore.exceptions.BotoCoreError,
+    botocore.exceptions.ClientError,
+    aiohttp.ClientError,
+    TimeoutError,
+    OSError,
+)
+
+
+class _Missing(Exception):
+    """There is no such object."""
+
+
+class S3Store:
+    """Files of an installation in a bucket."""
+
+    is_local = False
+
+    def __init__(self, settings: S3Settings) -> None:
+        self.expected: Marker | None = None
+        self._settings = settings
+        self._stack = contextlib.AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._opened: Any = None
+
+    @property
+    def location(self) -> str:
+        """The bucket and prefix, for error texts."""
+        return f"s3://{self._settings.bucket}/{self._settings.prefix}"
+
+    def place(self, name: str) -> str:
+        """The URL of a file."""
+        return f"s3://{self._settings.bucket}/{self._key(name)}"
+
+    def prepare(self) -> None:
+        """Nothing: the bucket is made by its operator."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        async with self._opening:
+            self._opened = None
+            await self._stack.aclose()
+
+    async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> Stored:
+        """As of `FileStore`. The object appears when all of it has arrived."""
+        upload = _Upload(self._call, self._object(secrets.token_hex(16)), self._settings.encryption)
+        held, size, digest = bytearray(), 0, hashlib.sha256()
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > limit:
+                    raise FileTooLarge(limit)
+                held += chunk
+                if check is not None and len(held) >= BLOCK:
+                    check(bytes(held[:BLOCK]))
+                    check = None
+                while len(held) > PART:
+                    part = bytes(held[:PART])
+                    del held[:PART]
+                    await asyncio.to_thread(digest.update, part)
+                    await upload.add(part)
+            if not size:
+                raise FileEmpty
+            if check is not None:
+                check(bytes(held[:BLOCK]))
+            await asyncio.to_thread(digest.update, held)
+            await upload.finish(bytes(held))
+        except BaseException:
+            await upload.abort()
+            raise
+        store.WRITTEN.inc(size)
+        return Stored(upload.name, size, digest.hexdigest())
+
+    async def open(self, name: str) -> OpenFile:
+        """As of `FileStore`; one range is read, so that a missing file is noticed."""
+        reader = _Reader(self._read_range, self._key(name))
+        try:
+            size = await reader.begin()
+        except _Missing:
+            # Nothing is known of the file while the bucket is another one.
+            await self._require()
+            raise FileGone from None
+        return OpenFile(size, reader)
+
+    async def delete(self, names: Iterable[str]) -> int:
+        """As of `FileStore`; S3 does not say which of them were there."""
+        keys = []
+        for name in names:
+            with contextlib.suppress(FileGone):
+                keys.append(self._key(name))
+        for start in range(0, len(keys), _PAGE):
+            objects = [{"Key": key} for key in keys[start : start + _PAGE]]
+            answer = await self._call(
+                "delete_objects", Bucket=self._settings.bucket, Delete={"Objects": objects, "Quiet": True}
+            )
+            if errors := answer.get("Errors"):
+                raise StoreAway(f"{self.location}: {errors[0].get('Code')} at a deletion")
+        return len(keys)
+
+    async def list_old(self, before: float) -> AsyncIterator[list[str]]:
+        """As of `FileStore`. Uploads that were begun before that time and never finished are aborted."""
+        await self._require()
+        await self._abort_old(before)
+        prefix = self._settings.prefix + FILES
+        more: dict[str, Any] = {}
+        while True:
+            answer = await self._call("list_objects_v2", Bucket=self._settings.bucket, Prefix=prefix, **more)
+            found = [
+                entry["Key"].removeprefix(prefix)
+                for entry in answer.get("Contents", ())
+                if entry["LastModified"].timestamp() < before
+            ]
+            if found:
+                yield found
+            if not answer.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    async def has_room(self) -> bool:
+        """A bucket has no end."""
+        return True
+
+    async def has_any(self, names: Sequence[str]) -> bool:
+        """Whether one of these files is there. Raises `StoreAway`."""
+        for name in names:
+            with contextlib.suppress(_Missing, FileGone):
+                await self._call("head_object", **self._object(name))
+                return True
+        return False
+
+    async def read_marker(self) -> Marker | None:
+        """The marker, `None` when there is none. Raises `StoreAway`."""
+        try:
+            content, _ = await self._read_range(self._settings.prefix + marker.NAME, 0, 4096)
+        except _Missing:
+            return None
+        return marker.decode(content)
+
+    async def write_marker(self, content: Marker) -> None:
+        """Put a marker, in the place of any other. Raises `StoreAway`."""
+        where = {"Bucket": self._settings.bucket, "Key": self._settings.prefix + marker.NAME}
+        await self._call("put_object", **where, Body=marker.encode(content), **self._settings.encryption)
+
+    async def lifecycle(self) -> Sequence[Any]:
+        """The enabled lifecycle rules of the bucket. Raises `StoreAway`, also without the right to read them."""
+        try:
+            answer = await self._call("get_bucket_lifecycle_configuration", Bucket=self._settings.bucket)
+        except _Missing:
+            return ()
+        return [rule for rule in answer.get("Rules", ()) if rule.get("Status") == "Enabled"]
+
+    @property
+    def files_prefix(self) -> str:
+        """What the keys of all files begin with."""
+        return self._settings.prefix + FILES
+
+    async def _require(self) -> None:
+        if self.expected is not None and await self.read_marker() != self.expected:
+            raise StoreAway(f"{self.location} has no marker, or another one than the database records")
+
+    async def _abort_old(self, before: float) -> None:
+        bucket, prefix = self._settings.bucket, self._settings.prefix + FILES
+        answer = await self._call("list_multipart_uploads", Bucket=bucket, Prefix=prefix)
+        for found in answer.get("Uploads", ()):
+            if found["Initiated"].timestamp() < before:
+                with contextlib.suppress(_Missing):
+                    upload = {"Key": found["Key"], "UploadId": found["UploadId"]}
+                    await self._call("abort_multipart_upload", Bucket=bucket, **upload)
+
+    async def _read_range(self, key: str, start: int, size: int) -> tuple[bytes, int]:
+        """(bytes from `start`, at most `size`; bytes of the whole object). Tried again when the answer breaks off.
+
+        Raises `_Missing` and `StoreAway`.
+        """
+        where = {"Bucket": self._settings.bucket, "Key": key, "Range": f"bytes={start}-{start + size - 1}"}
+        for attempt in range(1, TRIES + 1):
+            answer = await self._call("get_object", **where)
+            try:
+                async with asyncio.timeout(CALL_SECONDS), answer["Body"] as body:
+                    content = await body.read()
+            except _ERRORS as error:
+                if attempt == TRIES:
+                    raise StoreAway(f"{self.location}: {type(error).__name__}") from error
+                continue
+            return content, int(answer["ContentRange"].rpartition("/")[2])
+        raise AssertionError("the last try returns or raises")
+
+    async def _call(self, operation: str, **parameters: Any) -> Any:
+        """The answer of S3. Raises `_Missing` and `StoreAway`."""
+        result = "failed"
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                client = await self._client()
+                answer = await getattr(client, operation)(**parameters)
+            result = "done"
+            return answer
+        except botocore.exceptions.ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            if code in _MISSING or code in {"NoSuchUpload", "NoSuchLifecycleConfiguration"}:
+                result = "missing"
+                raise _Missing from None
+            raise StoreAway(f"{self.location}: {operation}: {code or type(error).__name__}") from error
+        except _ERRORS as error:
+            raise StoreAway(f"{self.location}: {operation}: {type(error).__name__}") from error
+        finally:
+            CALLS.labels(operation, result).inc()
+
+    async def _client(self) -> Any:
+        async with self._opening:
+            if self._opened is None:
+                settings = self._settings
+                config = AioConfig(
+                    connect_timeout=CONNECT_SECONDS,
+                    read_timeout=READ_SECONDS,
+                    max_pool_connections=CONNECTIONS,
+                    retries={"mode": "standard", "total_max_attempts": TRIES},
+                    s3={"addressing_style": "path" if settings.endpoint else "auto"},
+                )
+                given: dict[str, Any] = {"config": config, "region_name": settings.region or None}
+                if settings.endpoint:
+                    given["endpoint_url"] = settings.endpoint
+                if settings.authorities:
+                    given["verify"] = settings.authorities
+                if settings.access_key_id:
+                    given["aws_access_key_id"] = settings.access_key_id
+                    given["aws_secret_access_key"] = settings.secret_access_key
+                self._opened = await self._stack.enter_async_context(get_session().create_client("s3", **given))
+            return self._opened
+
+    def _object(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._settings.bucket, "Key": self._key(name)}
+
+    def _key(self, name: str) -> str:
+        """Raises `FileGone` for what cannot be the name of a file."""
+        if not name.isascii() or not name.isalnum():
+            raise FileGone
+        return self._settings.prefix + FILES + name
+
+
+class _Upload:
+    """One object that is being written: at once, or in parts once there is more than one."""
+
+    def __init__(self, call: Callable[..., Any], where: dict[str, str], encryption: dict[str, str]) -> None:
+        self.name = where["Key"].rpartition("/")[2]
+        self._call = call
+        self._where = where
+        self._encryption = encryption
+        self._upload = ""
+        self._parts: list[dict[str, Any]] = []
+
+    async def add(self, part: bytes) -> None:
+        """Send a part behind which there is more."""
+        if not self._upload:
+            answer = await self._call("create_multipart_upload", **self._where, **self._encryption)
+            self._upload = answer["UploadId"]
+        number = len(self._parts) + 1
+        answer = await self._call("upload_part", **self._where, UploadId=self._upload, PartNumber=number, Body=part)
+        self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+
+    async def finish(self, last: bytes) -> None:
+        """Send the rest; the object is there when this returns."""
+        if not self._upload:
+            await self._call("put_object", **self._where, Body=last, **self._encryption)
+            return
+        await self.add(last)
+        parts = {"Parts": self._parts}
+        await self._call("complete_multipart_upload", **self._where, UploadId=self._upload, MultipartUpload=parts)
+
+    async def abort(self) -> None:
+        """Drop the parts that were sent. What cannot be dropped now is dropped with other old uploads."""
+        if self._upload:
+            aborting = asyncio.ensure_future(self._call("abort_multipart_upload", **self._where, UploadId=self._upload))
+            with contextlib.suppress(StoreAway, _Missing, asyncio.CancelledError):
+                await asyncio.shield(aborting)
+
+
+class _Reader:
+    """An object, read by ranges, so that a slow client holds no connection."""
+
+    def __init__(self, read_range: Callable[[str, int, int], Any], key: str) -> None:
+        self._read_range = read_range
+        self._key = key
+        self._held = b""
+        self._at = 0
+        self._size = 0
+
+    async def begin(self) -> int:
+        """Read the first range; the size of the object. Raises `_Missing` and `StoreAway`."""
+        self._held, self._size = await self._read_range(self._key, 0, RANGE)
+        self._at = len(self._held)
+        return self._size
+
+    async def read(self, size: int) -> bytes:
+        """As of `Reader`. Raises `StoreAway`, also when the object was deleted meanwhile."""
+        while len(self._held) < size and self._at < self._size:
+            try:
+                more, _ = await self._read_range(self._key, self._at, RANGE)
+            except _Missing:
+                raise StoreAway("the object was deleted while it was read") from None
+            if not more:
+                break
+            self._at += len(more)
+            self._held += more
+        found, self._held = self._held[:size], self._held[size:]
+        return found
+
+    async def close(self) -> None:
+        """Nothing is held but memory."""
+        self._held, self._at = b"", self._size

@@ -1,0 +1,28 @@
+"""The stores that settings ask for: directories, or buckets."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import cast
+
+from tidings.objects.directory import DirectoryStore
+from tidings.objects.s3_settings import S3Settings
+from tidings.objects.store import FileStore
+from tidings.runtime.env import SettingsError
+
+_IMPLEMENTATION, _LIBRARY = "tidings.objects.s3", "aiobotocore"
+
+
+def open_store(directory: Path, bucket: S3Settings | None, *, reserve: int = 0) -> FileStore:
+    """The bucket where there is one, else the directory. reserve: bytes that stay free on the disk of the directory.
+
+    Raises `SettingsError` where the library for buckets is not installed.
+    """
+    if bucket is None:
+        return DirectoryStore(directory, reserve=reserve)
+    if importlib.util.find_spec(_LIBRARY) is None:
+        raise SettingsError(f"the bucket {bucket.bucket} needs a library that is missing: `pip install tidings[s3]`")
+    # Loaded only here: it takes half a second, and is not installed everywhere.
+    return cast(FileStore, importlib.import_module(_IMPLEMENTATION).S3Store(bucket))

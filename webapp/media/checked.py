@@ -1,0 +1,58 @@
+"""Files that are handed out only as what was stored."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+
+from prometheus_client import Counter
+
+from tidings.media.reading import Reader
+from tidings.storage.business.media import Media
+
+log = logging.getLogger(__name__)
+
+DAMAGED = Counter("tidings_media_damaged_total", "Files that were found not to be what was stored when asked for")
+
+
+def note_damaged(found: Media) -> None:
+    """Count a file that is not what was stored, and log it."""
+    DAMAGED.inc()
+    log.error("media.file_damaged", extra={"media": found.id, "file": found.file})
+
+
+class BytesReader:
+    """A file in memory."""
+
+    def __init__(self, content: bytes) -> None:
+        self._left = content
+
+    async def read(self, size: int) -> bytes:
+        found, self._left = self._left[:size], self._left[size:]
+        return found
+
+    async def close(self) -> None:
+        self._left = b""
+
+
+class CheckedReader:
+    """A file that is checked while it is read: of one that is not what was stored, the last bytes are withheld."""
+
+    def __init__(self, reader: Reader, found: Media) -> None:
+        self._reader = reader
+        self._found = found
+        self._left = found.size
+        self._digest = hashlib.sha256()
+
+    async def read(self, size: int) -> bytes:
+        block = await self._reader.read(min(size, self._left))
+        self._left -= len(block)
+        await asyncio.to_thread(self._digest.update, block)
+        if block and not self._left and self._digest.hexdigest() != self._found.sha256:
+            note_damaged(self._found)
+            return b""
+        return block
+
+    async def close(self) -> None:
+        await self._reader.close()
