@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import socket
+import ssl
 import threading
 import time
 from typing import Self
@@ -63,8 +64,10 @@ class HostileHost:
     sent: bytes that connections have taken; connections: made so far.
     """
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: Form, tls: ssl.SSLContext | None = None) -> None:
+        """tls: for connections over TLS, one record for each part that is sent at once."""
         self._form = form
+        self._tls = tls
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
@@ -101,19 +104,26 @@ class HostileHost:
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.recv(BLOCK)
-            self._send(connection, self._form.head)
-            block = self._form.block()
-            while block:
-                if self._form.dribbled:
-                    for index in range(len(block)):
-                        self._send(connection, block[index : index + 1])
-                        time.sleep(0.0002)
-                else:
-                    self._send(connection, block)
-            self._is_stopped.wait()
+            if self._tls is None:
+                self._answer(connection)
+            else:
+                with self._tls.wrap_socket(connection, server_side=True) as secured:
+                    self._answer(secured)
         with self._lock:
             self._open.remove(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        connection.recv(BLOCK)
+        self._send(connection, self._form.head)
+        block = self._form.block()
+        while block:
+            if self._form.dribbled:
+                for index in range(len(block)):
+                    self._send(connection, block[index : index + 1])
+                    time.sleep(0.0002)
+            else:
+                self._send(connection, block)
+        self._is_stopped.wait()
 
     def _send(self, connection: socket.socket, data: bytes) -> None:
         connection.sendall(data)

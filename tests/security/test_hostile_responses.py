@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness import measure
 from tests.hostile_responses import ALL, HostileHost
 from tests.security import scene
-from tests.security.attack import BESIDE_OTHERS, Attack, Strike
+from tests.security.attack import BESIDE_OTHERS, Attack
 from tests.security.figures import Figures, Form
 from tests.security.scene import READERS, Target
 
-# Seconds. Of `POST /v1/messages`, for 99 of 100.
+# Seconds. Of `POST /v1/messages`, for 99 of 100; on a busy machine, twice what they take there without an attack.
 P99 = 0.2
 # Percent of a core, for all downloads.
 DOWNLOADS = 10.0
@@ -40,55 +38,82 @@ async def epochs(target: Target) -> float:
     return await target.metric("coreapp", "tidings_shard_epoch")
 
 
-def note_p99(strike: Strike, form: Form) -> None:
-    took = strike.waited["messages"].took
-    limit = P99 if form.long else P99 * BESIDE_OTHERS
-    strike.figure("p99 of POST /v1/messages", measure.percentiles(took)["p99"], limit, "s")
+async def usual_p99(target: Target, form: Form) -> float:
+    """Of `POST /v1/messages` on this machine, as busy as it is, while nobody attacks."""
+    await asyncio.to_thread(target.bystanders.begin, OTHERS)
+    await asyncio.sleep(form.pick(short=1.0, long=6.0))
+    waited = await asyncio.to_thread(target.bystanders.end)
+    return measure.percentiles(waited["messages"].took)["p99"]
+
+
+class Trial:
+    """Attacks in one form after the other. All of them are tried before one that is beyond a limit fails the test."""
+
+    def __init__(self, target: Target, figures: Figures, form: Form) -> None:
+        self._target = target
+        self._form = form
+        self._attack = Attack(target, figures, form)
+        self._beyond: list[str] = []
+
+    async def one(
+        self, name: str, host: HostileHost, work: Callable[[], Awaitable[object]], *, cpu: float | None
+    ) -> None:
+        """Have the host attack for a while. work: makes the Coreapp call it."""
+        form, before, usual = self._form, await epochs(self._target), await usual_p99(self._target, self._form)
+        try:
+            async with self._attack(name, on="coreapp", others=OTHERS, cpu=cpu, delay=None) as strike:
+                working = asyncio.ensure_future(work())
+                await strike.last(form.pick(short=3.0, long=18.0))
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+        except AssertionError as error:
+            self._beyond.append(str(error))
+        limit = max(P99 if form.long else P99 * BESIDE_OTHERS, 2 * usual)
+        figures: list[tuple[str, float, float | None, str]] = [
+            ("p99 of POST /v1/messages", measure.percentiles(strike.waited["messages"].took)["p99"], limit, "s"),
+            ("– without the attack", usual, None, "s"),
+            ("connections made", host.connections, None, ""),
+            ("bytes sent a connection", host.sent / max(1, host.connections), None, ""),
+            ("leases lost", await epochs(self._target) - before, 0, ""),
+        ]
+        for what, measured, most, unit in figures:
+            try:
+                strike.figure(what, measured, most, unit)
+            except AssertionError as error:
+                self._beyond.append(str(error))
+        if not host.connections:
+            self._beyond.append(f"{name}: nobody called the host")
+
+    def end(self) -> None:
+        """Raises `AssertionError` when anything was beyond a limit."""
+        assert not self._beyond, "\n".join(self._beyond)
 
 
 async def test_a_webhook_receiver_delays_no_message_and_costs_no_lease(
     own: Target, figures: Figures, form: Form
 ) -> None:
-    attack = Attack(own, figures, form)
+    trial = Trial(own, figures, form)
     for name in ALL if form.long else SHORT_POSTS:
-        before = await epochs(own)
         with HostileHost(ALL[name]) as host:
             await own.business.set_webhook(host.url)
-            async with attack(f"webhook: {name}", on="coreapp", others=OTHERS, cpu=None, delay=None) as strike:
-                await strike.last(form.pick(short=3.0, long=18.0))
-            strike.figure("connections made", host.connections, 1, at_least=True)
-            strike.figure("bytes sent a connection", host.sent / host.connections, None)
-        note_p99(strike, form)
-        strike.figure("leases lost", await epochs(own) - before, 0)
+            await trial.one(f"webhook: {name}", host, asyncio.Event().wait, cpu=None)
+    trial.end()
 
 
 async def test_a_media_host_costs_a_tenth_of_a_core_and_delays_no_message(
     own: Target, figures: Figures, form: Form
 ) -> None:
-    attack, names = Attack(own, figures, form), itertools.count()
-
-    async def send_links(url: str) -> None:
-        while True:
-            for reader in READERS[10:][:LINKS]:
-                image = {"to": reader, "type": "image", "image": {"link": f"{url}{next(names)}.png"}}
-                await own.business.must("POST", "/v1/messages", image)
-            await asyncio.sleep(1.0)
-
+    trial, names = Trial(own, figures, form), itertools.count()
     await own.business.check_contacts(READERS[10:])
     for name in ALL if form.long else SHORT_LINKS:
-        before = await epochs(own)
         with HostileHost(ALL[name]) as host:
-            strike = await _beside(send_links(host.url), attack, f"media: {name}", form)
-            strike.figure("connections made", host.connections, 1, at_least=True)
-        note_p99(strike, form)
-        strike.figure("leases lost", await epochs(own) - before, 0)
 
+            async def send_links(url: str = host.url) -> None:
+                while True:
+                    for reader in READERS[10:][:LINKS]:
+                        image = {"to": reader, "type": "image", "image": {"link": f"{url}{next(names)}.png"}}
+                        await own.business.must("POST", "/v1/messages", image)
+                    await asyncio.sleep(1.0)
 
-async def _beside(work: Coroutine[Any, Any, None], attack: Attack, name: str, form: Form) -> Strike:
-    async with attack(name, on="coreapp", others=OTHERS, cpu=DOWNLOADS, delay=None) as strike:
-        working = asyncio.create_task(work)
-        await strike.last(form.pick(short=3.0, long=18.0))
-        working.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await working
-    return strike
+            await trial.one(f"media: {name}", host, send_links, cpu=DOWNLOADS)
+    trial.end()
