@@ -8,7 +8,7 @@ import pytest
 
 from harness import metrics
 from network.blobs.quota import Quota
-from network.directory.allowances import DAY, DeviceAllowances
+from network.directory.allowances import DeviceAllowances
 from network.errors import Full, QuotaUsed
 from network.settings import Allowances, Blobs
 from tests.network.group_support import call, make
@@ -36,7 +36,7 @@ async def test_a_device_gets_a_few_one_time_keys_of_another_in_a_day_and_leaves_
     assert bundle.kyber_prekey_id == 900, "the last resort"
     assert await key_ids(carol, CAROL, 1) == [3]
     assert await key_ids(alice, ALICE, 1, target=CAROL) == [1], "each target by itself"
-    clock.advance(DAY / 2)
+    clock.advance(12 * 3600.0)
     assert await key_ids(alice, ALICE, 2) == [4, None]
     assert metrics.value("tidings_network_bundles_total", one_time="withheld") == withheld + 4
     # There is none any more, and none is counted against whoever asks for it then.

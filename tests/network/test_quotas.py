@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import metrics
-from network.routing import mailboxes, quotas
+from network.routing import mailboxes
 from network.routing.mailboxes import Mailboxes
 from network.routing.quotas import Judge, Share, Total, Usage
 from network.settings import Quotas
@@ -137,7 +137,7 @@ async def test_a_full_share_is_refused_until_its_recipient_takes_some_also_after
     await alice.accepted(5)
     for id in ("m5", "m6"):
         alice.send(ALICE, BOB, id)
-        assert await refusal(alice) == (device.MAILBOX_FULL, quotas.FULL_SECONDS)
+        assert await refusal(alice) == (device.MAILBOX_FULL, 5)
     # What is there already is repeated and taken, and others have room.
     alice.send(ALICE, BOB, "m0")
     await alice.accepted(1)
@@ -149,7 +149,7 @@ async def test_a_full_share_is_refused_until_its_recipient_takes_some_also_after
     await network.start(quotas=limits)
     alice = await network.connect(ALICE)
     alice.send(ALICE, BOB, "m5")
-    assert await refusal(alice) == (device.MAILBOX_FULL, quotas.FULL_SECONDS)
+    assert await refusal(alice) == (device.MAILBOX_FULL, 5)
     bob = await network.connect(BOB)
     deliveries = await bob.deliveries(6)
     bob.ack(deliveries[0])
@@ -195,7 +195,7 @@ async def test_a_count_that_is_old_is_made_again_before_it_refuses_anything(netw
     await database.close()
     alice.send(ALICE, BOB, "m2")
     assert (await refusal(alice))[0] == device.MAILBOX_FULL
-    clock.advance(mailboxes.COUNT_SECONDS)
+    clock.advance(60.0)
     sent = [alice.send(ALICE, BOB, f"m{i}") for i in (2, 3)]
     assert await alice.accepted(2) == sent, "in their order, though the first waited for the count"
 

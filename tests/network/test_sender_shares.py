@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from harness import polling
 from network.groups import copies
 from network.groups.copies import Copies
-from network.groups.group_share import LARGEST, GroupShare
+from network.groups.group_share import GroupShare
 from network.routing.byte_shares import ByteShares
-from network.routing.stored_bytes import LONGEST, StoredBytes
+from network.routing.stored_bytes import StoredBytes
 from network.settings import Limits, Quotas
 from tests.network.group_support import changes, make
 from tests.network.support import ALICE, BOB, CAROL, Client, Network, stored
@@ -72,7 +72,7 @@ def test_what_is_stored_is_paid_off_at_the_rate_or_fetched() -> None:
     bytes_.add("a", 5000)
     refusal = bytes_.refusal_of("a")
     assert refusal is not None
-    assert refusal.retry_after == LONGEST
+    assert refusal.retry_after == 60
     bytes_.remove("a", 5000)
     assert bytes_.refusal_of("a") is None
     bytes_.add("shop", 9_000)
@@ -97,7 +97,7 @@ async def test_whoever_has_had_much_stored_waits_until_it_is_fetched_and_others_
         await alice.accepted(1)
     for id, reader in (("m3", BOB), ("m4", BOB), ("m3", BOB), ("m5", CAROL)):
         alice.send(ALICE, reader, id, body=BODY)
-        assert await refusal(alice) == (device.RATE_LIMITED, LONGEST)
+        assert await refusal(alice) == (device.RATE_LIMITED, 60)
     carol = await network.connect(CAROL)
     carol.send(CAROL, BOB, "of-carol")
     await carol.accepted(1)
@@ -123,17 +123,17 @@ async def test_copies_in_groups_count_as_stored(network: Network) -> None:
     group_send(alice, ALICE, group, "g0", EPOCH, body=BODY)
     await alice.accepted(1)
     group_send(alice, ALICE, group, "g1", EPOCH, body=BODY)
-    assert await refusal(alice) == (device.RATE_LIMITED, LONGEST)
+    assert await refusal(alice) == (device.RATE_LIMITED, 60)
 
 
 def test_a_group_counts_as_the_largest_until_its_size_is_known_and_after_each_change() -> None:
     share = GroupShare()
     frame = device.Send(n=1, sender=ALICE, to="g", id="1", kind=device.GROUP, body=BODY, epoch=4)
-    assert share.size_of(frame) == LARGEST * SIZE
+    assert share.size_of(frame) == 256 * SIZE
     share.learn(frame, 3)
     assert share.size_of(frame) == 3 * SIZE
     frame.epoch = 5
-    assert share.size_of(frame) == LARGEST * SIZE
+    assert share.size_of(frame) == 256 * SIZE
 
 
 @pytest.mark.one_node

@@ -1,0 +1,101 @@
+"""Quotas and rate limits of the network without any variable set: the figures of docs/security.md, as literals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from network.directory.allowances import DeviceAllowances
+from network.routing.mailboxes import Mailboxes
+from network.routing.quotas import Refusal
+from network.settings import Allowances, Blobs, Limits, Quotas
+from tests.network.test_settings import read
+from tidings.runtime.clock import ManualClock
+from tidings.wire import device
+
+MIB = 1024 * 1024
+ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
+
+
+class Mailbox:
+    """An empty mailbox of Bob's, and what Alice sends to it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        store: Any = None
+        self.table = Mailboxes(store, Quotas(), self.clock)
+        self.usage = self.table.learn(BOB, ())
+        self._count = 0
+
+    def send(self, sender: str = ALICE, size: int = 100) -> Refusal | None:
+        self._count += 1
+        frame = device.Send(self._count, sender, BOB, f"m{self._count}", device.MESSAGE, b"")
+        return self.table.take(self.usage, frame, size, self.clock.monotonic())
+
+
+def test_a_pair_sends_1000_envelopes_at_once_and_then_500_per_second() -> None:
+    mailbox = Mailbox()
+
+    def burst() -> int:
+        taken = 0
+        while (refusal := mailbox.send()) is None:
+            taken += 1
+        assert refusal.reason == device.RATE_LIMITED
+        return taken
+
+    assert 990 <= burst() <= 1000
+    mailbox.clock.advance(1.0)
+    assert 490 <= burst() <= 500
+
+
+def test_one_sender_has_16_mib_of_a_mailbox_and_another_finds_room() -> None:
+    mailbox = Mailbox()
+    assert [mailbox.send(size=MIB) for _ in range(16)] == [None] * 16
+    refusal = mailbox.send(size=MIB)
+    assert refusal is not None
+    assert refusal.reason == device.MAILBOX_FULL
+    assert mailbox.send(CAROL, size=MIB) is None
+
+
+def test_one_sender_has_10_000_envelopes_of_a_mailbox() -> None:
+    mailbox = Mailbox()
+    for _ in range(10_000):
+        mailbox.clock.advance(0.002)
+        assert mailbox.send() is None
+    mailbox.clock.advance(0.002)
+    refusal = mailbox.send()
+    assert refusal is not None
+    assert refusal.reason == device.MAILBOX_FULL
+
+
+@pytest.mark.parametrize(
+    ("call", "burst", "rate"),
+    [("fetch", 20_000, 200), ("check", 1_000_000, 100), ("group", 500, 5), ("blob", 5000, 2)],
+)
+def test_calls_of_one_device_are_a_burst_and_then_a_rate(call: str, burst: int, rate: int) -> None:
+    clock = ManualClock()
+    limits = DeviceAllowances(Allowances(), clock)
+    assert limits.take(call, ALICE, burst) == 0
+    assert limits.take(call, ALICE, rate) > 0
+    clock.advance(1.0)
+    assert limits.take(call, ALICE, rate) == 0
+    assert limits.take(call, ALICE, rate) > 0
+    assert limits.take(call, BOB, burst) == 0
+
+
+def test_one_device_gets_5_one_time_keys_of_a_number_and_5_more_in_a_day() -> None:
+    clock = ManualClock()
+    limits = DeviceAllowances(Allowances(), clock)
+    assert [limits.take_one_time(ALICE, BOB) for _ in range(6)] == [True] * 5 + [False]
+    clock.advance(24 * 3600.0)
+    assert [limits.take_one_time(ALICE, BOB) for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_the_other_defaults_are_those_of_the_page(tmp_path: Any) -> None:
+    quotas, limits, blobs = Quotas(), Limits(), read(tmp_path).blobs
+    assert (quotas.mailbox, quotas.mailbox_bytes) == (1_000_000, 1024 * MIB)
+    assert (quotas.stored_bytes, quotas.stored_rate) == (1024 * MIB, 256 * 1024)
+    assert (limits.strangers, limits.strangers_each, limits.login) == (500, 100, 10.0)
+    assert isinstance(blobs, Blobs)
+    assert blobs.device_quota == 2048 * MIB
