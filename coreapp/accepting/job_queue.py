@@ -16,6 +16,7 @@ from prometheus_client import Counter
 
 from coreapp import statistics
 from coreapp.accepting.checks import GROUP, Failure, RecipientChecks
+from coreapp.accepting.expiry import JobExpiry
 from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.context import ShardContext
 from coreapp.journal import Change
@@ -97,6 +98,7 @@ class JobQueue:
         self._keys = keys
         self._delay = delay
         self._tracker = statuses.tracker
+        self.expiry = JobExpiry(context.clock, statuses.tracker)
         self._reports = statuses.reports
         self._admission = sending.admission
         self._encryption = sending.encryption
@@ -147,6 +149,7 @@ class JobQueue:
         self._count.add(len(jobs))
         unreadable = []
         for job in jobs:
+            self.expiry.watch(job)
             if job.traceparent:
                 self._tracker.trace(job.id, job.traceparent)
             if job.state == State.ENCRYPTED:
@@ -189,6 +192,7 @@ class JobQueue:
             message.created_at,
             question.request_id,
             question.traceparent,
+            message.created_at + question.ttl * 1000 if question.ttl else None,
         )
         ready = self._preparation.ready(question.to, question.content, has_media=question.has_media)
         half = self._encryption.encrypt_now(job, ready) if ready is not None else None
@@ -215,6 +219,7 @@ class JobQueue:
             urgent=True,
         )
         self._count.add(1)
+        self.expiry.watch(job)
         self._track(question, job.id)
         if draft.half is not None:
             self._encryption.hold(question.to, committed)

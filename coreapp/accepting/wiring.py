@@ -55,5 +55,6 @@ def wire_accepting(
     read_marks = ReadMarks(context.database, sending.read_receipts, groups.read_marks, account=context.account)
     requests = MessageRequests(context, jobs.accept, webhook.delay)
     places = (media.preparation_queue, groups.sender, sending.encryption)
+    jobs.expiry.look_in(places, sending.transmitter)
     purge = JobPurge(context, statuses.tracker, places=places, transmitter=sending.transmitter)
     return Accepting(requests=requests, jobs=jobs, purge=purge, read_marks=read_marks, idempotency_keys=keys)

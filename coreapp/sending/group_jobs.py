@@ -53,8 +53,8 @@ def pack_read(group_id: str, refs: Sequence[str]) -> bytes:
     return msgspec.json.encode(_Read(group_id, list(refs)))
 
 
-def envelope_of(job: Job, account: str) -> device.Send:
-    """What goes to the servers for a job of one of these kinds."""
+def envelope_of(job: Job, account: str, *, ttl: int) -> device.Send:
+    """What goes to the servers for a job of one of these kinds. ttl: seconds; 0 for the network's own limit."""
     if job.kind == READ:
         read = msgspec.json.decode(job.body, type=_Read)
         return device.Send(
@@ -62,4 +62,4 @@ def envelope_of(job: Job, account: str) -> device.Send:
         )
     encrypted = unpack(job.body)
     body, epoch = encrypted.ciphertext, encrypted.epoch
-    return device.Send(0, account, job.peer, job.id, device.GROUP, body, trace=job.request_id, epoch=epoch)
+    return device.Send(0, account, job.peer, job.id, device.GROUP, body, trace=job.request_id, epoch=epoch, ttl=ttl)

@@ -78,6 +78,7 @@ class Transmitter:
         self._journal = context.journal
         self._count = context.count
         self._account = context.account
+        self._clock = context.clock
         # The business does not learn who has blocked it.
         self._blocked_is_sent = context.settings.blocked_is_sent
         self._tracker = statuses.tracker
@@ -296,7 +297,7 @@ class Transmitter:
 
     def _send(self, job: Job) -> None:
         if job.kind in group_jobs.KINDS:
-            self._upstream.send(group_jobs.envelope_of(job, self._account))
+            self._upstream.send(group_jobs.envelope_of(job, self._account, ttl=self._ttl(job)))
         elif job.kind in (device.READ, device.RETRY):
             # Nothing in it is to be encrypted: the body is the list of the messages that it is about.
             refs = _decode_refs(job.body)
@@ -306,7 +307,13 @@ class Transmitter:
         else:
             refs = [ids.message_of(job.id)] if ids.is_repetition(job.id) else []
             trace = self._trace(job) if job.traceparent else job.request_id
-            self._upstream.send(device.Send(0, self._account, job.peer, job.id, job.kind, job.body, refs, trace=trace))
+            ttl = self._ttl(job)
+            self._upstream.send(
+                device.Send(0, self._account, job.peer, job.id, job.kind, job.body, refs, ttl=ttl, trace=trace)
+            )
+
+    def _ttl(self, job: Job) -> int:
+        return job.ttl(int(self._clock.now() * 1000)) if job.expires_at is not None else 0
 
     def _trace(self, job: Job) -> str:
         """What the network sees of the trace: the span that ends with its answer, however often this is sent."""

@@ -81,6 +81,7 @@ class Shard:
             # A shard that is alone now may have been left something when there were others.
             self.note_reader,
             self.media.downloads,
+            self.accepting.jobs.expiry,
             self.recovery.retry_requests,
             self.link,
         )

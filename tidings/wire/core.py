@@ -60,6 +60,7 @@ class AcceptMessage(Frame, tag="accept_message"):
     repeated:        this was asked before, under the same id, and no answer came: it is answered as the first time if
                      that was done, by whoever owns the shard now.
     traceparent:     W3C's context of the trace that the request is in; empty for none.
+    ttl:             seconds after its acceptance until it expires undelivered; 0 for the network's own limit.
     username:        user whose idempotency key it is; empty from Webapps of earlier releases.
     """
 
@@ -77,6 +78,7 @@ class AcceptMessage(Frame, tag="accept_message"):
     repeated: bool = False
     traceparent: str = ""
     username: str = ""
+    ttl: int = 0
 
 
 class GetIdentity(Frame, tag="get_identity"):

@@ -21,6 +21,7 @@ from webapp.messages.interactive.union import Interactive
 from webapp.messages.location import Location
 from webapp.messages.template import Template
 from webapp.messages.text import Text
+from webapp.messages.ttl import TimeToLive
 from webapp.openapi import Meta
 
 # A group's id, too, has the form of the string.
@@ -63,7 +64,7 @@ class Addressed(Body):
         default="individual", max_length=64, json_schema_extra={"enum": ["individual", "group", "", None]}
     )
     context: Annotated[Answered | None, *absent_without("message_id")] = None
-    ttl: Unsupported = None
+    ttl: TimeToLive = None
     biz_opaque_callback_data: Unsupported = None
     biz_identity_key_hash: Unsupported = None
     recipient_identity_key_hash: Unsupported = None

@@ -125,6 +125,7 @@ class Messages:
                 id=message_id,
                 traceparent=origin.traceparent,
                 username=caller.username if origin.key else "",
+                ttl=message.ttl or 0,
             )
 
         def make_again(n: int) -> core.AcceptMessage:

@@ -161,7 +161,7 @@ def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_togeth
     encrypted = Encrypted(epoch, content, ciphertext)
     assert group_jobs.unpack(group_jobs.pack(encrypted)) == encrypted
     job = Job("m1", 0, ME, LUNCH, State.ENCRYPTED, group_jobs.MESSAGE, group_jobs.pack(encrypted), 1, "r1")
-    envelope = group_jobs.envelope_of(job, ME)
+    envelope = group_jobs.envelope_of(job, ME, ttl=0)
     assert (envelope.kind, envelope.to, envelope.body, envelope.epoch, envelope.trace) == (
         device.GROUP,
         LUNCH,
@@ -173,5 +173,5 @@ def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_togeth
 
 def test_a_read_receipt_names_its_group() -> None:
     job = Job("r1", 0, ME, ANN, State.ENCRYPTED, group_jobs.READ, group_jobs.pack_read(LUNCH, ["a", "b"]), 1)
-    envelope = group_jobs.envelope_of(job, ME)
+    envelope = group_jobs.envelope_of(job, ME, ttl=0)
     assert (envelope.kind, envelope.to, envelope.refs, envelope.group) == (device.READ, ANN, ["a", "b"], LUNCH)

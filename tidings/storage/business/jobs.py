@@ -39,6 +39,7 @@ table = sa.Table(
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("request_id", types.key(64), nullable=False),
     sa.Column("traceparent", types.key(64), nullable=False, server_default=""),
+    sa.Column("expires_at", types.milliseconds()),
     mysql_engine="InnoDB",
 )
 
@@ -48,6 +49,7 @@ class Job:
     """One message to send. id: the message's; kind: of the envelope (`prekey`, `message`), empty while `NEW`.
 
     traceparent: of the trace that its acceptance is in, empty for none.
+    expires_at:  Unix milliseconds after which it is not to be delivered; `None` for the network's own limit.
     """
 
     id: str
@@ -60,6 +62,11 @@ class Job:
     created_at: int
     request_id: str = ""
     traceparent: str = ""
+    expires_at: int | None = None
+
+    def ttl(self, now: int) -> int:
+        """Seconds that are left at `now` (Unix milliseconds), at least one; 0 for the network's own limit."""
+        return max(1, -((now - self.expires_at) // 1000)) if self.expires_at is not None else 0
 
 
 _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
@@ -83,6 +90,7 @@ async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
                     "created_at": j.created_at,
                     "request_id": j.request_id,
                     "traceparent": j.traceparent,
+                    "expires_at": j.expires_at,
                 }
                 for j in jobs
             ],

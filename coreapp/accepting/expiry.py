@@ -1,0 +1,82 @@
+"""Ends messages whose time to live is over before they were sent: they get the status failed with 410.
+
+The network does the same with what it has taken, for which each envelope carries the seconds that are left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+
+from prometheus_client import Counter
+
+from coreapp.accepting.purge import Place
+from coreapp.sending.transmission import Transmitter
+from coreapp.statuses.tracker import StatusTracker
+from tidings.runtime import service
+from tidings.runtime.clock import Clock
+from tidings.storage.business.jobs import Job
+from tidings.wire import codes
+
+log = logging.getLogger(__name__)
+
+EXPIRED = Counter("tidings_jobs_expired_total", "Messages whose time to live was over before they were sent")
+
+WHY = (codes.EXPIRED, "the message was not sent within its time to live")
+INTERVAL = 1.0  # seconds between two passes
+
+
+class JobExpiry:
+    """Service that ends the expired jobs of one shard.
+
+    Jobs that may have been sent are left to the network: nobody could say that they failed. No job is remembered here;
+    a pass looks at the queue only when something in it may have expired.
+    """
+
+    name = "job-expiry"
+
+    def __init__(self, clock: Clock, tracker: StatusTracker) -> None:
+        self._clock = clock
+        self._tracker = tracker
+        self._places: Sequence[Place] = ()
+        self._transmitter: Transmitter | None = None
+        # Unix milliseconds before which no job expires that has not been sent.
+        self._earliest: float = math.inf
+
+    def look_in(self, places: Sequence[Place], transmitter: Transmitter) -> None:
+        """Name all places in which jobs wait, besides the transmitter's."""
+        self._places = (*places, transmitter)
+        self._transmitter = transmitter
+
+    def watch(self, job: Job) -> None:
+        """Note when a job that enters the queue expires."""
+        if job.expires_at is not None:
+            self._earliest = min(self._earliest, job.expires_at)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await service.wait_for(stop, INTERVAL):
+            self.run_once()
+
+    def run_once(self) -> int:
+        """End what has expired; returns the number of messages."""
+        now = self._clock.now() * 1000
+        if now < self._earliest or self._transmitter is None:
+            return 0
+        self._earliest = math.inf
+
+        def is_expired(job: Job) -> bool:
+            if job.expires_at is None or not self._tracker.is_unsent(job.id):
+                return False
+            if job.expires_at <= now:
+                return True
+            self.watch(job)
+            return False
+
+        taken = [job for place in self._places for job in place.take_out(is_expired)]
+        self._transmitter.fail(taken, *WHY)
+        EXPIRED.inc(len(taken))
+        if taken:
+            log.info("jobs.expired", extra={"count": len(taken)})
+        return len(taken)

@@ -1,0 +1,75 @@
+"""A message expires with its `ttl`: in the queue it fails with 410, and its envelope carries the remaining seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.coreapp.conftest import BUSINESS, Running, World
+from tests.coreapp.signals import soon
+from tidings.runtime.clock import ManualClock
+from tidings.wire import core
+
+KNOWN, NEW = "15550110001", "15550110002"
+
+
+async def begin(world: World, clock: ManualClock) -> Running:
+    """A Coreapp with a session with `KNOWN`."""
+    world.add_phones(KNOWN, NEW)
+    running = await world.start(clock=clock)
+    await world.connected(running)
+    await running.client.check(KNOWN, NEW)
+    await running.client.send(KNOWN, "the first")
+    await world.network.signals.until(lambda: len(world.network.sends) == 1)
+    return running
+
+
+async def send(running: Running, ttl: int, to: str = KNOWN) -> str:
+    content = b'{"type":"text","text":{"body":"hello"}}'
+    answer: Any = await running.client.ask(
+        lambda n: core.AcceptMessage(n, BUSINESS, to, "text", content, "request", ttl=ttl)
+    )
+    assert isinstance(answer, core.Accepted), answer
+    return answer.id
+
+
+async def test_an_envelope_carries_its_time_to_live(world: World) -> None:
+    running = await begin(world, ManualClock())
+    await send(running, 3_600)
+    await send(running, 0)
+    await world.network.signals.until(lambda: len(world.network.sends) == 3)
+    assert [frame.ttl for frame in world.network.sends] == [0, 3_600, 0]
+
+
+@pytest.mark.parametrize("to", [KNOWN, NEW])
+async def test_a_message_that_was_not_sent_in_time_fails_with_410(world: World, to: str) -> None:
+    clock = ManualClock()
+    running = await begin(world, clock)
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    expires, later, stays = [await send(running, ttl, to) for ttl in (60, 600, 0)]
+    clock.advance(59)
+    assert running.shard.accepting.jobs.expiry.run_once() == 0
+    clock.advance(2)
+    await world.sink.signals.until(lambda: world.sink.statuses_of(expires) == ["failed"])
+    [failed] = [post.body["statuses"][0] for post in world.sink.posts if post.label[1] == "failed"]
+    assert [error["code"] for error in failed["errors"]] == [410]
+    await world.network.listen()
+    await world.sink.signals.until(lambda: world.sink.statuses_of(later) == ["sent"])
+    await world.sink.signals.until(lambda: world.sink.statuses_of(stays) == ["sent"])
+    assert expires not in world.network.ids_sent()
+    [ttl] = {frame.ttl for frame in world.network.sends if frame.id == later}
+    assert 530 <= ttl < 540
+
+
+async def test_a_message_expires_under_another_owner_too(world: World) -> None:
+    clock = ManualClock()
+    running = await begin(world, clock)
+    world.network.away()
+    await soon(lambda: not running.shard.link.connected)
+    expires = await send(running, 60, NEW)
+    await running.killed()
+    await world.start(node="again", clock=clock)
+    clock.advance(61)
+    await world.sink.signals.until(lambda: world.sink.statuses_of(expires) == ["failed"])
