@@ -200,11 +200,15 @@ async def _wire(
     interval = settings.expiry_interval
     expiry = Expiry(database, router, mailboxes, notices=notices, clock=clock, interval=interval, ttl=ttl)
     routing.share(connections, expiry, registrations)
-    directories = {} if settings.blobs.bucket else {"blobs": settings.blobs.directory}
-    vitals = Vitals({"data": settings.data_dir, **directories})
+    vitals = _vitals(settings)
     activity = LockActivity(database, clock, take_seen=directory.logins.take_seen, is_online=router.is_online)
     others: list[Service] = [activity, vitals, blobs, Sweeper(router), BlobSweeper(database, blob_store), expiry]
     return http, tcp, [*others, *routing.services(), connections]
+
+
+def _vitals(settings: Settings) -> Vitals:
+    directories = {} if settings.blobs.bucket else {"blobs": settings.blobs.directory}
+    return Vitals({"data": settings.data_dir, **directories})
 
 
 def _make_backend(

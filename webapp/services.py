@@ -136,9 +136,7 @@ def assemble(
     logins = wiring.wire(database, settings.account, settings.first_password, tokens=tokens, hasher=hasher, clock=clock)
     templates = Templates(database, settings.account, clock)
     safe = SecretSealer(*settings.secrets.settings_key.keys, read=settings.secrets.settings_key.read)
-    tls = None
-    if settings.tls:
-        tls = ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
+    tls = _tls(settings, database, safe, clock)
     media = identity.of_media(database, files)
     media_watch = StoreWatch(media)
     metrics = ProcessMetrics(clock, backlog=server.BACKLOG)
@@ -159,13 +157,7 @@ def assemble(
             MediaStore(database, files, clock, max_uploads=settings.max_uploads),
             Readiness(Needs(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock),
-            Messages(
-                links,
-                templates=templates,
-                media=References(database, safe, clock),
-                first_answers=FirstAnswers(database, clock),
-                received=ReceivedMessages(database),
-            ),
+            _messages(database, links, templates, safe, clock),
         ],
         max_requests=settings.max_requests,
         open_metrics=is_local and not settings.api_key,
@@ -186,6 +178,24 @@ def assemble(
         common=common,
         media=media,
         media_watch=media_watch,
+    )
+
+
+def _tls(settings: Settings, database: Database, safe: SecretSealer, clock: Clock) -> ServerTLS | None:
+    if not settings.tls:
+        return None
+    return ServerTLS(database, settings.account, safe=safe, names=settings.tls_names, clock=clock)
+
+
+def _messages(
+    database: Database, links: CoreappLinks, templates: Templates, safe: SecretSealer, clock: Clock
+) -> Messages:
+    return Messages(
+        links,
+        templates=templates,
+        media=References(database, safe, clock),
+        first_answers=FirstAnswers(database, clock),
+        received=ReceivedMessages(database),
     )
 
 
