@@ -39,6 +39,7 @@ from tidings.client.errors import FileLost, NetworkAway
 from tidings.client.http import NetworkApi
 from tidings.e2ee import attachments
 from tidings.media import kinds
+from tidings.objects import marker
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
@@ -220,7 +221,8 @@ async def test_a_file_that_changes_while_it_is_read_is_not_sent(
 
     with pytest.raises(errors.BadFile, match="changed while it was read"):
         await transfer.upload(api, device, path, progress=grow)
-    await polling.until(lambda: not any((live_network.folder / "blobs").iterdir()), pause=0.01)
+    blobs = live_network.folder / "blobs"
+    await polling.until(lambda: [path.name for path in blobs.iterdir()] == [marker.NAME], pause=0.01)
 
 
 @pytest.mark.parametrize(
