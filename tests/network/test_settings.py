@@ -143,6 +143,7 @@ async def test_an_address_in_use_is_one_clear_error(network: Network, tmp_path: 
     for name in ("http", "tcp"):
         taken = getattr(network.addresses, name)
         second = Network(network.database, "tcp")
+        second.blobs = network.blobs
         with pytest.raises(
             CannotListen, match=rf"TIDINGS_NETWORK_{name.upper()}_ADDRESS 127.0.0.1:{taken[1]}: .*in use"
         ):

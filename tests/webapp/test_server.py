@@ -163,7 +163,7 @@ async def test_requests_in_progress_are_finished_at_the_end(database: Database, 
 
 async def test_a_port_in_use_is_one_clear_line(api: Served, database: Database) -> None:
     settings = make_settings(database, address=("127.0.0.1", api.port))
-    with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{api.port}: Address already in use"):
+    with pytest.raises(SettingsError, match=f"TIDINGS_API_ADDRESS 127.0.0.1:{api.port}: Address already in use"):
         await services.run(settings, asyncio.Event())
 
 
