@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
-from network.settings import Blobs, read_blobs
-from tidings.objects.s3_settings import MediaBucket
 from tidings.runtime import env, exposure, process_secrets, settings
 from tidings.runtime.api_key import API_KEY, OptionalKey
 from tidings.runtime.process_secrets import CoreappSecrets
@@ -23,14 +20,6 @@ class TableSettings(settings.InstallationSettings):
     @property
     def families(self) -> Mapping[str, DatabaseSettings]:
         return {"business": self.business, "network": self.network}
-
-
-class FilesSettings(TableSettings):
-    """Where the files are. media_dir, media_bucket: of the business; blobs: of the network."""
-
-    media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
-    media_bucket: MediaBucket = env.MADE
-    blobs: Annotated[Blobs, env.made(read_blobs)] = env.MADE
 
 
 class BusinessSettings(TableSettings):

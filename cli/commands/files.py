@@ -7,7 +7,7 @@ import asyncio
 import os
 
 from cli import guard
-from cli.settings import FilesSettings
+from cli.file_settings import FilesSettings
 from tidings.objects import identity
 from tidings.objects.identity import BLOBS, MEDIA, WrongStore
 from tidings.objects.stores import open_store
