@@ -405,7 +405,7 @@ async def test_blobs_that_come_together_share_their_transactions_and_an_owner_is
     assert asked.count("persist") < 20
     asked.clear()
     for found in await asyncio.gather(*(kept.fetch(blob.id) for blob in added)):
-        found.file.close()
+        await found.file.close()
         assert found.head == bytes(100)
     assert asked == ["query"]
     assert kept.quota.stored == 2100

@@ -67,6 +67,12 @@ async def test_a_network_that_does_not_say_is_not_held_against_its_database(
         assert await databases.away() == []
 
 
+class Mounted:
+    """A store of files that has its marker."""
+
+    state = "ok"
+
+
 async def test_a_network_that_does_not_answer_is_away_itself_and_so_is_a_database_of_ours(
     database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +88,7 @@ async def test_a_network_that_does_not_answer_is_away_itself_and_so_is_a_databas
         port = server.sockets[0].getsockname()[1]
         async with NetworkApi(f"http://127.0.0.1:{port}") as network:
             database = await database_factory("business")
-            needs = Needs(Databases(database, network), OpenShards())
-            assert await needs.look() == {"database": "ok", "network": "away"}
+            needs = Needs(Databases(database, network), OpenShards(), Mounted())
+            assert await needs.look() == {"database": "ok", "network": "away", "media": "ok"}
             monkeypatch.setattr(database, "is_alive", away)
-            assert await needs.look() == {"database": "away", "network": "away"}
+            assert await needs.look() == {"database": "away", "network": "away", "media": "ok"}
