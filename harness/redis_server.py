@@ -24,6 +24,19 @@ MASTER = "presence"
 SLOTS = 16_384
 
 
+def _client(port: int) -> redis.Redis:
+    return redis.Redis(host="127.0.0.1", port=port, socket_timeout=5)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with _client(port) as client:
+            client.ping()
+    except redis.RedisError:
+        return False
+    return True
+
+
 class RedisServer:
     """One server: `start` and `stop` as often as one likes, `kill9` for crashes, `remove` at the end. It keeps nothing
     on disk, so that after each start it is empty.
@@ -57,7 +70,7 @@ class RedisServer:
 
     def client(self) -> redis.Redis:
         """A blocking client, for setting the scene."""
-        return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=5)
+        return _client(self.port)
 
     def start(self) -> None:
         """Start and wait until it answers. Raises `RuntimeError` with its log."""
@@ -69,18 +82,10 @@ class RedisServer:
                 [*command, "--save", "", "--appendonly", "no", *self._options], stdout=log, stderr=log
             )
         try:
-            polling.wait_until_up(self._process, self._answers, log_path, seconds=START_SECONDS)
+            polling.wait_until_up(self._process, lambda: _answers(self.port), log_path, seconds=START_SECONDS)
         except RuntimeError:
             self.kill9()
             raise
-
-    def _answers(self) -> bool:
-        try:
-            with self.client() as client:
-                client.ping()
-        except redis.RedisError:
-            return False
-        return True
 
     def stop(self) -> None:
         """Stop in good order."""
@@ -133,7 +138,7 @@ class RedisSentinel:
 
     def client(self) -> redis.Redis:
         """Return a blocking client."""
-        return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=5)
+        return _client(self.port)
 
     def start(self) -> None:
         """Start and wait until it answers. Raises `RuntimeError` with its log."""
@@ -141,15 +146,7 @@ class RedisSentinel:
         with log_path.open("ab") as log:
             command = [self._program, str(self._configuration), "--sentinel"]
             self._process = spawn.start(command, stdout=log, stderr=log)
-        polling.wait_until_up(self._process, self._answers, log_path, seconds=START_SECONDS)
-
-    def _answers(self) -> bool:
-        try:
-            with self.client() as client:
-                client.ping()
-        except redis.RedisError:
-            return False
-        return True
+        polling.wait_until_up(self._process, lambda: _answers(self.port), log_path, seconds=START_SECONDS)
 
     def master_port(self) -> int:
         """Return the port of the server that it takes for the master."""
