@@ -7,7 +7,6 @@ import dataclasses
 import socket
 import ssl
 import threading
-import time
 from typing import Self
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -120,7 +119,7 @@ class HostileHost:
             if self._form.dribbled:
                 for index in range(len(block)):
                     self._send(connection, block[index : index + 1])
-                    time.sleep(0.0002)
+                    self._is_stopped.wait(0.0002)
             else:
                 self._send(connection, block)
         self._is_stopped.wait()
