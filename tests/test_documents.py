@@ -61,6 +61,27 @@ def _has(file: Path, test: str) -> bool:
     return re.search(rf"^(async )?def {test}\(", text, re.MULTILINE) is not None
 
 
+def _is_defined(name: str) -> bool:
+    """Whether a dotted name leads to a module, or to a class or function of one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:count])
+        if path.is_dir() or path.with_suffix(".py").exists():
+            rest = parts[count:]
+            text = path.with_suffix(".py").read_text(encoding="utf-8") if rest and not path.is_dir() else ""
+            return not rest or re.search(rf"^(class|(async )?def) {rest[0]}\b", text, re.MULTILINE) is not None
+    return False
+
+
+def test_every_name_in_the_glossary_is_defined() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    named = re.findall(rf"`((?:{'|'.join(PROCESSES)})(?:\.[A-Za-z_]\w*)+)`", text)
+    assert len(named) > 50
+    assert [name for name in named if not _is_defined(name)] == []
+    assert not _is_defined("coreapp.journal.NoSuchClass")
+    assert not _is_defined("coreapp.no_such_module")
+
+
 def test_every_decision_has_a_number_of_its_own() -> None:
     numbers = [path.name[:4] for path in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
     assert [number for number in numbers if numbers.count(number) > 1] == []
