@@ -22,6 +22,8 @@ UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/te
 # Real MySQL in the place of MariaDB, each of these versions; what runs on it. One at a time: `make test-mysql MYSQL=9 MYSQL_SUITES=tests/crash`.
 MYSQL := 8 9
 MYSQL_SUITES := tests/storage tests/coreapp tests/network tests/crash
+# Tests with generated input, which `make test` runs with a fifth of it.
+FUZZ  := tests/webapp/test_fuzz.py tests/webapp/test_fuzz_administration.py tests/webapp/test_media.py
 # The database as others leave it: with the test of its fail-over.
 AWAY   := tests/storage/test_failover.py
 
@@ -69,6 +71,7 @@ test-cluster: services  ## several nodes of the network over Redis, as processes
 
 .PHONY: test-upgrade
 test-upgrade: services  ## replace the processes of each supported earlier revision under load, and go back (needs the git history; 15 minutes)
+	@$(BIN)/python -m pytest --long tests/storage/test_migrations.py
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=900 tests/upgrade
 
 test-mysql: services  ## storage, Coreapp, network and crash suites on MySQL 8.0 and 9 (installs Maven; an hour; MYSQL=8 for one)
@@ -102,7 +105,8 @@ interop: $(VENV)/.dev  ## converse with devices of official Signal releases (nee
 	@npm ci --silent --ignore-scripts --prefix tests/interop
 	@exec $(BIN)/python -m pytest -rs tests/interop
 
-fuzz: $(VENV)/.dev  ## try every operation of /openapi.json, for a minute and for ten; the report lands in build/fuzz
+fuzz: services  ## try every operation of /openapi.json, for a minute and for ten; the report lands in build/fuzz
+	@$(BIN)/python -m pytest --long $(FUZZ)
 	@$(BIN)/python -m pytest tests/fuzz/test_schemathesis.py
 	@exec $(BIN)/python -m tests.fuzz
 

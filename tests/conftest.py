@@ -37,6 +37,22 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("same")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="attacks, generated input and migrations in full")
+
+
+@pytest.fixture(scope="session")
+def is_long(pytestconfig: pytest.Config) -> bool:
+    """Return whether tests that have a short and a long form take the long one."""
+    return bool(pytestconfig.getoption("--long"))
+
+
+@pytest.fixture(scope="session")
+def examples(is_long: bool) -> Callable[[int], int]:
+    """Return the number of generated inputs to try out of `count`: all with `--long`, a fifth without."""
+    return lambda count: count if is_long else count // 5
+
+
 @pytest.fixture(scope="session")
 def _watch() -> Iterator[statements.Watch]:
     watch = statements.Watch()
@@ -192,10 +208,14 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and tests, which stay to the end, out of garbage collections: to look through them takes half a
-    second of whichever test is running."""
+    """Exclude modules and tests, which stay to the end, from garbage collections, and collect rarely.
+
+    A collection of them takes half a second of the running test. At the interpreter's own thresholds collections take
+    a tenth of the CPU time of the whole suite.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.hookimpl(trylast=True)

@@ -17,14 +17,13 @@ _FIGURES = pytest.StashKey[Figures]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("security")
-    group.addoption("--long", action="store_true", help="the attacks as long as they are for the record")
     group.addoption("--database", choices=("sqlite", "mariadb"), help="of the installation that is attacked")
 
 
 @pytest.fixture(scope="session")
-def form(pytestconfig: pytest.Config) -> Form:
+def form(is_long: bool) -> Form:
     """Long for `make test-security`."""
-    return Form(bool(pytestconfig.getoption("--long", default=False)))
+    return Form(is_long)
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,6 @@ async def test_a_message_is_read_and_answered_before_and_after_a_restart(
 ) -> None:
     await installation.start()
     await play(installation, webhook, "first: \u00fc \u4f60\u597d \U0001f44b")
-    await run_the_play_beside_the_repository(installation)
     await installation.stop()
     await installation.start()
     await play(installation, webhook, "second, after a restart")

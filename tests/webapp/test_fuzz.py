@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis
@@ -81,14 +82,17 @@ _CONTACTS = st.fixed_dictionaries(
         ("POST", "/v1/contacts", _CONTACTS),
     ],
 )
-async def test_no_json_breaks_the_server(api: Served, method: str, path: str, bodies: st.SearchStrategy[Any]) -> None:
-    await _fuzz(api, method, path, (bodies | strategies.JSON).map(lambda value: json.dumps(value).encode()))
+async def test_no_json_breaks_the_server(
+    api: Served, examples: Callable[[int], int], method: str, path: str, bodies: st.SearchStrategy[Any]
+) -> None:
+    contents = (bodies | strategies.JSON).map(lambda value: json.dumps(value).encode())
+    await _fuzz(api, method, path, contents, count=examples(300))
 
 
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/v1/messages"), ("PATCH", "/v1/settings/application"), ("POST", "/v1/users/login")]
 )
-async def test_no_bytes_break_the_server(api: Served, method: str, path: str) -> None:
+async def test_no_bytes_break_the_server(api: Served, examples: Callable[[int], int], method: str, path: str) -> None:
     good = json.dumps(body("message_text")).encode()
     spliced = st.builds(
         lambda start, end, middle: good[:start] + middle + good[end:],
@@ -96,10 +100,10 @@ async def test_no_bytes_break_the_server(api: Served, method: str, path: str) ->
         st.integers(0, len(good)),
         st.binary(max_size=20),
     )
-    await _fuzz(api, method, path, st.binary(max_size=200) | spliced)
+    await _fuzz(api, method, path, st.binary(max_size=200) | spliced, count=examples(300))
 
 
-async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy[bytes]) -> None:
+async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy[bytes], *, count: int) -> None:
     loop = asyncio.get_running_loop()
 
     async def send(content: bytes) -> None:
@@ -110,9 +114,9 @@ async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy
         else:
             assert answer.json()["meta"]
 
-    @hypothesis.settings(max_examples=300)
+    @hypothesis.settings(max_examples=count)
     @hypothesis.given(contents)
-    def examples(content: bytes) -> None:
+    def attempt(content: bytes) -> None:
         asyncio.run_coroutine_threadsafe(send(content), loop).result(20)
 
-    await asyncio.to_thread(examples)
+    await asyncio.to_thread(attempt)

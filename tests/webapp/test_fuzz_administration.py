@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,6 @@ from tests.authority import Authority
 from tests.webapp import strategies
 from tests.webapp.conftest import Served, body, errors
 
-_EXAMPLES = 100
 _DIGITS = st.from_regex(r"\+?[0-9 ().-]{0,16}") | st.integers()
 _NUMBER = {
     "cc": st.just("1") | _DIGITS | strategies.JSON,
@@ -92,8 +92,16 @@ _PROVIDERS = st.lists(
 )
 
 
-async def fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy[Any]) -> None:
-    """contents: bodies, or pairs of a path and a body."""
+Fuzz = Callable[[str, str, st.SearchStrategy[Any]], Awaitable[None]]
+
+
+@pytest.fixture
+def fuzz(api: Served, examples: Callable[[int], int]) -> Fuzz:
+    """Send generated contents by a method to a path. A content is a body, or a pair of a path and a body."""
+    return lambda method, path, contents: _fuzz(api, method, path, contents, count=examples(100))
+
+
+async def _fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy[Any], *, count: int) -> None:
     loop = asyncio.get_running_loop()
 
     async def send(content: Any) -> None:
@@ -105,12 +113,12 @@ async def fuzz(api: Served, method: str, path: str, contents: st.SearchStrategy[
         elif answer.headers["Content-Type"] == "application/json":
             assert answer.json()["meta"]
 
-    @hypothesis.settings(max_examples=_EXAMPLES)
+    @hypothesis.settings(max_examples=count)
     @hypothesis.given(contents)
-    def examples(content: Any) -> None:
+    def attempt(content: Any) -> None:
         asyncio.run_coroutine_threadsafe(send(content), loop).result(20)
 
-    await asyncio.to_thread(examples)
+    await asyncio.to_thread(attempt)
 
 
 async def pack(api: Served) -> str:
@@ -121,15 +129,17 @@ async def pack(api: Served) -> str:
 
 
 @pytest.mark.parametrize(("method", "path", "fields"), _ENDPOINTS, ids=[f"{m} {p}" for m, p, _ in _ENDPOINTS])
-async def test_no_json_breaks_an_endpoint(api: Served, method: str, path: str, fields: dict[str, Any]) -> None:
+async def test_no_json_breaks_an_endpoint(
+    api: Served, fuzz: Fuzz, method: str, path: str, fields: dict[str, Any]
+) -> None:
     bodies = st.fixed_dictionaries({}, optional=fields) | st.fixed_dictionaries(fields) | strategies.JSON
     where = path.replace("{pack}", await pack(api))
-    await fuzz(api, method, where, bodies.map(lambda value: json.dumps(value).encode()))
+    await fuzz(method, where, bodies.map(lambda value: json.dumps(value).encode()))
 
 
-async def test_no_json_breaks_the_media_providers(api: Served) -> None:
+async def test_no_json_breaks_the_media_providers(fuzz: Fuzz) -> None:
     path = "/v1/settings/application/media/providers"
-    await fuzz(api, "POST", path, (_PROVIDERS | strategies.JSON).map(lambda value: json.dumps(value).encode()))
+    await fuzz("POST", path, (_PROVIDERS | strategies.JSON).map(lambda value: json.dumps(value).encode()))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +154,7 @@ async def test_no_json_breaks_the_media_providers(api: Served) -> None:
         ("POST", "/v1/certificates/webhooks/ca"),
     ],
 )
-async def test_no_bytes_break_an_endpoint(api: Served, method: str, path: str) -> None:
+async def test_no_bytes_break_an_endpoint(fuzz: Fuzz, method: str, path: str) -> None:
     authority = Authority()
     good = json.dumps(body("account")).encode() if "certificates" not in path else authority.bundle("localhost")
     spliced = st.builds(
@@ -153,7 +163,7 @@ async def test_no_bytes_break_an_endpoint(api: Served, method: str, path: str) -
         st.integers(0, len(good)),
         st.binary(max_size=20),
     )
-    await fuzz(api, method, path, st.binary(max_size=200) | spliced)
+    await fuzz(method, path, st.binary(max_size=200) | spliced)
 
 
 @pytest.mark.parametrize(
@@ -174,15 +184,15 @@ async def test_no_bytes_break_an_endpoint(api: Served, method: str, path: str) -
         ("GET", "/metrics?format={}"),
     ],
 )
-async def test_no_path_breaks_an_endpoint(api: Served, method: str, path: str) -> None:
+async def test_no_path_breaks_an_endpoint(api: Served, fuzz: Fuzz, method: str, path: str) -> None:
     await api.http.post("/v1/settings/profile/photo", content=b"\xff\xd8\xff")
     names = (st.text(max_size=40) | st.binary(max_size=10)).map(lambda name: path.format(quote(name, safe="")))
-    await fuzz(api, method, path, names.map(lambda where: (where, b'{"name": "x", "password": "Aa1!aaaa"}')))
+    await fuzz(method, path, names.map(lambda where: (where, b'{"name": "x", "password": "Aa1!aaaa"}')))
 
 
 @pytest.mark.parametrize("pack_name", ["stickers/{}"])
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
-async def test_no_index_breaks_a_pack(api: Served, method: str, pack_name: str) -> None:
+async def test_no_index_breaks_a_pack(api: Served, fuzz: Fuzz, method: str, pack_name: str) -> None:
     where = f"/v1/stickerpacks/{await pack(api)}/{pack_name}"
     names = st.text(max_size=20).map(lambda name: where.format(quote(name, safe="")))
-    await fuzz(api, method, where, names.map(lambda found: (found, b"{}")))
+    await fuzz(method, where, names.map(lambda found: (found, b"{}")))

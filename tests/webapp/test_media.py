@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import hypothesis
@@ -390,7 +390,7 @@ async def test_a_reader_that_goes_away_closes_the_file(served_api: Served, event
     assert not is_open()
 
 
-async def test_no_type_and_no_bytes_break_an_upload(api: Served) -> None:
+async def test_no_type_and_no_bytes_break_an_upload(api: Served, examples: Callable[[int], int]) -> None:
     loop = asyncio.get_running_loop()
 
     async def send(kind: str, content: bytes) -> None:
@@ -403,17 +403,17 @@ async def test_no_type_and_no_bytes_break_an_upload(api: Served) -> None:
         assert found.content == content
         assert kinds.parse(found.headers["Content-Type"]) == kinds.parse(kind)
 
-    @hypothesis.settings(max_examples=200)
+    @hypothesis.settings(max_examples=examples(200))
     @hypothesis.given(
         st.sampled_from(list(SAMPLES))
         | st.from_regex(r"[a-z]{1,5}/[a-z+.-]{1,8}(; ?[a-z]=[^\r\n\x00]{0,5})?", fullmatch=True)
         | st.text(st.characters(min_codepoint=32, max_codepoint=255)),
         st.sampled_from(list(SAMPLES.values())) | st.binary(max_size=100),
     )
-    def examples(kind: str, content: bytes) -> None:
+    def attempt(kind: str, content: bytes) -> None:
         asyncio.run_coroutine_threadsafe(send(kind, content), loop).result(20)
 
-    await asyncio.to_thread(examples)
+    await asyncio.to_thread(attempt)
 
 
 async def test_the_document_describes_files_in_and_out(served_api: Served) -> None:
