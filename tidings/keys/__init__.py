@@ -1,1 +1,1 @@
-"""Keys of an installation and what is sealed under them in its database: recognised, rotated."""
+"""Keys of an installation, and what is sealed under them in its database: checks at start, rotation."""

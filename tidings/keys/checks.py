@@ -1,4 +1,4 @@
-"""Keys that are not those of the database, recognised at start."""
+"""Checks at start that a process has the keys of the database."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from tidings.storage.database import Connection, Database
 
 
 async def require_master(database: Database, keys: SecretKeys) -> None:
-    """Raises `SettingsError` for a master key that is not the one that the database is sealed under. A new database is
-    this key's from now on."""
+    """Raise `SettingsError` unless the database is sealed under this master key. Record the key of a new database."""
     masters = MasterKeys(keys.keys, keys.read)
     async with database.reading() as connection:
         check = await key_checks.find(connection, key_checks.MASTER)
@@ -41,7 +40,7 @@ async def require_master(database: Database, keys: SecretKeys) -> None:
 
 
 async def require_settings(database: Database, keys: SecretKeys) -> None:
-    """The same for the settings key. What an earlier release left unsealed is sealed."""
+    """Check the settings key in the same way. Also seal settings that an earlier release left unsealed."""
     safe = SecretSealer(*keys.keys, read=keys.read)
     async with database.reading() as connection:
         check = await key_checks.find(connection, key_checks.SETTINGS)
@@ -58,21 +57,21 @@ async def require_settings(database: Database, keys: SecretKeys) -> None:
 
 
 async def require_link(database: Database, key: str) -> None:
-    """Raises `SettingsError` for a link key that is not the one of the Webapps and Coreapps that run."""
+    """Raise `SettingsError` unless the running Webapps and Coreapps have the same link key."""
     await _require_common(database, key_checks.LINK, key, "TIDINGS_LINK_KEY", with_coreapps=True)
 
 
 async def require_tokens(database: Database, key: str) -> None:
-    """Raises `SettingsError` for a key of tokens that is not the one of the Webapps that run."""
+    """Raise `SettingsError` unless the running Webapps have the same token key."""
     await _require_common(database, key_checks.TOKENS, key, "WA_WEB_JWT_CRYPTO_KEY", with_coreapps=False)
 
 
 async def _require_common(database: Database, name: str, key: str, variable: str, *, with_coreapps: bool) -> None:
-    """Nothing is sealed under these keys, so another one may take their place once nobody uses the one before."""
+    """Compare a key under which nothing is sealed. Another one may replace it when no process runs with the old one."""
     mine = KeyCheck(name, await asyncio.to_thread(_check_value, name, key), "", _now())
 
     async def work(connection: Connection) -> list[str]:
-        """Who runs with another key."""
+        """Return the names of the processes that run with another key."""
         await key_checks.add(connection, mine)
         known = await key_checks.find(connection, name, lock=True)
         if known is None or known.key_id == mine.key_id:
@@ -93,7 +92,7 @@ async def _require_common(database: Database, name: str, key: str, variable: str
 
 
 def _check_value(name: str, key: str) -> str:
-    """Says nothing of the key, which a person may have chosen: 64 bits that take 50 ms to compute."""
+    """Return a check value of 64 bits. It takes 50 ms to compute, because the key may be a weak, human-chosen one."""
     return hashlib.scrypt(key.encode(), salt=f"tidings {name}".encode(), n=2**14, r=8, p=1, dklen=8).hex()
 
 

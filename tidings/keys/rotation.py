@@ -1,11 +1,11 @@
-"""A new key in the place of the old one, while the processes of the installation run.
+"""Rotation of a key while the processes of the installation run.
 
-1. The new key stands before the old one wherever the processes read keys: both open, the new one seals.
-2. It is noted in the database as the current one.
-3. Everything that is sealed under the old one is sealed under the new one, row by row.
-4. The old one is dropped, once nothing that was begun under it can still be written.
+1. The new key is placed before the old one wherever the processes read keys. Both open, the new one seals.
+2. The database records the new key as the current one.
+3. Everything sealed under the old key is sealed under the new one, row by row.
+4. The old key is dropped once no work started under it can still be written.
 
-Whoever is killed between two steps starts again: each is found done, or is done again.
+After a crash the rotation is started again: each step is found done or is repeated.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ from tidings.storage.business import key_checks, sealed_rows
 from tidings.storage.business.key_checks import KeyCheck
 from tidings.storage.database import Database
 
-# Seconds in which whatever was begun under the old key is written or fenced off.
+# Time after which work started under the old key is written or fenced off, seconds.
 SETTLING = 60.0
 
 
 class CannotRotate(Exception):
-    """What stands in the way, for the person who asked."""
+    """Rotation that is not possible; the text states the reason for the user."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class State:
-    """ids: of the keys that are known here, the first seals; check: what the database knows; left: rows that are sealed
-    under another than the first."""
+    """State of one kind of key."""
 
     name: str
     source: str
+    # Ids of the keys that this process has; the first one seals.
     ids: Sequence[str]
+    # Key recorded in the database; None if no key is recorded yet.
     check: KeyCheck | None
+    # Number of rows sealed under another key than the first.
     left: int
 
 
 class Rotation:
-    """One kind of key. `say` is given a line of progress."""
+    """Rotation of one kind of key."""
 
     def __init__(
         self,
@@ -59,7 +61,12 @@ class Rotation:
         say: Callable[[str], None],
         now: Callable[[], float] = time.time,
     ) -> None:
-        """name: as of `key_checks`; now: Unix seconds."""
+        """Prepare the rotation.
+
+        name: kind of key, a name of `key_checks`
+        say: receives each line of progress
+        now: clock, Unix seconds
+        """
         self._name = name
         self._database = database
         self._files = files
@@ -83,7 +90,7 @@ class Rotation:
         return State(self._name, self._keys.source, [key_id(key) for key in keys], check, left)
 
     async def rotate(self) -> int:
-        """Steps 1 to 3; how many rows were sealed again. Raises `CannotRotate`."""
+        """Do steps 1 to 3. Returns the number of rows sealed again. Raises `CannotRotate`."""
         check = await self._check()
         keys = self._keys.read()
         if not check.previous:
@@ -100,7 +107,7 @@ class Rotation:
         return await self._seal(keys)
 
     async def drop(self) -> None:
-        """Step 4. Raises `CannotRotate`."""
+        """Do step 4. Raises `CannotRotate`."""
         check = await self._check()
         if not check.previous:
             raise CannotRotate(f"{self._name} key: there is no old one; `tidings keys rotate` brings a new one")
@@ -124,11 +131,11 @@ class Rotation:
         return self._keys.source.startswith(str(self._files.directory))
 
     def _is_ours(self) -> bool:
-        """Is it kept in our own files?"""
+        """Return whether the key is kept in files that we can write."""
         return self._is_kept() and os.access(self._files.directory, os.W_OK)
 
     def _is_handed(self) -> bool:
-        """Is it in a file that others make, as in a container?"""
+        """Return whether the key is in a file that others write, as in a container."""
         return self._is_kept() and not self._is_ours()
 
     def _make(self, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -146,13 +153,13 @@ class Rotation:
         return fresh
 
     def _spread(self, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Whoever made the new one may have been killed before every process had it."""
+        """Write the present keys again: a rotation may have been killed before every process had the new key."""
         if self._is_ours():
             self._replace(keys, keys)
         return keys
 
     def _replace(self, present: Sequence[bytes], keys: Sequence[bytes]) -> None:
-        """Keys in our own files. Another rotation that runs would be left with a key that nobody keeps."""
+        """Replace the keys in our own files, unless another rotation has changed them, whose key would be lost."""
         try:
             self._files.replace(f"{self._name}_key", _text(keys), present=_text(present))
         except ChangedMeanwhile as error:

@@ -1,4 +1,4 @@
-"""The webhook's address, which may have a password or a token in it: sealed in the settings of an account."""
+"""Sealing of the webhook URL, which may contain a password or a token, in the settings of an account."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def opened(safe: SecretSealer, account: str, settings: ApplicationSettings) -> ApplicationSettings:
-    """Settings with the address as it was set; without one, and an error in the log, when it cannot be read."""
+    """Return the settings with the URL as it was set. If it cannot be opened, log an error and return no URL."""
     webhooks = settings.webhooks
     try:
         url = safe.open_text(account, WEBHOOK_URL, webhooks.url)
@@ -27,7 +27,7 @@ def opened(safe: SecretSealer, account: str, settings: ApplicationSettings) -> A
 
 
 def sealed(safe: SecretSealer, account: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of settings as they may be stored."""
+    """Return the changes of settings in the form in which they are stored."""
     webhooks = changes.get("webhooks")
     if not isinstance(webhooks, Mapping) or not webhooks.get("url"):
         return dict(changes)
@@ -35,7 +35,7 @@ def sealed(safe: SecretSealer, account: str, changes: Mapping[str, Any]) -> dict
 
 
 def opened_document(safe: SecretSealer, account: str, document: str) -> str:
-    """The JSON of what was set, with the address as it was set. Raises `UnreadableSecret`."""
+    """Return the JSON of the settings with the URL as it was set. Raises `UnreadableSecret`."""
     whole = msgspec.json.decode(document, type=dict[str, Any])
     webhooks = whole.get("webhooks")
     if isinstance(webhooks, dict) and "url" in webhooks:

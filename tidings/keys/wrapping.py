@@ -1,4 +1,4 @@
-"""What is sealed under a key of the installation, brought under its current one, row by row."""
+"""Sealing of rows under the current key of an installation, row by row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidings.storage.business import certificates, sealed_rows
 from tidings.storage.business.sealed_rows import DataKey, SealedRow
 from tidings.storage.database import Database
 
-# The data key of a number is its first and only one.
+# Id of a number's only data key.
 DATA_KEY_ID = 1
 
 Progress = Callable[[int, int], None]
@@ -23,9 +23,9 @@ def _silent(done: int, total: int) -> None:
 
 
 async def wrap_data_keys(database: Database, masters: MasterKeys, progress: Progress = _silent) -> int:
-    """Wrap every data key under the current master key, each in a commit of its own; how many were not.
+    """Wrap every data key under the current master key, one commit per key. Returns the number of keys wrapped.
 
-    progress(done, total) is called after each. Raises `UnknownMasterKey` and `CorruptState`.
+    Calls `progress(done, total)` after each key. Raises `UnknownMasterKey` and `CorruptState`.
     """
     async with database.reading() as connection:
         found = await sealed_rows.list_data_keys(connection)
@@ -41,9 +41,10 @@ async def wrap_data_keys(database: Database, masters: MasterKeys, progress: Prog
 async def seal_settings(
     database: Database, safe: SecretSealer, progress: Progress = _silent, *, unsealed_only: bool = False
 ) -> int:
-    """Seal everything that the business has set and is secret under the current settings key, as `wrap_data_keys` does.
+    """Seal all secret settings of the business under the current settings key, in the way of `wrap_data_keys`.
 
-    What cannot be opened stays as it is: it has to be set again anyway. unsealed_only: and what is sealed already.
+    Rows that cannot be opened stay unchanged; the business has to set them again. `unsealed_only` skips rows that are
+    sealed under any key.
     """
     async with database.reading() as connection:
         found = await sealed_rows.list_settings(connection)
@@ -62,12 +63,12 @@ async def seal_settings(
 
 
 def is_sealed(row: SealedRow) -> bool:
-    """False for a webhook's address that an earlier release left as it is."""
+    """Return whether the row is sealed. It is not if it is a webhook URL stored by an earlier release."""
     return row.kind != sealed_rows.WEBHOOK_URL or installation_secrets.is_sealed(row.content.decode())
 
 
 def open_row(safe: SecretSealer, row: SealedRow) -> bytes:
-    """Raises `UnreadableSecret`."""
+    """Open the content of a row. Raises `UnreadableSecret`."""
     if row.kind == sealed_rows.WEBHOOK_URL:
         return safe.open_text(row.account, installation_secrets.WEBHOOK_URL, row.content.decode()).encode()
     return safe.open(row.account, _name(row), row.content)
@@ -80,7 +81,7 @@ def _sealed(safe: SecretSealer, row: SealedRow, content: bytes) -> bytes:
 
 
 def is_current(safe: SecretSealer, row: SealedRow) -> bool:
-    """Is it sealed under the current settings key?"""
+    """Return whether the row is sealed under the current settings key."""
     if row.kind == sealed_rows.WEBHOOK_URL:
         return safe.text_needs_current(row.content.decode())
     return safe.needs_current(row.content)
