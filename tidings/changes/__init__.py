@@ -1,1 +1,1 @@
-"""Noticing what other processes changed."""
+"""Detection of changes made by other processes."""

@@ -1,4 +1,4 @@
-"""The one look at the database by which a process notices what others changed."""
+"""Poll of the database by which a process detects changes made by other processes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
-# Seconds between two looks: with what follows from it a change is in force everywhere within a second.
+# Time between two polls, seconds. A change is then effective in all processes within one second.
 INTERVAL = 0.5
-# Seconds that a look may take.
+# Maximum duration of the reads of a poll, seconds.
 PATIENCE = 2.0
 
 Refresh = Callable[[], Awaitable[object]]
@@ -22,9 +22,9 @@ Look = Callable[[Connection], Awaitable[None]]
 
 
 class Watch:
-    """Reads the versions of what is kept in memory, and has read again what has another one. A service.
+    """Service that polls the versions of cached subjects and refreshes those whose version has changed.
 
-    What cannot be read is tried again at the next look.
+    A refresh that fails is repeated at the next poll.
     """
 
     name = "watch"
@@ -33,16 +33,16 @@ class Watch:
         self._database = database
         self._refreshes: list[tuple[str, Refresh]] = []
         self._looks: list[Look] = []
-        # By the position of its refresh: the version that was read.
+        # Position in `_refreshes` -> version for which the refresh last succeeded.
         self._known: dict[int, int] = {}
         self._problem = ""
 
     def on(self, subject: str, refresh: Refresh) -> None:
-        """Have `refresh` called when the subject has changed, and once at the first look."""
+        """Register `refresh`, which is called when the version of `subject` has changed, and once at the first poll."""
         self._refreshes.append((subject, refresh))
 
     def look(self, look: Look) -> None:
-        """Have `look` called with the connection of each look, for what has no version: one short statement."""
+        """Register `look`, which is called with the connection of each poll. It may execute one short statement."""
         self._looks.append(look)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -57,7 +57,7 @@ class Watch:
                 self._problem = ""
 
     async def run_once(self) -> None:
-        """Look. Raises the database's errors, and the first of a refresh when all have been tried."""
+        """Poll once. Raises the database's errors, or the first error of a refresh once all have been tried."""
         async with self._database.reading(seconds=PATIENCE) as connection:
             versions = await changes.list_versions(connection)
             for look in self._looks:
