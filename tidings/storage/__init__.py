@@ -1,1 +1,1 @@
-"""All SQL of Tidings: one module for each family of tables, one function for each question."""
+"""All SQL of Tidings: one module per family of tables, one function per query."""

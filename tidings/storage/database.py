@@ -1,4 +1,4 @@
-"""One connection pool and the transactions on it, the same on SQLite and on MySQL or MariaDB."""
+"""Connection pool of one database and transactions on it, the same for SQLite and for MySQL or MariaDB."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from tidings.storage.rows import write, write_rows
 
 Value = TypeVar("Value")
 
-# What `transaction` and `reading` hand out, for the signatures of code outside this package.
+# Type of the connection in `transaction` and `reading`, for signatures outside this package.
 Connection: TypeAlias = AsyncConnection
-# What a transaction is about, for its counts: messages and all else, addresses, keys and sessions, or the job queue.
+# Subject of a transaction, a metric label: "contacts" are addresses, "keys" includes sessions, "jobs" is the job queue,
+# "messages" is everything else.
 Subject: TypeAlias = Literal["messages", "contacts", "keys", "jobs"]
-# Everything that a question can raise because of the database, for handlers outside this package.
+# Base class of all errors that the database causes in a query, for handlers outside this package.
 DatabaseError = sa.exc.SQLAlchemyError
 
 log = logging.getLogger(__name__)
@@ -56,30 +57,30 @@ OUTAGES = Counter("tidings_db_retries_total", "Transactions tried again because 
 NO_SLOTS = Counter("tidings_db_no_slot_total", "Transactions not begun because all connections were in use", ["family"])
 CONFLICTS = Counter("tidings_db_conflicts_total", "Transactions tried again because another was faster", ["family"])
 
-# Seconds that one transaction on a server may take, the wait for its connection included; a server that has not
-# answered by then hangs, and the connection is given up.
+# Maximum duration of a transaction on a server, seconds, including the wait for a connection. A server that has not
+# responded by then is hung, and the connection is closed.
 DEADLINE = 10.0
-# Seconds that an answer of `is_alive` stands; that a write which met an outage counts against it, which is longer than
-# two tries are apart; and in which it is asked by a write after one.
+# Of `is_alive`, in seconds: how long a result is valid; how long a write that met an outage makes it false, which is
+# longer than the delay between two attempts; how long after such a write the probe is a write.
 PROBE_SECONDS = 1.0
 FAILURE_SECONDS = 2.0
 SUSPICION_SECONDS = 30.0
-# Seconds in which a server that is there has answered, but for a statement that waits for a lock: after so long without
-# an answer no connection is believed to lead anywhere.
+# Longest response time of a working server, seconds, except for a statement that waits for a lock. After this time
+# without a response all connections are suspect.
 HANG_SECONDS = 1.5
-# Seconds for which what another transaction was faster than is tried again, where an outage is not.
+# Time for which a conflicting transaction is repeated where an outage is not, seconds.
 CONFLICT_PATIENCE = 10.0
-# Part of its seconds that a transaction waits for a slot, so that it has the rest for the database; and the seconds
-# that one without a limit waits.
+# Part of a transaction's time limit that it may wait for a slot, which leaves the rest for the database; and the wait
+# of a transaction without a time limit, seconds.
 SLOT_SHARE, SLOT_SECONDS = 0.5, 30.0
-# Seconds between two tries, from the first to the most.
+# Delay between two attempts, first and maximum, seconds.
 FIRST_DELAY, LAST_DELAY = 0.02, 1.0
 
 
 class Database:
-    """The pool of one family of tables.
+    """Connection pool of one family of tables.
 
-    Writing transactions on SQLite begin with `BEGIN IMMEDIATE`, so that two of them queue rather than collide.
+    Writing transactions on SQLite start with `BEGIN IMMEDIATE`, so that concurrent ones queue instead of colliding.
     """
 
     def __init__(
@@ -92,18 +93,20 @@ class Database:
         patience: float = math.inf,
         probe_seconds: float = PROBE_SECONDS,
     ) -> None:
-        """idle_timeout: seconds after which a MySQL server ends a connection of ours that asks nothing, even within a
-        transaction, so that a process that hangs does not keep its locks.
+        """Create the pool; connections are made when needed.
 
-        deadline: seconds that a transaction on a server may take; patience: seconds that `persist` and `query` try at
-        most, whatever they are asked for; probe_seconds: that an answer of `is_alive` stands.
+        idle_timeout: seconds after which a MySQL server ends an idle connection, even within a transaction, so that
+            the locks of a hung process are released; None for the server's own value
+        deadline: maximum duration of a transaction on a server, seconds
+        patience: upper bound for the `patience` of `persist` and `query`, seconds
+        probe_seconds: time for which a result of `is_alive` is valid, seconds
         """
         self.settings = settings
         self.family = family
         self.tls = engine.make_context(settings)
         self.engine: AsyncEngine = engine.make(settings, idle_timeout, self.tls)
         self._doubt = engine.Doubt(self.engine)
-        # One for each connection of the pool, so that a wait for a connection is not taken for one for the server.
+        # One slot per connection of the pool, so that a wait for a connection never counts as one for the server.
         self._slots = asyncio.Semaphore(settings.pool_size)
         self._deadline = deadline if settings.engine != "sqlite" else math.inf
         self._patience = patience
@@ -115,7 +118,7 @@ class Database:
         self._retries = OUTAGES.labels(family)
         self._conflicts = CONFLICTS.labels(family)
         self._no_slots = NO_SLOTS.labels(family)
-        # Loop time of the latest write that met an outage, if none was committed since.
+        # Loop time of the latest write that met an outage; -inf after a later commit.
         self._failed_at = -math.inf
         # Loop time of the latest transaction that ended without an error.
         self._answered_at = -math.inf
@@ -124,10 +127,12 @@ class Database:
     async def transaction(
         self, *, seconds: float = math.inf, about: Subject = "messages"
     ) -> AsyncIterator[AsyncConnection]:
-        """A writing transaction: committed when the block ends, rolled back when it raises. about: what it counts as.
+        """Run the block in a writing transaction: committed at the end of the block, rolled back when it raises.
 
-        Raises `Unanswered` when it takes longer than `seconds`, or than the deadline, and `NoSlot` when all connections
-        are in use for half of that time.
+        Raises `Unanswered` when it takes longer than `seconds` or the deadline, and `NoSlot` when all connections are
+        in use for half of that time.
+
+        about: metric label
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -157,7 +162,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def reading(self, *, seconds: float = math.inf) -> AsyncIterator[AsyncConnection]:
-        """A transaction that only reads; it takes no lock that a writer would wait for. Raises as `transaction`."""
+        """Run the block in a transaction that only reads and blocks no writer. Raises as `transaction` does."""
         async with self._begin(seconds) as connection:
             await connection.execution_options(tidings_read_only=True)
             async with connection.begin(), _given_up(connection):
@@ -170,35 +175,36 @@ class Database:
         patience: float = 60.0,
         about: Subject = "messages",
     ) -> Value:
-        """Run `work` in a writing transaction; while the database is away or busy, try again for `patience` seconds.
+        """Run `work` in a writing transaction, and retry for `patience` seconds while the database is away or busy.
 
-        A commit whose outcome is unknown is tried again too, so `work` must be idempotent: running it on top of its
-        own earlier success must succeed and change nothing. Raises what the last try raised.
+        A commit whose outcome is unknown is retried too, so `work` must be idempotent: running it after its own
+        success must succeed and change nothing. Raises the error of the last attempt.
         """
         return await self._patiently(functools.partial(self.transaction, about=about), work, patience)
 
     async def commit(self, work: Callable[[AsyncConnection], Awaitable[Value]]) -> Value:
-        """Run `work`, which need not be idempotent, in a writing transaction that is committed once at most.
+        """Run `work`, which need not be idempotent, in a writing transaction that is committed at most once.
 
-        It is tried again where another transaction was faster, and raises what else goes wrong.
+        It is repeated only after a conflict with another transaction. Raises all other errors.
         """
         return await self._patiently(self.transaction, work, CONFLICT_PATIENCE, retries=outages.is_conflict)
 
     async def query(self, work: Callable[[AsyncConnection], Awaitable[Value]], *, patience: float = 60.0) -> Value:
-        """Run `work` in a transaction that only reads; tried again as by `persist`."""
+        """Run `work` in a transaction that only reads, with retries as in `persist`."""
         return await self._patiently(self.reading, work, patience)
 
     async def is_alive(self, *, timeout: float = 2.0) -> bool:
-        """Does the database answer within so many seconds, and take what is written?
+        """Return whether the database responds within `timeout` seconds and accepts writes.
 
-        Asked at most once a second. A full disk or a server that is read-only still answers, so a write that met an
-        outage counts for `FAILURE_SECONDS` or until the next commit, and is followed by writes that only ask.
+        The database is probed at most once per `probe_seconds`. A full disk or a read-only server still answers reads.
+        Therefore a write that met an outage makes the result false for `FAILURE_SECONDS` or until the next commit, and
+        the probes after it are writes that change nothing.
         """
         answers = await self._probe.answer(timeout)
         return answers and asyncio.get_running_loop().time() >= self._failed_at + FAILURE_SECONDS
 
     async def _answers(self, timeout: float) -> bool:
-        # One of our own tables: those of a family may be locked while the server answers everything else.
+        # A table that migrations alone write: others may be locked while the server responds to everything else.
         table = f"schema_{self.family}"
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -209,7 +215,7 @@ class Database:
             async with begin(seconds=timeout) as connection:
                 await connection.execute(sa.text(question))
         except outages.NoSlot:
-            # All connections are busy: with a database that answers?
+            # All connections are busy. The database is alive if one of their transactions has succeeded.
             return self._answered_at >= started
         except Exception as error:
             if not outages.is_outage(error):
@@ -224,7 +230,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _begin(self, seconds: float) -> AsyncIterator[AsyncConnection]:
-        """A connection, for `seconds` with the wait for it. When they are over, the driver closes the connection."""
+        """Open a connection for `seconds`, including the wait for it. After that the driver closes the connection."""
         loop = asyncio.get_running_loop()
         seconds = min(seconds, self._deadline)
         deadline = loop.time() + seconds
@@ -245,7 +251,7 @@ class Database:
             self._slots.release()
 
     async def _take_slot(self, seconds: float) -> None:
-        """Wait for a free connection, at most for a share of `seconds`. Raises `NoSlot`."""
+        """Wait for a free connection, at most for `SLOT_SHARE` of `seconds`. Raises `NoSlot`."""
         if not self._slots.locked():
             await self._slots.acquire()
             return
@@ -294,12 +300,12 @@ class Database:
             log.warning("database.retrying", extra=fields)
 
     def doubt_connections(self) -> None:
-        """Have the connections that there are replaced by others, which look the server's name up again."""
+        """Suspect all present connections: each is replaced before its next use, which resolves the server's name."""
         if self.settings.engine != "sqlite":
             self._doubt.cast()
 
     async def close(self) -> None:
-        """Close every pooled connection."""
+        """Close all connections of the pool."""
         await self.engine.dispose()
 
     def __repr__(self) -> str:
@@ -308,7 +314,7 @@ class Database:
 
 @contextlib.asynccontextmanager
 async def _given_up(connection: AsyncConnection) -> AsyncIterator[None]:
-    """Closes the connection to a server when whoever uses it is cancelled: to ask for a rollback could take for ever.
+    """Close the connection to a server when the task that uses it is cancelled, because a rollback could hang.
 
     The server ends the transaction when it finds the connection closed.
     """
@@ -323,9 +329,9 @@ async def _given_up(connection: AsyncConnection) -> AsyncIterator[None]:
 def insert_or_update(
     connection: AsyncConnection, table: sa.Table, key: tuple[str, ...], update: tuple[str, ...]
 ) -> sa.Executable:
-    """An insert that overwrites the columns `update` where `key` is there already.
+    """Return an insert that overwrites the columns `update` of a row whose `key` exists.
 
-    Execute it with a list of rows that give every column of the table: it is one statement for all of them.
+    Execute it with a list of rows that have a value for every column of the table. It is one statement for all rows.
     """
     if connection.dialect.name == "sqlite":
         return _sqlite_upsert(table, key, update)
@@ -333,7 +339,7 @@ def insert_or_update(
 
 
 def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Executable:
-    """An insert that leaves a row that is there already as it is. Execute it as `insert_or_update`."""
+    """Return an insert that leaves existing rows unchanged. Execute it as `insert_or_update`."""
     if connection.dialect.name == "sqlite":
         return _sqlite_upsert(table, (), ())
     # INSERT IGNORE would also turn values that do not fit into warnings.
@@ -343,7 +349,7 @@ def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Executa
 async def save_rows(
     connection: AsyncConnection, table: sa.Table, key: tuple[str, ...], update: tuple[str, ...], rows: Sequence[Any]
 ) -> None:
-    """Write rows, dataclasses with a field for every column of the table, over those whose `key` is there already."""
+    """Insert rows, or overwrite those whose `key` exists. A row is a dataclass with a field per column."""
     if rows:
         statement = insert_or_update(connection, table, key, update)
         await write_rows(connection, statement, [dataclasses.asdict(row) for row in rows])
@@ -359,9 +365,8 @@ def _sqlite_upsert(table: sa.Table, key: tuple[str, ...], update: tuple[str, ...
 
 @functools.cache
 def _mysql_upsert(table: sa.Table, update: tuple[str, ...]) -> sa.TextClause:
-    # The dialect's own form for MySQL 8 (`AS new`) is one that aiomysql sends row by row; VALUES() works on MySQL and
-    # MariaDB alike. Only names from our own table definitions come into the text.
-    # They are quoted, because some are words of SQL.
+    # aiomysql sends the dialect's own form for MySQL 8 (`AS new`) row by row. `VALUES()` works on MySQL and MariaDB.
+    # Only names from our own table definitions enter the text. They are quoted, because some are SQL keywords.
     names = [column.name for column in table.columns]
     kept = next(column.name for column in table.primary_key)
     changes = ", ".join(f"`{name}` = VALUES(`{name}`)" for name in update) or f"`{kept}` = `{table.name}`.`{kept}`"
@@ -373,18 +378,18 @@ def _mysql_upsert(table: sa.Table, update: tuple[str, ...]) -> sa.TextClause:
 
 
 def any_of(name: str) -> sa.BindParameter[Any]:
-    """The parameter of `column.in_(any_of("ids"))`: a list given at execution.
+    """Return the parameter of `column.in_(any_of("ids"))`, a list given at execution.
 
-    A statement that is built once costs half as much CPU as one that is built for each execution.
+    A statement that is built once takes half the CPU time of one that is built for each execution.
     """
     return sa.bindparam(name, expanding=True)
 
 
 async def delete_listed(connection: Connection, statement: sa.Delete, name: str, values: Sequence[Any]) -> None:
-    """Delete the rows with these values, of which some may be gone; the statement has them as `any_of(name)`.
+    """Delete the rows with these values, some of which may not exist. The statement has them as `any_of(name)`.
 
-    MariaDB (10.11) reports success with nothing deleted for about one in fifty deletions that are killed while they are
-    planned; neither a query nor an update. So what was not deleted is asked for once more.
+    MariaDB (10.11) reports success with no rows deleted for about 2 % of the deletions that are killed while they are
+    being planned; queries and updates are not affected. If rows are missing, the deletion is therefore executed again.
     """
     for page in pages(values):
         parameters = {name: page}
@@ -397,6 +402,6 @@ async def delete_listed(connection: Connection, statement: sa.Delete, name: str,
 
 
 def pages(values: Sequence[Value], size: int = 1000) -> Iterator[Sequence[Value]]:
-    """The values in parts that fit an `IN (…)`: SQLite takes 32,766 parameters in one statement; none for no values."""
+    """Yield the values in pages of at most `size`. SQLite accepts 32,766 parameters in one statement."""
     for start in range(0, len(values), size):
         yield values[start : start + size]

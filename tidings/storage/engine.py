@@ -1,4 +1,4 @@
-"""The pool of connections to one database, set up for its engine: SQLite, or MySQL and MariaDB."""
+"""Connection pool of one database, configured for its engine: SQLite, or MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from tidings.storage.pipeline import Pipeline, PipelinedEngine
 
 log = logging.getLogger(__name__)
 
-# Seconds until a server has greeted and let us in.
+# Time for connecting to a server and logging in, seconds.
 CONNECT_SECONDS = 5.0
-# Seconds that a connection to a SQLite file waits for locks of other connections.
+# Time that a connection to a SQLite file waits for locks of other connections, seconds.
 BUSY_SECONDS = 30.0
-# Seconds between two attempts to switch a SQLite file to its write-ahead log, give or take a half.
+# Mean time between two attempts to switch a SQLite file to its write-ahead log, seconds; varies by up to one half.
 _SWITCH_DELAY = 0.01
-# What our connections want of a server whatever its own settings are: managed ones cut what is too long for its column,
-# and some take no backslash before a quote.
+# Mode that our connections need whatever the server's default is. Managed servers may truncate values that are too long
+# for their column, or not treat a backslash as an escape character.
 _SQL_MODE = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
-# On a Galera cluster, wait before what begins with a read (1), an UPDATE or DELETE (2) until this node has applied
-# everything that was committed on any node before: what another process has committed, or we on another node, is seen.
+# On a Galera cluster, reads (1), UPDATE and DELETE (2) wait until this node has applied everything that was committed
+# on any node. They then see what other processes committed, and what this process committed on another node.
 _WSREP_SYNC_WAIT = 3
-# Of servers that are not, or no longer, those that take what is written: a node of a cluster that is cut off or not
-# ready yet (1047), one that is shutting down (1053), read-only (1290, 1792, 1836), ends its sessions (3169).
+# Errors of a server that does not, or no longer, accept writes: a cluster node that is cut off or not ready (1047), a
+# server that is shutting down (1053), is read-only (1290, 1792, 1836) or ends its sessions (3169).
 _NOT_THE_PRIMARY = frozenset((1047, 1053, 1290, 1792, 1836, 3169))
 
 
 def make_context(settings: DatabaseSettings) -> tls.FileContext | None:
-    """For `make`; `None` for plaintext. Raises `UnusableCertificate`."""
+    """Return the TLS context for `make`; None for plaintext. Raises `UnusableCertificate`."""
     if settings.tls is None:
         return None
     return tls.client("database", settings.tls, ciphers=f"{tls.CIPHERS}:{tls.CIPHERS_WITHOUT_CURVES}")
@@ -55,8 +55,11 @@ def make_context(settings: DatabaseSettings) -> tls.FileContext | None:
 def make(
     settings: DatabaseSettings, idle_timeout: float | None = None, context: tls.FileContext | None = None
 ) -> AsyncEngine:
-    """idle_timeout: seconds after which a MySQL server ends a connection that asks nothing. context: how it is checked
-    over TLS; `None` for plaintext."""
+    """Return the connection pool.
+
+    idle_timeout: seconds after which a MySQL server ends an idle connection; None for the server's own value
+    context: TLS context that verifies the server; None for plaintext
+    """
     if settings.engine == "sqlite":
         engine = create_async_engine(
             settings.url,
@@ -75,7 +78,7 @@ def make(
         max_overflow=0,
         pool_recycle=1800,
         pool_timeout=10,
-        # Every transaction here is ended by its block; a rollback for good measure would be one more round trip each.
+        # Every transaction is ended by its block. A rollback at each return would cost one more round trip.
         pool_reset_on_return=None,
         isolation_level="READ COMMITTED",
         connect_args={
@@ -92,14 +95,15 @@ def make(
     return PipelinedEngine(engine.sync_engine)
 
 
-# Errors of the driver itself: nobody answers any more.
+# Errors of the driver itself: the connection is gone.
 _LOST = frozenset((CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST))
 
 
 class Doubt:
-    """Whether connections lead to where somebody answers: those in doubt are replaced when they are next wanted.
+    """Suspects among the connections of a pool: connections that are replaced before their next use.
 
-    A name may lead to another address by now, while those who were connected to the old one hang until each is tried.
+    After a failover the server's name may lead to another address, while connections to the old address hang until
+    each of them is tried.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -108,7 +112,7 @@ class Doubt:
         sa.event.listen(engine.sync_engine, "checkout", self._checked_out)
 
     def cast(self) -> None:
-        """On all connections that there are now."""
+        """Suspect all connections that exist now."""
         self._before = time.monotonic()
 
     def _connected(self, connection: Any, record: Any) -> None:
@@ -116,18 +120,18 @@ class Doubt:
 
     def _checked_out(self, connection: Any, record: Any, proxy: Any) -> None:
         if record.info["connected_at"] <= self._before:
-            # The pool makes a new connection in its place.
+            # The pool replaces the connection.
             raise sa.exc.DisconnectionError("connected before another one was left without an answer")
 
 
 def _make_private(dialect: Any, record: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """The database's file, made so that only its owner reads it; SQLite gives its log and index the same mode."""
+    """Create the database file readable by its owner only. SQLite gives its log and index files the same mode."""
     if arguments[0] in ("", ":memory:"):
         return
     path = Path(arguments[0])
-    # What cannot be made or changed is for the first connection to say. A file that is there is never opened here: with
-    # the first descriptor that a process closes all its POSIX locks on the file are gone, those of SQLite's connections
-    # too, and the next process that leaves takes the log away from under them.
+    # Errors are left to the first connection to report. An existing file is never opened here: when a process closes a
+    # descriptor, it loses all its POSIX locks on the file, including those of SQLite's connections. The next process
+    # that disconnects would then delete the write-ahead log while they use it.
     with contextlib.suppress(OSError):
         flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         os.close(os.open(path, flags, private_files.FILE_MODE))
@@ -138,9 +142,12 @@ def _make_private(dialect: Any, record: Any, arguments: Sequence[Any], named: Ma
 
 
 class _Connection(aiomysql.Connection):  # type: ignore[misc]
-    """The driver's, which does not go on in the clear when it was to use TLS and is offered none, and which sends the
-    statements of a pipeline at once. changed: the rows that each of the last pipeline has changed."""
+    """Driver's connection with two changes: it requires TLS when TLS is configured, and it sends pipelines.
 
+    The driver itself continues in plaintext when the server offers no TLS.
+    """
+
+    # Numbers of rows changed by each statement of the last pipeline.
     changed: Sequence[int] = ()
 
     async def query(self, sql: str | bytes, unbuffered: bool = False) -> int:
@@ -157,7 +164,7 @@ class _Connection(aiomysql.Connection):  # type: ignore[misc]
                 await self._read_query_result()
                 changed.append(self._affected_rows)
             except pymysql.err.MySQLError as error:
-                # The other answers come nevertheless, unless the connection is gone.
+                # The results of the other statements follow all the same, unless the connection is gone.
                 refused = refused or error
                 if self._writer is None or error.args[0] in _LOST:
                     break
@@ -167,8 +174,10 @@ class _Connection(aiomysql.Connection):  # type: ignore[misc]
         return sum(changed)
 
     async def show_warnings(self) -> None:
-        """Nothing, without asking. MySQL 8 warns of `VALUES()` in every statement that writes over rows, and the driver
-        would ask for the text each time; what matters is an error in our `sql_mode`."""
+        """Do nothing. The driver would fetch the text of warnings after each statement that causes one.
+
+        MySQL 8 warns about `VALUES()` in every upsert. Warnings that matter are errors in our `sql_mode`.
+        """
 
     async def _request_authentication(self) -> None:
         if self._ssl_context is not None and not self.server_capabilities & CLIENT.SSL:
@@ -179,7 +188,7 @@ class _Connection(aiomysql.Connection):  # type: ignore[misc]
 
 
 async def _connect_mysql(**arguments: Any) -> aiomysql.Connection:
-    """A connection. The driver's own time-out ends before the greeting, which a server that hangs never sends."""
+    """Connect to a server. The driver's own timeout does not cover the greeting, which a hung server never sends."""
     connection = _Connection(**arguments)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -202,12 +211,12 @@ async def _connect_mysql(**arguments: Any) -> aiomysql.Connection:
     return connection
 
 
-# What the driver and the event loops raise where the server has closed the connection meanwhile.
+# Errors that the driver and the event loops raise when the server has closed the connection.
 _CLOSED = (RuntimeError, AttributeError, AssertionError)
 
 
 def _leave_the_server(context: sa.ExceptionContext) -> None:
-    """No connection of the pool goes on with a server that is not the primary: the name may lead to another one."""
+    """Close all connections to a server that is no longer the primary, because its name may now lead to another one."""
     error = context.original_exception
     if isinstance(error, pymysql.err.MySQLError) and error.args and error.args[0] in _NOT_THE_PRIMARY:
         context.is_disconnect = True
@@ -221,7 +230,10 @@ def _name_closed_connection(context: sa.ExceptionContext) -> None:
 
 
 def _end_when_idle(engine: AsyncEngine, seconds: float) -> None:
-    """Have the server end idle connections, and do not use one that it may be ending now."""
+    """Make the server end idle connections, and replace a connection idle for more than half of `seconds` before use.
+
+    The server might be ending such a connection at that moment.
+    """
 
     def connected(connection: Any, record: Any) -> None:
         cursor = connection.cursor()
@@ -234,7 +246,7 @@ def _end_when_idle(engine: AsyncEngine, seconds: float) -> None:
     def checked_out(connection: Any, record: Any, proxy: Any) -> None:
         idle_since = record.info.get("idle_since")
         if idle_since is not None and time.monotonic() - idle_since > seconds / 2:
-            # The pool makes a new connection in its place.
+            # The pool replaces the connection.
             raise sa.exc.DisconnectionError("idle for too long")
 
     sa.event.listen(engine.sync_engine, "connect", connected)
@@ -254,10 +266,10 @@ def _set_up_mysql(connection: Any, record: Any) -> None:
 
 
 def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
-    """The driver's, with short ways for what nearly all values are: there are some sixty to a message.
+    """Return an `escape` function with fast paths for the most common types; a message needs about 60 values.
 
-    The driver looks for a converter for each, and escapes bytes character by character: 40 µs for 700 of them, against
-    1.3 µs in hexadecimal.
+    The driver looks up a converter for each value and escapes bytes one by one: 40 µs for 700 bytes, against 1.3 µs
+    in hexadecimal.
     """
 
     def escape_value(value: Any) -> str:
@@ -269,7 +281,7 @@ def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
         if kind is list or kind is tuple:
             return f"({','.join(map(escape_value, value))})"
         if kind is str and value.isalnum():
-            # Letters and digits alone: nothing in it means anything to the server.
+            # Letters and digits only: no character with a meaning for the server.
             return f"'{value}'"
         return "NULL" if value is None else escape(value)
 
@@ -278,7 +290,7 @@ def _make_escape(escape: Callable[[Any], str]) -> Callable[[Any], str]:
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:
     sqlite_driver.install(connection.driver_connection)
-    # The driver must not begin transactions by itself: `_begin_sqlite` does.
+    # The driver must not start transactions itself: `_begin_sqlite` does.
     connection.isolation_level = None
     connection.run_async(_switch_to_wal)
     cursor = connection.cursor()
@@ -288,13 +300,13 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
 
 
 async def _switch_to_wal(driver: Any) -> None:
-    """Switch a file to its write-ahead log, which is kept in the file: only the first connection changes anything.
+    """Switch a file to its write-ahead log. The mode is stored in the file, so only the first connection changes it.
 
-    SQLite does not apply its own busy time-out to an upgrade from a read lock: of two connections that switch a new
-    file at the same moment it fails one at once. Raises its error when the file stays locked for `BUSY_SECONDS`.
+    SQLite does not apply its busy timeout to the upgrade of a read lock: when two connections switch a new file at the
+    same time, one of them fails at once. Raises SQLite's error when the file stays locked for `BUSY_SECONDS`.
     """
     deadline = time.monotonic() + BUSY_SECONDS
-    # Otherwise the last attempt, where SQLite does wait, would wait for the whole time-out once more.
+    # With the busy timeout, the last attempt could wait for the whole timeout again.
     await driver.cursor().execute("PRAGMA busy_timeout=0")
     while True:
         try:

@@ -1,7 +1,7 @@
-"""File stores recorded in a database: which directory or bucket holds the files that its rows name.
+"""File stores recorded in a database: the directory or bucket that holds the files named by its rows.
 
-Business and network each have this table in their own schema. One row stands for the database itself; it is what
-concurrent starts lock.
+The business and the network family each have this table. One row stands for the database itself; concurrent starts
+lock it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.database import insert_or_ignore
 
-# The row of the database itself.
+# Name of the row that stands for the database itself.
 DATABASE = "database"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileStore:
-    """name: `media`, `blobs`, or `DATABASE`; marker: random id, also in the marker file; recorded_at: Unix
-    milliseconds."""
+    """Recorded store."""
 
+    # "media", "blobs" or `DATABASE`.
     name: str
+    # Random id, which the marker file in the store also contains.
     marker: str
+    # Unix milliseconds.
     recorded_at: int
 
 
 def define(metadata: sa.MetaData) -> sa.Table:
-    """The table, as one of a family's."""
+    """Return the table, defined in the metadata of one family."""
     return sa.Table(
         "file_stores",
         metadata,
@@ -44,18 +46,18 @@ _table = define(sa.MetaData())
 
 
 async def find(connection: AsyncConnection, name: str, *, lock: bool = False) -> FileStore | None:
-    """One recorded store. lock: the row does not change until the transaction ends."""
+    """Find the recorded store of a name. With `lock`, the row does not change until the transaction ends."""
     query = sa.select(_table).where(_table.c.name == name)
     row = (await connection.execute(query.with_for_update() if lock else query)).first()
     return FileStore(*row) if row is not None else None
 
 
 async def add(connection: AsyncConnection, store: FileStore) -> None:
-    """Record a store, unless one of this name is recorded."""
+    """Record a store, unless a store of this name is recorded."""
     await connection.execute(insert_or_ignore(connection, _table), [dataclasses.asdict(store)])
 
 
 async def replace(connection: AsyncConnection, store: FileStore) -> None:
-    """Record another store in the place of one that is recorded."""
+    """Replace the recorded store of this name."""
     values = dataclasses.asdict(store)
     await connection.execute(_table.update().where(_table.c.name == values.pop("name")).values(**values))

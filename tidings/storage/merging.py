@@ -1,8 +1,7 @@
-"""Merging of many changes into one write: how rows of one kind become one batch, and who writes it.
+"""Merging of many changes into one write per kind of row.
 
-A class of changes is a dataclass with an `account` and a field for each kind of row. A field is made by one of the
-functions below, so its name and type, how several changes merge, and the writer stand in one line. The order of the
-fields is the order of the writes.
+A class of changes is a dataclass with an `account` and one field per kind of row. Each field is made by one of the
+functions below, which takes the writer and states how several changes merge. Rows are written in field order.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ PartOf = TypeVar("PartOf", bound="Family")
 
 
 class Family(Protocol):
-    """Kinds of rows that bear on each other, such as rows that are saved and rows that are deleted.
+    """Group of row kinds that depend on each other, such as rows that are saved and rows that are deleted.
 
-    It is false while nothing is to be written.
+    An instance is false while it has nothing to write.
     """
 
     def __init__(self, changes: Sequence[Any], /) -> None: ...
@@ -36,11 +35,11 @@ class Family(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kind:
-    """merge: what to write, from the getter of the field and all changes; false when that is nothing."""
-
+    # Merges all changes into what is written, given the getter of the field; returns a false value for nothing.
     merge: Callable[[Callable[[Any], Any], Sequence[Any]], Any]
     write: Callable[[Connection, Any], Awaitable[None]]
     about: Subject
+    # None for a kind that depends on no other.
     family: type[Family] | None = None
 
 
@@ -51,7 +50,10 @@ def rows(
     rank: Callable[[Row], int] | None = None,
     about: Subject = "messages",
 ) -> Sequence[Row]:
-    """All rows in their order; with `key` one of each, the last, or the first of the highest `rank`."""
+    """Return a field that collects all rows in their order.
+
+    key: keep one row per key: the last one, or the first one of the highest `rank`; None to keep all rows
+    """
 
     def merge(get: Callable[[Any], Any], changes: Sequence[Any]) -> Sequence[Row]:
         found = itertools.chain.from_iterable(map(get, changes))
@@ -69,7 +71,7 @@ def rows(
 def rows_by_account(
     write: Callable[[Connection, str, Sequence[Row]], Awaitable[None]], *, about: Subject = "messages"
 ) -> Sequence[Row]:
-    """All rows in their order, a write for each account."""
+    """Return a field that collects all rows in their order, with one write per account."""
 
     def merge(get: Callable[[Any], Any], changes: Sequence[Any]) -> Mapping[str, Sequence[Row]]:
         merged: dict[str, list[Row]] = {}
@@ -86,7 +88,7 @@ def mapping(
     combine: Callable[[Value, Value], Value] | None = None,
     about: Subject = "messages",
 ) -> Mapping[Key, Value] | None:
-    """One value for each key: the last, or what `combine` makes of the known one and the next."""
+    """Return a field that keeps one value per key: the last one, or `combine(known, next)`."""
 
     def merge(get: Callable[[Any], Any], changes: Sequence[Any]) -> Mapping[Key, Value]:
         merged: dict[Key, Value] = {}
@@ -103,7 +105,7 @@ def mapping_by_account(
     combine: Callable[[Value, Value], Value] | None = None,
     about: Subject = "messages",
 ) -> Mapping[Key, Value] | None:
-    """One value for each key as in `mapping`, a write for each account."""
+    """Return a field that keeps one value per key as `mapping` does, with one write per account."""
 
     def merge(get: Callable[[Any], Any], changes: Sequence[Any]) -> Mapping[str, Mapping[Key, Value]]:
         merged: dict[str, dict[Key, Value]] = {}
@@ -115,17 +117,17 @@ def mapping_by_account(
 
 
 def joined(known: Sequence[Row], more: Sequence[Row]) -> Sequence[Row]:
-    """Both, one behind the other, for `combine`."""
+    """Return `known` followed by `more`; for use as `combine`."""
     return [*known, *more]
 
 
 def nested(write: Callable[[Connection, Sequence[Row]], Awaitable[None]], *, about: Subject = "messages") -> Row | None:
-    """Changes of a part of their own, which merges them itself."""
+    """Return a field for nested changes that `write` merges itself."""
     return _field(None, _Kind(lambda get, changes: list(filter(None, map(get, changes))), write, about))
 
 
 def part_of(family: type[Family], default: Any = (), *, about: Subject = "messages") -> Any:
-    """Rows that the family merges and writes, in the place of its first field."""
+    """Return a field whose rows `family` merges and writes, at the position of the family's first field."""
     kind = _Kind(lambda _, changes: family(changes), lambda connection, merged: merged.write(connection), about, family)
     return _field(default, kind)
 
@@ -153,7 +155,7 @@ def _update(
 
 
 class Merger:
-    """The kinds of rows of one class of changes, in the order of their writes."""
+    """Row kinds of one class of changes, in the order of their writes."""
 
     def __init__(self, changes: type) -> None:
         self._kinds: list[tuple[Callable[[Any], Any], _Kind]] = []
@@ -167,28 +169,28 @@ class Merger:
             self._kinds.append((attrgetter(field.name), kind))
 
     def merge(self, changes: Sequence[Any]) -> Merged:
-        """What these changes, in their order, write together."""
+        """Merge `changes`, which are given in their order."""
         return Merged([(kind, kind.merge(get, changes)) for get, kind in self._kinds])
 
 
 class Merged:
-    """Rows of many changes, by kind."""
+    """Rows of many changes, grouped by kind."""
 
     def __init__(self, found: Sequence[tuple[_Kind, Any]]) -> None:
         self._found = found
 
     @property
     def about(self) -> Subject:
-        """What the rows are about where that is one thing alone; else messages, which most are about."""
+        """Return the common subject of all rows; "messages" when there are several subjects or none."""
         found = {kind.about for kind, merged in self._found if merged}
         return found.pop() if len(found) == 1 else "messages"
 
     def part(self, family: type[PartOf]) -> PartOf:
-        """The rows of one family."""
+        """Return the merged rows of one family."""
         return next(merged for kind, merged in self._found if kind.family is family)  # type: ignore[no-any-return]
 
     async def write(self, connection: Connection) -> None:
-        """Write everything, kind by kind. It may be tried again with the same rows."""
+        """Write all rows, kind by kind. May be called again with the same rows."""
         for kind, merged in self._found:
             if merged:
                 await kind.write(connection, merged)

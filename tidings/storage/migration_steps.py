@@ -1,8 +1,8 @@
-"""Progress through a migration on MySQL and MariaDB, which commit each change of a table by itself.
+"""Progress of a migration on MySQL and MariaDB, which commit each change of a table separately.
 
-A migration that is killed in its middle goes on where it was, whatever it does: every statement passes `Steps`, so that
-no migration has to think of it. What must hold for a migration: its statements are the same at every run, and what it
-reads is there until it has no more use for it (fill the new table, then drop the old one).
+A migration that is killed resumes where it stopped. All its statements pass through `Steps`, so that migrations need no
+code for this. A migration has to meet two conditions: it executes the same statements at every run, and what it reads
+exists until it no longer needs it (fill the new table, then drop the old one).
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ log = logging.getLogger(__name__)
 
 _DEFINITIONS = {"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"}
 _WRITES = {"INSERT", "UPDATE", "DELETE", "REPLACE"}
-# Takes no table, changes nothing, and has no result: what is executed in the place of a statement that was executed
-# by an earlier run.
+# Locks no table, changes nothing and has no result. Executed instead of a statement that an earlier run has executed.
 _NOTHING = "DO 0"
+# Default time to wait for another process that migrates the same tables, seconds.
 LOCK_PATIENCE = 600.0
-# What a server says that may not lock for others' sake: `pxc_strict_mode`.
+# Error of a server whose `pxc_strict_mode` prohibits named locks.
 _PROHIBITED = 1105
 
 
 class LockTimeout(Exception):
-    """Another process has been migrating the same tables for too long; it holds its lock until its connection ends."""
+    """Another process has been migrating the same tables for too long. It holds the lock until its connection ends."""
 
 
 class ChangedMigration(Exception):
-    """A migration was begun by a program whose migration is another one: finish with that program, then upgrade."""
+    """A migration was started by a release whose migration differs: finish it with that release, then upgrade."""
 
 
 class Steps:
-    """The statements of the migration under way, numbered by the changes of tables among them.
+    """Statements of the running migration, numbered by the table changes among them.
 
-    Before change `n` of a migration, `n` goes into a table of its own, in the same transaction as the rows written
-    since change `n - 1`; the change then commits both. So a later run knows that everything before `n` is done, and
-    only `n` is in doubt: it is tried, and «there already» or «gone already» means that it was done.
+    Before table change `n`, the number `n` is written to a progress table, in the same transaction as the rows written
+    since change `n - 1`. The change itself then commits both. A later run therefore knows that everything before `n` is
+    done and that only `n` is uncertain. It executes `n`, and takes an "already exists" or "does not exist" error as
+    proof that `n` was done.
     """
 
     def __init__(self, connection: sa.Connection, version_table: str) -> None:
@@ -51,17 +52,18 @@ class Steps:
         self._revision = ""
         self._step = 0
         self._last = ""
-        # Of the changes up to here.
+        # Digest of the table changes up to the current one.
         self._digest = b""
-        # How far an earlier run of this migration came.
+        # Number of the last change that an earlier run of this migration recorded; 0 for none.
         self._reached = 0
         self._in_doubt = False
         self._reached_digest = ""
+        # True while a statement of this class itself is executed.
         self._asking = False
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Whatever is executed in this block is a migration's. `begin` says which."""
+        """Record all statements executed in this block as steps of the migration named by `begin`."""
         self._execute(
             f"CREATE TABLE IF NOT EXISTS {self._name} (revision VARCHAR(32) PRIMARY KEY, step INT NOT NULL, "
             "in_doubt BOOL NOT NULL, digest VARCHAR(64) NOT NULL) ENGINE=InnoDB CHARACTER SET ascii COLLATE ascii_bin"
@@ -72,7 +74,7 @@ class Steps:
             yield
         except sa.exc.DBAPIError as error:
             if not error.connection_invalidated and _is_done(self._last, _code(error.orig)):
-                # Somebody else's table is in the way: not our step, at the next run either.
+                # A table that this migration did not make is in the way. The step is not done, at the next run either.
                 self._mark(in_doubt=False)
                 self._execute("COMMIT")
             raise
@@ -81,7 +83,7 @@ class Steps:
             sa.event.remove(sa.Table, "before_create", _order_indexes)
 
     def begin(self, revision: str) -> None:
-        """The migration that follows is the one after `revision` (empty: the first)."""
+        """Start recording the migration that follows `revision`; an empty string stands for the first migration."""
         self._revision, self._step, self._last, self._digest = revision, 0, "", b""
         self._reached, self._in_doubt, self._reached_digest = 0, False, ""
         row = self._execute(
@@ -93,7 +95,7 @@ class Steps:
             log.warning("schema.resuming", extra={"table": self._version_table, "after": revision, "step": row.step})
 
     def forget(self) -> None:
-        """Everything is migrated, and committed by this."""
+        """Drop the progress table after all migrations. The DROP also commits the migrations."""
         if sa.inspect(self._connection).has_table(self._name):
             self._execute(f"DROP TABLE {self._name}")
 
@@ -146,15 +148,15 @@ class Steps:
 
 @contextlib.contextmanager
 def alone(connection: sa.Connection, family: str, *, patience: float = LOCK_PATIENCE) -> Iterator[None]:
-    """Nobody else migrates this family of tables meanwhile. SQLite's own lock comes with its transaction.
+    """Keep other processes from migrating this family of tables. On SQLite the transaction's own lock does so.
 
-    The server keeps the lock until what a killed process had it do has ended, so that the next sees the outcome.
-    Raises `LockTimeout` after `patience` seconds.
+    The server keeps the lock until the last statement of a killed process has ended, so that the next process sees its
+    outcome. Raises `LockTimeout` after `patience` seconds.
     """
     if connection.dialect.name == "sqlite":
         yield
         return
-    # Names of locks are the server's, not the schema's, and MySQL takes 64 characters.
+    # Lock names are global to the server, not per schema, and MySQL accepts at most 64 characters.
     name = "tidings:" + hashlib.sha256(f"{connection.engine.url.database}/{family}".encode()).hexdigest()[:40]
     deadline = time.monotonic() + patience
     while not _get_lock(connection, name):
@@ -163,15 +165,16 @@ def alone(connection: sa.Connection, family: str, *, patience: float = LOCK_PATI
     try:
         yield
     finally:
-        # The lock of a connection that is lost is free.
+        # The server releases the lock of a lost connection.
         with contextlib.suppress(sa.exc.SQLAlchemyError):
             connection.exec_driver_sql("SELECT RELEASE_LOCK(%s)", (name,))
 
 
 def _get_lock(connection: sa.Connection, name: str) -> bool:
-    """Is the lock ours within a second? A cluster that has none (Percona's) gives it to everybody.
+    """Return whether the lock was obtained within one second.
 
-    Two who migrate at once on a cluster hinder each other by the table of the steps: one of them ends with an error.
+    Always true on a cluster that has no such locks (Percona XtraDB Cluster). Two migrations that run at once on such a
+    cluster collide in the progress table, and one of them ends with an error.
     """
     try:
         return bool(connection.exec_driver_sql("SELECT GET_LOCK(%s, 1)", (name,)).scalar() == 1)
@@ -183,7 +186,7 @@ def _get_lock(connection: sa.Connection, name: str) -> bool:
 
 
 def _order_indexes(table: sa.Table, connection: sa.Connection, **_: Any) -> None:
-    """A table keeps its indexes in a set, so that they would come in another order at each run."""
+    """Sort the indexes of a table, which SQLAlchemy keeps in a set, so that every run creates them in one order."""
     table.indexes = sa.util.OrderedSet(sorted(table.indexes, key=lambda index: str(index.name)))
 
 
@@ -192,9 +195,9 @@ def _code(error: BaseException | None) -> int:
 
 
 def _is_done(statement: str, code: int) -> bool:
-    """Does the server's refusal of a change of tables say that everything is as the change would have it?
+    """Return whether the server's refusal of a table change shows that the change was made before.
 
-    A change of a table is atomic on MariaDB 10.6 and MySQL 8: it was done as a whole, or not at all.
+    MariaDB 10.6 and MySQL 8 make each table change atomically: it was done as a whole or not at all.
     """
     words = statement.upper().split()
     match words[0] if words else "":
@@ -204,8 +207,8 @@ def _is_done(statement: str, code: int) -> bool:
             return code in {1051, 1091, 1146}
         case "RENAME":  # the new table exists, the old one does not
             return code in {1050, 1146}
-        case "ALTER" if "RENAME" in words or "CHANGE" in words:  # as well, and no such column or index
+        case "ALTER" if "RENAME" in words or "CHANGE" in words:  # as for RENAME, or no such column or index
             return code in {1050, 1054, 1146, 1176}
-        case "ALTER":  # the column, the index, the primary key, the constraint exists; what is to be dropped does not
+        case "ALTER":  # the column, index, primary key or constraint exists, or the one to be dropped does not
             return code in {1060, 1061, 1068, 1091, 1826}
     return False

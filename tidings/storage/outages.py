@@ -1,7 +1,7 @@
-"""Meaning of a database error: that a row will never be taken, or that the database cannot be used now.
+"""Classification of database errors: the row will never be accepted, or the database cannot be used now.
 
-Only what is known to prove the row, or the statement that we made for it, wrong is taken for that. Everything else,
-known or not, is an outage: a full disk, a changed password, a limit on connections, a killed query, a hung server.
+An error counts as a refusal only if it is known to prove that the row, or our statement for it, is wrong. Every other
+error, known or not, is an outage: a full disk, a changed password, a connection limit, a killed query, a hung server.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import sqlalchemy as sa
 
 
 class Unanswered(sa.exc.TimeoutError):
-    """The database did not answer in the time that a transaction may take; whether a commit succeeded is unknown."""
+    """The database did not respond within the time limit of a transaction. It is unknown whether a commit succeeded."""
 
 
 class NoSlot(sa.exc.TimeoutError):
-    """Every connection of the pool was in use for as long as a transaction may wait for one: nothing was asked.
+    """Every connection of the pool was in use for the longest time that a transaction may wait; nothing was sent.
 
-    This process is overloaded. It says nothing of the database.
+    This process is overloaded. The error gives no information about the database.
     """
 
 
@@ -30,9 +30,9 @@ Value = TypeVar("Value")
 
 
 async def within(seconds: float, answer: Awaitable[Value]) -> Value:
-    """The answer to a question that may have to wait for others before it is asked: all that counts.
+    """Await a query whose wait for other transactions counts towards the time limit.
 
-    Raises its errors, and `Unanswered` after so long.
+    Raises the query's errors, and `Unanswered` after `seconds` seconds.
     """
     try:
         async with asyncio.timeout(seconds) as limit:
@@ -43,27 +43,27 @@ async def within(seconds: float, answer: Awaitable[Value]) -> Value:
         raise Unanswered(f"no answer within {seconds:g} s") from error
 
 
-# The attribute of an error that says so.
+# Attribute of an error: its commit may have succeeded.
 _COMMITTING = "tidings_committing"
 
-# Of MySQL and MariaDB. Values: NULL, duplicate, too long or out of range for the column, not of its type or character
-# set, not what a constraint or a foreign key wants, over the size of a row or a packet.
+# MySQL and MariaDB. The value is NULL, a duplicate, too long, out of range, of the wrong type or character set,
+# violates a constraint or foreign key, or exceeds the size of a row or a packet.
 # fmt: off
 _VALUE_ERRORS = frozenset((
     1048, 1062, 1118, 1153, 1162, 1216, 1217, 1263, 1264, 1265, 1291, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
     1441, 1451, 1452, 1525, 1557, 1586, 1690, 3140, 3819, 4025,
 ))
-# Of MySQL and MariaDB. Statements that no server would take: syntax, unknown or ambiguous columns, wrong counts,
-# texts that cannot be compared.
+# MySQL and MariaDB. The statement is invalid on any server: syntax, unknown or ambiguous columns, wrong counts, texts
+# that cannot be compared.
 _STATEMENT_ERRORS = frozenset((
     1052, 1054, 1055, 1056, 1058, 1063, 1064, 1065, 1066, 1093, 1109, 1110, 1111, 1136, 1149, 1210, 1221, 1222, 1241,
     1242, 1248, 1267, 1270, 1271, 1305, 1318, 1390,
 ))
 # fmt: on
-# Of MySQL and MariaDB, Galera, group replication and TiDB: another transaction was faster, and nothing of this one is
-# left, also where its COMMIT is answered so: a changed row, a deadlock or a refused certification.
+# MySQL, MariaDB, Galera, group replication and TiDB. Another transaction won and this one was rolled back completely,
+# even if the error is the result of COMMIT: a changed row, a deadlock or a refused certification.
 _CONFLICTS = frozenset((1020, 1213, 3101, 8002, 9007))
-# Of SQLite, without their extensions. `SQLITE_ERROR` is of the statement but for the texts below.
+# SQLite, primary codes only. `SQLITE_ERROR` is an error of the statement unless it has one of the texts below.
 _SQLITE_REFUSALS = frozenset(
     (
         sqlite3.SQLITE_ERROR,
@@ -74,18 +74,18 @@ _SQLITE_REFUSALS = frozenset(
         sqlite3.SQLITE_RANGE,
     )
 )
-# What is said of a file that was taken away or is being restored, and of a connection on which a transaction was ended
-# by a full disk.
+# Texts of errors for a file that was removed or is being restored, and for a connection whose transaction was ended by
+# a full disk.
 _SQLITE_OUTAGES = ("no such table", "transaction", "closed")
 
 
 def refuses_row(error: BaseException) -> bool:
-    """Does this prove that the row, or our statement, will be refused however often it is tried?"""
+    """Return whether the error proves that the row, or our statement, will be refused at every attempt."""
     original = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     if isinstance(original, sqlite3.Error):
         code = getattr(original, "sqlite_errorcode", None)
         if code is None:
-            # Of the driver itself: what it cannot bind, or cannot do any more.
+            # An error of the driver itself: a value that it cannot bind, or a connection that it cannot use.
             known = isinstance(original, sqlite3.ProgrammingError | sqlite3.InterfaceError | sqlite3.DataError)
         else:
             known = code & 0xFF in _SQLITE_REFUSALS
@@ -99,15 +99,15 @@ def refuses_row(error: BaseException) -> bool:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Is this an error of the database that says nothing of the row, so that the same transaction may succeed later?
+    """Return whether the error does not concern the row, so that the same transaction may succeed later.
 
-    Conflicts and lock time-outs are among them.
+    Conflicts and lock timeouts are outages in this sense.
     """
     if isinstance(error, sa.exc.DBAPIError | sqlite3.Error | pymysql.err.MySQLError):
         return not refuses_row(error)
     return isinstance(
         error,
-        # The pool, and what becomes of a connection that was given up under a transaction.
+        # Errors of the pool, and of a connection that was given up during a transaction.
         sa.exc.TimeoutError
         | sa.exc.DisconnectionError
         | sa.exc.ResourceClosedError
@@ -118,29 +118,29 @@ def is_outage(error: BaseException) -> bool:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Was another transaction faster, so that for certain nothing of this one is left and it may just be run again?"""
+    """Return whether another transaction won and this one left nothing behind, so that it can simply be repeated."""
     original = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     return isinstance(original, pymysql.err.MySQLError) and bool(original.args) and original.args[0] in _CONFLICTS
 
 
 def note_commit(error: BaseException) -> None:
-    """The error came when the commit was asked for already, or is what a later try met after one that did."""
+    """Mark an error: a commit had been requested, in this attempt or an earlier one, so it may have succeeded."""
     setattr(error, _COMMITTING, True)
 
 
 def may_be_committed(error: BaseException) -> bool:
-    """Did a commit break off, so that nobody knows whether what it had written is on disk?"""
+    """Return whether a commit was interrupted, so that it is unknown whether its rows are on disk."""
     return getattr(error, _COMMITTING, False)
 
 
 def describe(error: BaseException) -> str | None:
-    """One line for a person when `error` says that the database cannot be used; `None` for anything else."""
+    """Return one line for the user if the error means that the database cannot be used; None for other errors."""
     if isinstance(error, sa.exc.DBAPIError | sa.exc.TimeoutError | pymysql.err.MySQLError):
         return f"the database cannot be used: {brief(error)}"
     return None
 
 
 def brief(error: BaseException) -> str:
-    """The driver's own words."""
+    """Return the type and the text of the driver's error, at most 200 characters."""
     original = getattr(error, "orig", None) or error
     return f"{type(original).__name__}: {original}"[:200]

@@ -1,8 +1,8 @@
-"""Statements whose results nobody waits for, sent to a server together: one round trip for nearly all of a transaction.
+"""Pipelining of statements whose results are not needed: one round trip for nearly all of a transaction.
 
-A transaction of one message has five statements before its commit. One by one each costs a round trip: on the client
-some 100 µs of CPU besides its own, on the server a thread that sleeps and wakes. MySQL's protocol lets a client send
-the next command before it has read the answer to the last one; the server executes them in their order.
+A transaction of one message has five statements before its commit. Sent one by one, each costs a round trip: about
+100 µs of extra CPU on the client, and on the server a thread that sleeps and wakes. MySQL's protocol lets a client send
+the next command before it has read the result of the last one. The server executes the commands in their order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
 
-# Given the connection and how many rows a statement has changed; raises what is wrong with that.
+# Receives the connection and the number of rows changed by a statement; raises an error if that number is wrong.
 Check: TypeAlias = Callable[[AsyncConnection, int], Awaitable[None]]
 
 
 class Pipeline(str):
-    """Several statements with their placeholders, for whoever looks at statements; `queries` is what is sent."""
+    """Text of several statements with their placeholders, for logs and event listeners; `queries` is what is sent."""
 
     __slots__ = ("queries",)
     queries: Sequence[bytes]
@@ -38,32 +38,30 @@ class _Deferred:
 
 
 class PipelinedConnection(AsyncConnection):
-    """A connection to a server. What is deferred is sent before anything else is executed, and by `flush`.
-
-    defers: set by `gathered`; else nothing waits.
-    """
+    """Connection to a server. Deferred statements are sent before any other statement, and by `flush`."""
 
     def __init__(self, engine: AsyncEngine, sync_connection: sa.Connection | None = None) -> None:
         super().__init__(engine, sync_connection)
+        # Set by `gathered`. While False, statements are sent at once.
         self.defers = False
         self._deferred: list[_Deferred] = []
 
     @property
     def driver(self) -> Any:
-        """The driver's own connection."""
+        """Return the driver's own connection."""
         assert self.sync_connection is not None
         return self.sync_connection.connection.driver_connection
 
     async def defer(self, text: str, queries: Sequence[bytes], check: Check | None = None) -> None:
-        """Have these queries executed, in their order. text: with placeholders, as it may be logged."""
+        """Defer queries, which are executed in their order. `text` has placeholders instead of values, for logs."""
         self._deferred.append(_Deferred(text, queries, check))
         if not self.defers:
             await self.flush()
 
     async def flush(self) -> None:
-        """Send what is deferred, and wait for all of it. Raises the first error, and those of the checks.
+        """Send all deferred statements and wait for their results. Raises the first error, or that of a check.
 
-        Statements behind one that failed were executed nevertheless: the transaction has to be rolled back.
+        The server has executed the statements after a failed one, so the transaction must be rolled back.
         """
         while self._deferred:
             deferred, self._deferred = self._deferred, []
@@ -95,7 +93,7 @@ class PipelinedConnection(AsyncConnection):
 
 @contextlib.asynccontextmanager
 async def gathered(connection: AsyncConnection) -> AsyncIterator[None]:
-    """Statements that can wait do so until the end of the block. Raises as `flush`."""
+    """Defer statements whose results are not needed until the end of the block. Raises as `flush` does."""
     if not isinstance(connection, PipelinedConnection):
         yield
         return
@@ -105,6 +103,6 @@ async def gathered(connection: AsyncConnection) -> AsyncIterator[None]:
 
 
 class PipelinedEngine(AsyncEngine):
-    """An engine of such connections."""
+    """Engine whose connections are `PipelinedConnection`."""
 
     _connection_cls = PipelinedConnection

@@ -1,4 +1,4 @@
-"""What a database server says of itself, and how long a write takes on it: for diagnoses, not for processes."""
+"""Version of a database server and duration of a write on it, for diagnosis only; processes do not use this module."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ from tidings.storage.database import Database
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Server:
-    """cipher: of this connection, empty for none."""
+    """Version of a database server."""
 
     version: str
+    # TLS cipher of the connection; empty for plaintext.
     cipher: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Writes:
-    """Inserts, each with a commit of its own, that several clients made at the same time, each one after the other."""
+    """Result of a write measurement: concurrent clients, each of which commits one insert after another."""
 
     clients: int
+    # Inserts of all clients together.
     count: int
+    # Duration of the measurement.
     seconds: float
 
     @property
     def milliseconds(self) -> float:
-        """That one client waited for one write."""
+        """Return the mean time that a client waited for one write."""
         return self.seconds * 1000 * self.clients / self.count
 
 
 async def server(database: Database, *, seconds: float) -> Server:
-    """Raises the database's errors, and `Unanswered` after so many seconds."""
+    """Return the version of the server. Raises the database's errors, and `Unanswered` after `seconds` seconds."""
     async with database.reading(seconds=seconds) as connection:
         if connection.dialect.name == "sqlite":
             version = (await connection.exec_driver_sql("SELECT sqlite_version()")).scalar_one()
@@ -53,7 +56,7 @@ async def server(database: Database, *, seconds: float) -> Server:
 
 
 async def server_time(database: Database) -> float | None:
-    """The server's clock, Unix seconds; `None` for SQLite, which has none of its own."""
+    """Return the server's clock, Unix seconds; None for SQLite, which has no clock."""
     if database.settings.engine == "sqlite":
         return None
     async with database.reading() as connection:
@@ -61,9 +64,11 @@ async def server_time(database: Database) -> float | None:
 
 
 async def measure_writes(settings: DatabaseSettings, *, clients: int, writes: int) -> Writes:
-    """Insert `writes` rows in all into a table that is made for this and dropped after it.
+    """Measure inserts into a temporary table that is dropped afterwards.
 
-    On SQLite it is in a file of its own beside the database, whose writers are not held up.
+    On SQLite the table is in a separate file next to the database, so that writers of the database are not delayed.
+
+    writes: number of inserts, distributed over all clients
     """
     each = max(1, writes // clients)
     async with _scratch(settings, clients) as (pool, table):
@@ -87,7 +92,7 @@ def _row(number: int) -> dict[str, object]:
 
 @contextlib.asynccontextmanager
 async def _scratch(settings: DatabaseSettings, clients: int) -> AsyncIterator[tuple[AsyncEngine, sa.Table]]:
-    """Five integers, a text, two secondary indexes: what `mysqlslap` makes."""
+    """Create a table like that of `mysqlslap`: five integers, a text, two secondary indexes."""
     name = f"tidings_doctor_{secrets.token_hex(4)}"
     table = sa.Table(
         name,

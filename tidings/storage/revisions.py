@@ -1,9 +1,9 @@
-"""The revisions of the tables, and the programs that may run on each.
+"""Revisions of the tables, and the programs that may run on each of them.
 
-Each migration is a revision. A program has the revision of its newest migration. A migration may declare
-`COMPATIBLE_FROM`, the oldest program that works on the tables after it; without it, only its own program does. The
-oldest program that may run on the present tables is recorded beside them, since programs do not know migrations that
-are newer than they are.
+Each migration is a revision. A program's revision is that of its newest migration. A migration may declare
+`COMPATIBLE_FROM`, the oldest program that works on the tables after it. Without it, no older program may run on them.
+The revision of the oldest program that may run on the present tables is recorded in the database, because programs do
+not know migrations that are newer than they are.
 """
 
 from __future__ import annotations
@@ -19,51 +19,48 @@ import alembic.script
 import sqlalchemy as sa
 
 FAMILIES = ("business", "network", "handset")
-# Scripts that Alembic runs: a folder beside this package, and no import of it, for they stand on it.
+# Scripts that Alembic runs. Not imported as a package, because the migrations import this package.
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
 
 
 class WrongRevision(Exception):
-    """This program must not run on the present tables."""
+    """Program that must not run on the present tables."""
 
 
 class PendingMigrations(WrongRevision):
-    """The tables are older than this program: run `tidings migrate` first."""
+    """Tables that are older than this program: run `tidings migrate` first."""
 
 
 class TablesTooNew(WrongRevision):
-    """The tables were migrated by a later program, and no longer suit this one: run a later one."""
+    """Tables that a later release migrated and that this program cannot use: run that release or a later one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """The migrations of one family that this program has.
+    """Migrations of one family that this program has."""
 
-    revision: of the newest migration. revisions: of all, the oldest first. oldest: for each revision, that of the
-    oldest program that may run on tables of it.
-    """
-
+    # Of the newest migration.
     revision: str
+    # Of all migrations, oldest first.
     revisions: tuple[str, ...]
+    # Revision of the tables -> revision of the oldest program that may run on them.
     oldest: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Standing:
-    """The revision of one family's tables beside this program's.
-
-    tables: `None` when there are none. oldest: the oldest program that may run on them; `None` when no release has
-    recorded it yet.
-    """
+    """Revision of one family's tables, compared with this program's."""
 
     family: str
+    # None when there are no tables.
     tables: str | None
+    # Oldest program that may run on the tables; None when no release has recorded it yet.
     oldest: str | None
     program: Program
 
     @property
     def is_newer(self) -> bool:
-        """Whether the tables were migrated by a later program than this one."""
+        """Return whether a later program than this one migrated the tables."""
         return self.tables is not None and self.tables not in self.program.revisions
 
     def require(self) -> None:
@@ -76,7 +73,7 @@ class Standing:
             )
 
     def require_not_too_new(self) -> None:
-        """Raise `TablesTooNew` when this program is older than those that may run on the tables, or migrate them."""
+        """Raise `TablesTooNew` when this program is too old to run on the tables or to migrate them."""
         if (self.oldest is None and not self.is_newer) or self.oldest in self.program.revisions:
             return
         allowed = f"programs from revision {self.oldest or self.tables} on"
@@ -87,12 +84,12 @@ class Standing:
 
 
 def version_table(family: str) -> str:
-    """The table that holds the revision of one family."""
+    """Return the name of the table that holds the revision of one family."""
     return f"schema_{family}"
 
 
 def programs_table(family: str) -> str:
-    """The table that holds the oldest program that may run on one family."""
+    """Return the name of the table that holds the oldest program that may run on one family."""
     return f"{version_table(family)}_programs"
 
 
@@ -101,7 +98,7 @@ def config(
     connection: sa.Connection | None = None,
     on_version_apply: Sequence[Callable[..., None]] = (),
 ) -> alembic.config.Config:
-    """Alembic's configuration for the migrations of one family."""
+    """Return Alembic's configuration for the migrations of one family."""
     if family not in FAMILIES:
         raise ValueError(f"no family of tables {family!r}")
     made = alembic.config.Config()
@@ -115,13 +112,13 @@ def config(
 
 
 def program(family: str) -> Program:
-    """The migrations of one family that this program has."""
+    """Return the migrations of one family that this program has."""
     return _read_program(MIGRATIONS, family)
 
 
 @functools.cache
 def _read_program(directory: Path, family: str) -> Program:
-    """Cached, since every migration is read."""
+    """Read all migrations of one family; cached, because every script is read."""
     scripts = alembic.script.ScriptDirectory.from_config(config(family))
     revisions: list[str] = []
     oldest: dict[str, str] = {}
@@ -137,12 +134,12 @@ def _read_program(directory: Path, family: str) -> Program:
 
 
 def read(connection: sa.Connection, family: str) -> Standing:
-    """The revision of the tables, and the programs that may run on them."""
+    """Read the revision of the tables and the oldest program that may run on them."""
     return Standing(family, read_revision(connection, family), _read_oldest(connection, family), program(family))
 
 
 def read_revision(connection: sa.Connection, family: str) -> str | None:
-    """The revision that the tables are at, `None` when there are none."""
+    """Read the revision of the tables; None when there are no tables."""
     context = alembic.migration.MigrationContext.configure(connection, opts={"version_table": version_table(family)})
     return context.get_current_revision()
 
@@ -165,7 +162,7 @@ def record_oldest(connection: sa.Connection, family: str, revision: str) -> None
 
 
 def _programs(family: str) -> sa.Table:
-    """One row. id: always 1."""
+    """Return the table of the oldest program. It has one row, whose id is 1."""
     return sa.Table(
         programs_table(family),
         sa.MetaData(),

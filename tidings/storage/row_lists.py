@@ -1,7 +1,7 @@
-"""Rows that are asked for by several columns at once: `(number, key_id) IN ((…), (…))`, found by an index everywhere.
+"""Selection of rows by several columns, `(number, key_id) IN ((…), (…))`, that uses an index on every database.
 
-Written plainly, SQLite reads the whole table (3.40: a list of rows has no affinity, so that no index fits), and MariaDB
-does so for a `DELETE` with a list of one (10.11: 50,000 rows took 70 ms).
+With the plain form, SQLite scans the whole table (3.40: a row list has no affinity, so that no index matches). MariaDB
+does so for a `DELETE` with a list of one row (10.11: 70 ms for 50,000 rows).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tidings.storage.database import any_of
 
 
 class _AnyRow(FunctionElement[bool]):
-    """The plain comparison, `tuple_(…).in_(…)`, as its one clause.
+    """Plain comparison `tuple_(…).in_(…)`, held as the only clause.
 
-    It has no type: one of Boolean would be written as `… = 1`, for which no index helps.
+    It has no SQL type: the type Boolean would be rendered as `… = 1`, for which no index is used.
     """
 
     name = "any_row"
@@ -27,14 +27,15 @@ class _AnyRow(FunctionElement[bool]):
 
 
 def any_row_of(name: str, *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
-    """Whether a row has these columns as one of a list does, which is given by `name` at execution: by `row_list`."""
+    """Return the condition that `columns` equal a row of the list passed as parameter `name`, made by `row_list`."""
     return _AnyRow(sa.tuple_(*columns).in_(any_of(name)))
 
 
 def row_list(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Return the list for `any_row_of`, of at least one row. One alone is followed by a row of NULL: none equals that.
+    """Return the list for `any_row_of`. It must have at least one row.
 
-    Given twice instead, MySQL 8.0.12 reads, and locks, all rows with the same first column.
+    A single row is followed by a row of NULLs, which equals nothing. If the row were repeated instead, MySQL 8.0.12
+    would read and lock all rows with the same first column.
     """
     found = [tuple(row) for row in rows]
     return [*found, (None,) * len(found[0])] if len(found) == 1 else found
@@ -48,11 +49,11 @@ def _plainly(element: _AnyRow, compiler: Any, **options: Any) -> str:
 
 @compiles(_AnyRow, "sqlite")
 def _with_affinities(element: _AnyRow, compiler: Any, **options: Any) -> str:
-    """The list as a subquery whose columns have the types of those that they are compared with."""
+    """Render the list as a subquery whose columns have the types of the compared columns."""
     (comparison,) = element.clauses
     columns: Sequence[sa.Column[Any]] = list(comparison.left.clauses)
     types = [compiler.dialect.type_compiler_instance.process(column.type) for column in columns]
     cast = ", ".join(f"CAST(column{place} AS {kind})" for place, kind in enumerate(types, 1))
     names = compiler.process(comparison.left, **options)
-    # Only names and types of our own table definitions come into the text; what is compared comes as parameters.
+    # Only names and types from our own table definitions enter the text. Compared values are parameters.
     return f"{names} IN (SELECT {cast} FROM {compiler.process(comparison.right, **options)})"  # noqa: S608

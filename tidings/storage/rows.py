@@ -1,7 +1,7 @@
-"""Statements by a short way: prepared once, then nothing but values; to a server many of them at once.
+"""Fast execution of statements: compiled once, then given only values; several are sent to a server together.
 
-SQLAlchemy makes the parameters of each row anew from the statement, some 15 µs for a row of ten columns; there are ten
-rows to a message.
+SQLAlchemy derives the parameters of each row from the statement at every execution, which takes about 15 µs for a row
+of ten columns. A message writes ten rows.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.pipeline import Check, PipelinedConnection
 
-# Statements that are prepared for a dialect; there are fewer in all of a process.
+# Compiled statements kept, per process. No process has as many.
 _PREPARED = 256
-# Bytes of one statement with many rows, far below what servers take.
+# Maximum size of a statement with many rows, bytes; far below the limits of servers.
 _MAX_STATEMENT = 1_000_000
-# The list of an `IN (…)`, for which SQLAlchemy makes placeholders at each execution.
+# List of an `IN (…)`, for which SQLAlchemy makes placeholders at each execution.
 _LIST = re.compile(r"\(__\[POSTCOMPILE_\w+?\]\)")
 _VALUES = re.compile(r"(INSERT\b.+?\bVALUES )(\(%s(?:, %s)*\))(.*)", re.DOTALL)
 
@@ -30,10 +30,11 @@ Row = Mapping[str, Any]
 
 
 async def write_rows(connection: AsyncConnection, statement: sa.Executable, rows: Sequence[Row]) -> None:
-    """Execute a statement that writes once for each row: a value for every name in it, the same names in each.
+    """Execute a writing statement once per row. Each row has a value for every name; does nothing without rows.
 
-    statement: one that is kept, since what is prepared for it is found by it. Without rows nothing is done. On a server
-    it is executed with what comes next, or before the commit.
+    On a server the statement is deferred: it is sent with the next one, or before the commit.
+
+    statement: an object that the caller keeps, because the compiled form is cached by it
     """
     if not rows:
         return
@@ -47,7 +48,7 @@ async def write_rows(connection: AsyncConnection, statement: sa.Executable, rows
 async def write(
     connection: AsyncConnection, statement: sa.Executable, parameters: Row, check: Check | None = None
 ) -> None:
-    """Execute a statement once, whose result is looked at by `check` alone; kept, and when, as by `write_rows`."""
+    """Execute a statement once, deferred as by `write_rows`. Its row count goes to `check` only."""
     if isinstance(connection, PipelinedConnection):
         await _defer(connection, statement, [parameters], check)
         return
@@ -65,15 +66,17 @@ async def _defer(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Prepared:
-    """text: for the driver. values: makes its parameters of a row. insert: it in three parts, the second being the
-    values of a row, where it inserts rows."""
+    """Statement compiled for a dialect."""
 
+    # SQL for the driver.
     text: str
+    # Makes the driver's parameters from a row.
     values: Callable[[Row], tuple[Any, ...]]
+    # Parts of an INSERT: before the values, the values of one row, after them; None for other statements.
     insert: tuple[str, str, str] | None
 
     def queries(self, rows: Sequence[Row], escape: Callable[[Any], str]) -> Iterator[bytes]:
-        """What is sent for these rows: one for all where they are inserted, if they are not too large together."""
+        """Yield the queries for these rows: as few as `_MAX_STATEMENT` allows for an INSERT, else one per row."""
         if self.insert is None:
             for row in rows:
                 yield _encode(self.text % tuple(map(escape, self.values(row))))

@@ -1,4 +1,4 @@
-"""The revision of a database's tables: upgrade it, check it, and see how durable the database's commits are."""
+"""Upgrade and check of a database's tables, and check of the durability of its commits."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 
 
 async def create_database(settings: DatabaseSettings) -> None:
-    """Make the MySQL schema that the address names, if it is not there; nothing to do for SQLite."""
+    """Create the MySQL schema that the URL names if it does not exist. Does nothing for SQLite."""
     if settings.engine == "sqlite":
         return
     address = sa.make_url(settings.url)
-    # `URL.set` takes `None` for "as it is".
+    # `URL.set` takes None for "unchanged".
     server = address.set(database="").render_as_string(hide_password=False)
     pool = engine.make(dataclasses.replace(settings, url=server), context=engine.make_context(settings))
     try:
@@ -34,11 +34,10 @@ async def create_database(settings: DatabaseSettings) -> None:
 
 
 async def upgrade(database: Database, to: str = "head") -> tuple[str | None, str | None]:
-    """Bring the tables to this program's revision (or an earlier one); returns the revision before and after.
+    """Upgrade the tables to this program's revision, or to `to`. Returns the revisions before and after.
 
-    Tables of a later program that suit this one stay as they are.
-    On SQLite this is one transaction. On MySQL and MariaDB, whatever is killed meanwhile goes on at the next call. Of
-    several processes at once, the others wait for the first.
+    Tables of a later program that suit this one stay unchanged. On SQLite the upgrade is one transaction. On MySQL and
+    MariaDB, a killed upgrade resumes at the next call. Of several processes, one upgrades and the others wait for it.
     Raises `LockTimeout` and `ChangedMigration` of `migration_steps`, and `TablesTooNew` of `revisions`.
     """
     family = database.family
@@ -52,7 +51,7 @@ async def upgrade(database: Database, to: str = "head") -> tuple[str | None, str
                 _log_newer(standing)
                 return before, before
             target = standing.program.revision if to == "head" else to
-            # Before the first change, so that no program starts that the changes exclude.
+            # Recorded before the first change, so that no program starts that the changes exclude.
             revisions.record_oldest(connection, family, standing.program.oldest[target])
             if connection.dialect.name == "sqlite":
                 if before != target:
@@ -83,14 +82,14 @@ def _upgrade_in_steps(
 
 
 async def revision(database: Database) -> str | None:
-    """The revision that the tables are at, `None` when there are none."""
+    """Read the revision of the tables; None when there are no tables."""
     family = database.family
     found: str | None = await _with_connection(database, lambda connection: revisions.read_revision(connection, family))
     return found
 
 
 async def check(database: Database) -> revisions.Standing:
-    """The revision of the tables beside this program's. Raises `WrongRevision` unless this program may run on them."""
+    """Read the revision of the tables and raise `WrongRevision` unless this program may run on them."""
     standing: revisions.Standing = await _with_connection(
         database, lambda connection: revisions.read(connection, database.family)
     )
@@ -99,7 +98,7 @@ async def check(database: Database) -> revisions.Standing:
 
 
 async def durability_warnings(database: Database) -> list[str]:
-    """What in the database's settings weakens «a 2xx means it is on disk»; empty when nothing does."""
+    """List the database settings that weaken the promise "a 2xx response means that the data is on disk"."""
     warnings = []
     async with database.reading() as connection:
         if connection.dialect.name == "sqlite":
@@ -121,16 +120,16 @@ async def durability_warnings(database: Database) -> list[str]:
         )
     if found.get("log_bin") == "ON" and found.get("sync_binlog") != "1":
         warnings.append(f"sync_binlog={found.get('sync_binlog')}: a replica can miss committed messages (want 1)")
-    # Aurora's storage has no pages that could be torn, and says OFF.
+    # Aurora reports OFF, but its storage has no pages that could be torn.
     if found.get("innodb_doublewrite") in ("OFF", "DETECT_ONLY") and "aurora_version" not in found:
         warnings.append(f"innodb_doublewrite={found['innodb_doublewrite']}: a power cut can tear pages (want ON)")
     return warnings
 
 
 async def prepare(database: Database, *, migrate: bool) -> None:
-    """What a process does at start: check (or, embedded, upgrade) the tables and warn of weak durability.
+    """Check the tables at process start, or upgrade them if `migrate` is set, and log warnings of weak durability.
 
-    Tables that a later program has migrated, and that suit this one, are logged.
+    Logs a warning when a later program has migrated the tables and this one may still run on them.
     """
     if migrate:
         await create_database(database.settings)

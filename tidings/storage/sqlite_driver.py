@@ -1,7 +1,8 @@
-"""A cheaper SQLite driver: one trip to its thread for each statement instead of three or four, and sure to end.
+"""Faster cursors for aiosqlite: one thread switch per statement instead of three or four, and a safe close.
 
-A trip costs about 100 µs of CPU, more than most statements. The cursors here make, run, read out and close the real
-cursor in one trip; they hold whole results, and know only what SQLAlchemy asks of a cursor that is not streaming.
+A switch to the driver's thread costs about 100 µs of CPU, more than most statements. These cursors create, execute,
+read and close the real cursor in one switch. They hold whole results, and have only what SQLAlchemy needs of a cursor
+that does not stream.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 
 class Trips:
-    """Counts of statements that went to the driver's thread, and of those it has done, each counted by one thread."""
+    """Numbers of statements sent to the driver's thread and of those it has done; each is counted by one thread."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -20,7 +21,7 @@ class Trips:
 
 
 class Cursor:
-    """Stand-in for `aiosqlite.Cursor`."""
+    """Replacement for `aiosqlite.Cursor`."""
 
     arraysize = 1
 
@@ -53,7 +54,7 @@ class Cursor:
         self._rows = []
 
     def _run(self, method: Callable[[str, Any], Any], operation: str, parameters: Any) -> None:
-        """On the driver's thread."""
+        """Execute a statement and read its result. Runs on the driver's thread."""
         try:
             cursor = method(operation, parameters)
             self.description = cursor.description
@@ -66,16 +67,16 @@ class Cursor:
 
 
 def install(driver: Any) -> None:
-    """Give an `aiosqlite.Connection` these cursors, no trip for a rollback with nothing to roll back, and one end.
+    """Give an `aiosqlite.Connection` these cursors, skip a rollback with nothing to roll back, and stop it only once.
 
-    Whoever is cancelled twice while its connection is closed ends it a second time; the driver would wait for ever for
-    its thread, which has gone at the first.
+    A task that is cancelled twice while its connection is closed stops the connection twice. The driver would then
+    wait forever for its thread, which ended at the first stop.
     """
     rollback, stop = driver.rollback, functools.cache(driver.stop)
     trips = Trips()
 
     async def rollback_if_begun() -> None:
-        # A cancelled caller leaves its statement, BEGIN perhaps, on its way: the rollback then queues behind it.
+        # A cancelled task may have left a statement, such as BEGIN, in the thread's queue. The rollback runs after it.
         if trips.begun != trips.done or driver.in_transaction:
             await rollback()
 

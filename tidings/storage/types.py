@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and on MySQL."""
+"""Column types with the same meaning on SQLite and on MySQL."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sqlalchemy.dialects import mysql, sqlite
 
 
 class _Key(mysql.VARCHAR):
-    """ASCII text. Text that is not ASCII can be asked for, and nothing is found.
+    """ASCII text that may be compared with any text. Text that is not ASCII matches no row.
 
-    MariaDB and MySQL refuse to compare it (1267, 1270), which would let whoever names an id end the query. In its place
-    goes a text that is one character too long for the column: no row has it, and no row can be given it.
+    MariaDB and MySQL refuse the comparison with such text (1267, 1270), so that a client's id could make the query
+    fail. The text is replaced by one that is one character too long for the column, which no row can have.
     """
 
     cache_ok = True
@@ -25,37 +25,37 @@ class _Key(mysql.VARCHAR):
 
 
 def key(length: int) -> sa.types.TypeEngine[str]:
-    """ASCII text compared byte by byte: ids, numbers, names of states. Any text may be asked for."""
+    """ASCII text compared byte by byte, for ids, numbers and names of states. It may be compared with any text."""
     return sa.String(length).with_variant(_Key(length, charset="ascii", collation="ascii_bin"), "mysql", "mariadb")
 
 
 def text(length: int) -> sa.types.TypeEngine[str]:
-    """Text for people, any character."""
+    """Human-readable text of any characters, at most `length` characters long."""
     return sa.String(length).with_variant(
         mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
     )
 
 
 def long_text() -> sa.types.TypeEngine[str]:
-    """Text up to 16 MiB, any character."""
+    """Text of any characters, up to 16 MiB."""
     return sa.Text().with_variant(mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
 
 
 def blob() -> sa.types.TypeEngine[bytes]:
-    """Bytes up to 16 MiB."""
+    """Binary data up to 16 MiB."""
     return sa.LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb")
 
 
 def fixed_bytes(length: int) -> sa.types.TypeEngine[bytes]:
-    """Short bytes, kept in the row."""
+    """Binary data of at most `length` bytes, stored in the row."""
     return sa.LargeBinary(length).with_variant(mysql.VARBINARY(length), "mysql", "mariadb")
 
 
 def serial() -> sa.types.TypeEngine[int]:
-    """A 64-bit integer that may be an automatic primary key on both."""
+    """64-bit integer that can be an automatic primary key on both."""
     return sa.BigInteger().with_variant(sqlite.INTEGER(), "sqlite")
 
 
 def milliseconds() -> sa.types.TypeEngine[int]:
-    """A point in time as Unix milliseconds."""
+    """Point in time, Unix milliseconds."""
     return sa.BigInteger()
