@@ -1,4 +1,4 @@
-"""Runs the migrations of one family on the connection that `tidings.storage.schema` hands over."""
+"""Runs the migrations of one family on the connection that `tidings.storage.schema` provides."""
 
 from alembic import context
 
