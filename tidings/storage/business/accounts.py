@@ -1,4 +1,4 @@
-"""The business's own numbers: their registration on the network and their private keys, sealed."""
+"""The business's own numbers: their registration on the network and their sealed private keys."""
 
 from __future__ import annotations
 
@@ -48,47 +48,49 @@ own_prekeys = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Account:
-    """One registered number.
-
-    identity_key, device_token: sealed; data_key: wrapped by the installation's master key; next_key_id: the first one
-    that no pre-key had lately, 0 when that is not known.
-    """
+    """Registered number."""
 
     number: str
     registration_id: int
+    # Sealed.
     identity_key: bytes
+    # Sealed.
     device_token: bytes
+    # Wrapped by the installation's master key.
     data_key: bytes
+    # First id that no recent pre-key has; 0 when unknown.
     next_key_id: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnPreKey:
-    """A private pre-key, sealed. kind: `signed`, `one_time` or `kyber`.
-
-    created_at: Unix milliseconds. uploaded: of lasting ones, has the network answered that it has it? retired_at: Unix
-    milliseconds since when nobody new is given it, as far as we know: it was replaced, or is gone from the network. 0
-    for one in use.
-    """
+    """Private pre-key, sealed."""
 
     account: str
+    # `SIGNED`, `ONE_TIME` or `KYBER`.
     kind: str
     key_id: int
     sealed: bytes
+    # Unix milliseconds.
     created_at: int = 0
+    # For signed and Kyber pre-keys: True once the network has confirmed that it has the key.
     uploaded: bool = True
+    # Unix milliseconds since when, as far as is known, the network hands the key out to no one: it was replaced, or is
+    # gone from the network. 0 for a key in use.
     retired_at: int = 0
 
 
 async def find_account(connection: AsyncConnection, number: str) -> Account | None:
-    """The registration of a number."""
+    """Find the registration of a number."""
     row = (await connection.execute(sa.select(accounts).where(accounts.c.number == number))).first()
     return Account(*row) if row else None
 
 
 async def list_numbers(connection: AsyncConnection) -> Sequence[str]:
-    """The numbers that the database is for: those that its users act for, or that were registered before there was a
-    user; none in a new one."""
+    """List the numbers that the database belongs to: those that its users act for, else the registered ones.
+
+    The registered numbers matter for databases that were registered before they had users. A new database has none.
+    """
     acted_for = await connection.execute(sa.select(users.table.c.account).distinct())
     numbers = [row.account for row in acted_for]
     if not numbers:
@@ -97,8 +99,10 @@ async def list_numbers(connection: AsyncConnection) -> Sequence[str]:
 
 
 async def require_number(database: Database, number: str) -> None:
-    """Raises `SettingsError` for a database that is another number's: users, sessions and callbacks would be of one,
-    what is sent of the other."""
+    """Raise `SettingsError` if the database belongs to another number.
+
+    Otherwise its users, sessions and callbacks would be those of one number, and sent messages those of another.
+    """
     async with database.reading() as connection:
         numbers = await list_numbers(connection)
     if numbers and number not in numbers:
@@ -109,38 +113,38 @@ async def require_number(database: Database, number: str) -> None:
 
 
 async def is_registered(connection: AsyncConnection, number: str) -> bool:
-    """Is the number registered with the network?"""
+    """Return whether the number is registered with the network."""
     return (
         await connection.execute(sa.select(accounts.c.number).where(accounts.c.number == number))
     ).first() is not None
 
 
 async def find_registration_id(connection: AsyncConnection, number: str) -> int | None:
-    """The id that the number's device has at present; `None` when it is not registered."""
+    """Return the present registration id of the number's device; None when it is not registered."""
     found = await connection.execute(sa.select(accounts.c.registration_id).where(accounts.c.number == number))
     return found.scalar()
 
 
 async def add_account(connection: AsyncConnection, account: Account) -> None:
-    """Keep a new registration, or replace the one of the same number with its pre-keys."""
+    """Add a new registration, or replace the one of the same number together with its pre-keys."""
     await connection.execute(own_prekeys.delete().where(own_prekeys.c.account == account.number))
     await connection.execute(accounts.delete().where(accounts.c.number == account.number))
     await connection.execute(accounts.insert(), [dataclasses.asdict(account)])
 
 
 async def add_prekeys(connection: AsyncConnection, keys: Sequence[OwnPreKey]) -> None:
-    """Keep private pre-keys; done before their public halves are uploaded."""
+    """Add private pre-keys. Must be committed before their public halves are uploaded."""
     if keys:
         await connection.execute(own_prekeys.insert(), [dataclasses.asdict(key) for key in keys])
 
 
 async def set_next_key_id(connection: AsyncConnection, number: str, next_key_id: int) -> None:
-    """Keep with which id new pre-keys go on; in the transaction that keeps those before it."""
+    """Store the id of the next new pre-key, in the transaction that adds the pre-keys before it."""
     await connection.execute(accounts.update().where(accounts.c.number == number).values(next_key_id=next_key_id))
 
 
 async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[OwnPreKey]:
-    """Every private pre-key of a number, in the order in which they were made."""
+    """List all private pre-keys of a number in the order in which they were made."""
     rows = await connection.execute(
         sa.select(own_prekeys)
         .where(own_prekeys.c.account == account)
@@ -150,7 +154,7 @@ async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[Ow
 
 
 async def list_one_time_ids(connection: AsyncConnection, account: str) -> Sequence[int]:
-    """The ids of the one-time pre-keys of a number that nobody has used."""
+    """List the ids of a number's unused one-time pre-keys."""
     rows = await connection.execute(
         sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == ONE_TIME)
     )
@@ -158,13 +162,13 @@ async def list_one_time_ids(connection: AsyncConnection, account: str) -> Sequen
 
 
 async def take_one_time_prekeys(connection: AsyncConnection, account: str, key_ids: Sequence[int]) -> Sequence[int]:
-    """Delete used one-time pre-keys, in the transaction that keeps the sessions they opened; those that were there."""
+    """Delete used one-time pre-keys, in the transaction that saves the sessions they opened. Returns those found."""
     found: list[int] = []
     for page in pages(list(dict.fromkeys(key_ids))):
         rows = await connection.execute(
             sa.select(own_prekeys.c.key_id)
             .where(own_prekeys.c.account == account, own_prekeys.c.kind == ONE_TIME, own_prekeys.c.key_id.in_(page))
-            # Another shard may be using one of them: whoever comes second waits, and finds it gone.
+            # Another shard may be using one of them. The second transaction waits, and finds it deleted.
             .with_for_update()
         )
         found += [row[0] for row in rows]
@@ -180,7 +184,7 @@ _PREKEYS_BY_ID = sa.select(own_prekeys).where(
 async def list_prekeys_by_id(
     connection: AsyncConnection, account: str, wanted: Collection[tuple[str, int]]
 ) -> Sequence[OwnPreKey]:
-    """Those of these private pre-keys, (kind, id), that are there."""
+    """List those of the given private pre-keys, (kind, id), that exist."""
     found: list[OwnPreKey] = []
     for page in pages(list(wanted)):
         rows = await connection.execute(_PREKEYS_BY_ID, {"keys": row_list([(account, *key) for key in page])})
@@ -189,7 +193,7 @@ async def list_prekeys_by_id(
 
 
 async def delete_prekeys(connection: AsyncConnection, account: str, kind: str, key_ids: Sequence[int]) -> None:
-    """Forget used one-time pre-keys, in the transaction that keeps the sessions they opened."""
+    """Delete private pre-keys of one kind."""
     for page in pages(key_ids):
         await connection.execute(
             own_prekeys.delete().where(
@@ -199,7 +203,7 @@ async def delete_prekeys(connection: AsyncConnection, account: str, kind: str, k
 
 
 async def list_lasting(connection: AsyncConnection, account: str) -> Sequence[OwnPreKey]:
-    """The signed and Kyber pre-keys of a number in the order in which they were made, without what is sealed."""
+    """List the signed and Kyber pre-keys of a number in the order in which they were made, without sealed content."""
     columns = own_prekeys.c
     rows = await connection.execute(
         sa.select(columns.kind, columns.key_id, columns.created_at, columns.uploaded, columns.retired_at)
@@ -210,7 +214,7 @@ async def list_lasting(connection: AsyncConnection, account: str) -> Sequence[Ow
 
 
 async def replace_lasting(connection: AsyncConnection, account: str, kind: str, key_id: int, now: int) -> None:
-    """The network has this key of a kind now, and the others are out of use."""
+    """Record that the network has this key of a kind, and retire the other keys of the kind."""
     of_kind = (own_prekeys.c.account == account) & (own_prekeys.c.kind == kind)
     await connection.execute(
         own_prekeys.update().where(of_kind, own_prekeys.c.key_id == key_id).values(uploaded=True, retired_at=0)
@@ -223,7 +227,10 @@ async def replace_lasting(connection: AsyncConnection, account: str, kind: str, 
 
 
 async def retire_one_time(connection: AsyncConnection, account: str, left: Sequence[int], now: int) -> None:
-    """The network has these one-time pre-keys left, at most 1,000; the others were handed out, or never came there."""
+    """Retire one-time pre-keys that the network does not have: they were handed out, or never arrived.
+
+    left: ids of those that the network has, at most 1,000
+    """
     of_kind = (own_prekeys.c.account == account) & (own_prekeys.c.kind == ONE_TIME)
     await connection.execute(
         own_prekeys.update()
@@ -234,7 +241,7 @@ async def retire_one_time(connection: AsyncConnection, account: str, left: Seque
 
 
 async def delete_retired(connection: AsyncConnection, account: str, before: int) -> Sequence[tuple[str, int]]:
-    """Forget what is out of use since before then; kind and id of each."""
+    """Delete pre-keys retired before `before` (Unix milliseconds). Returns the kind and id of each."""
     old = (own_prekeys.c.account == account) & (own_prekeys.c.retired_at > 0) & (own_prekeys.c.retired_at < before)
     rows = await connection.execute(sa.select(own_prekeys.c.kind, own_prekeys.c.key_id).where(old))
     found = [(kind, key_id) for kind, key_id in rows]

@@ -1,4 +1,4 @@
-"""Pages of an audit of callbacks: rows in the order of time, and of `key` where they have one time."""
+"""Pages of an audit table of callbacks. Rows are ordered by time, and by `key` within the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidings.storage.row_lists import any_row_of, row_list
 async def list_after(
     connection: AsyncConnection, table: sa.Table, key: str, after: tuple[int, int], limit: int
 ) -> Sequence[tuple[Any, ...]]:
-    """A page of whole rows, oldest first, behind the one of this time and key."""
+    """List a page of whole rows, oldest first, starting behind the row with this time and key."""
     own, (at, last) = table.c[key], after
     query = (
         sa.select(table)
@@ -27,7 +27,7 @@ async def list_after(
 
 
 async def delete_before(connection: AsyncConnection, table: sa.Table, key: str, before: int, limit: int) -> int:
-    """Forget rows that are of before `before` (Unix milliseconds), at most `limit`; how many."""
+    """Delete at most `limit` rows older than `before` (Unix milliseconds). Returns the number deleted."""
     query = sa.select(table.c.at, table.c[key]).where(table.c.at < before).order_by(table.c.at).limit(limit)
     found = [tuple(row) for row in await connection.execute(query)]
     delete = table.delete().where(any_row_of("rows", table.c.at, table.c[key]))

@@ -1,4 +1,4 @@
-"""The audits of purges: how many callbacks were deleted unposted, or jobs unsent, when, by whom and by which choice."""
+"""Audit of purges: number of callbacks deleted unposted or jobs deleted unsent, with time, user and selection."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tidings.storage.business import callback_audits
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_update
 
-MAX_TEXT = 255  # characters
+# Maximum length of a text, characters.
+MAX_TEXT = 255
 
-# What was purged.
+# Purged queues.
 CALLBACKS, JOBS = "callbacks", "jobs"
 
 
@@ -38,19 +39,23 @@ _TABLES = {CALLBACKS: _table("callback_purges"), JOBS: _table("job_purges")}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Purge:
-    """One deletion in one shard. at: Unix milliseconds; by, choice: what the command that asked said of its user, and
-    of what it chose; deleted: how many of what `queue` names."""
+    """One deletion in one shard."""
 
+    # Unix milliseconds.
     at: int
     shard: int
+    # User, as reported by the command.
     by: str
+    # Selection of rows, as reported by the command.
     choice: str
+    # Number of rows deleted from `queue`.
     deleted: int
+    # `CALLBACKS` or `JOBS`.
     queue: str = CALLBACKS
 
 
 async def add(connection: AsyncConnection, purge: Purge) -> None:
-    """Keep it; of callbacks in the transaction that deletes them."""
+    """Record a purge; a purge of callbacks in the transaction that deletes them."""
     table = _TABLES[purge.queue]
     row: dict[str, Any] = {
         "at": purge.at,
@@ -61,7 +66,7 @@ async def add(connection: AsyncConnection, purge: Purge) -> None:
     found = await connection.execute(
         sa.select(table.c.deleted).where(table.c.at == purge.at, table.c.shard == purge.shard)
     )
-    # Pages of one purge that fall into a millisecond are one row.
+    # Pages of one purge in the same millisecond share a row.
     row["deleted"] = purge.deleted + (found.scalar() or 0)
     await connection.execute(insert_or_update(connection, table, ("at", "shard"), ("deleted",)), [row])
 
@@ -69,11 +74,11 @@ async def add(connection: AsyncConnection, purge: Purge) -> None:
 async def list_after(
     connection: AsyncConnection, after: tuple[int, int], limit: int = 500, *, queue: str = CALLBACKS
 ) -> Sequence[Purge]:
-    """A page of those of one queue, oldest first, behind the one of this time and shard."""
+    """List a page of the purges of one queue, oldest first, starting behind the one with this time and shard."""
     rows = await callback_audits.list_after(connection, _TABLES[queue], "shard", after, limit)
     return [Purge(*(*row, queue)) for row in rows]
 
 
 async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:
-    """Forget those that are of before `before` (Unix milliseconds), at most `limit` of each queue; how many."""
+    """Delete purges older than `before` (Unix milliseconds), at most `limit` per queue. Returns the number deleted."""
     return sum([await callback_audits.delete_before(connection, t, "shard", before, limit) for t in _TABLES.values()])

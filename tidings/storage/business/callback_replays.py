@@ -1,4 +1,4 @@
-"""The audit of replays: which callback was brought back, when, and by whom."""
+"""Audit of replays: the dead letters made pending again, with time and user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tidings.storage.business import callback_audits, callbacks
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-MAX_BY = 255  # characters
+# Maximum length of a user's name, characters.
+MAX_BY = 255
 
 table = sa.Table(
     "callback_replays",
@@ -22,7 +23,7 @@ table = sa.Table(
     sa.Column("at", types.milliseconds(), primary_key=True),
     sa.Column("shard", sa.Integer, nullable=False),
     sa.Column("replayed_by", types.text(MAX_BY), nullable=False),
-    # The callback's event id, where it had one of its own; null for none.
+    # Own event id of the callback; NULL if it has none.
     sa.Column("event", types.key(64), nullable=True),
     sa.Index("callback_replays_by_time", "at"),
     mysql_engine="InnoDB",
@@ -31,25 +32,26 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Replay:
-    """seq: of the callback; at: Unix milliseconds; by: what the command that asked said of its user.
+    """Replay of one callback."""
 
-    event: the callback's own event id; `None` where it has none. Read from the callback when the replay is added.
-    """
-
+    # `seq` of the callback.
     seq: int
+    # Unix milliseconds.
     at: int
     shard: int
+    # User, as reported by the command.
     by: str
+    # Own event id of the callback, read from it when the replay is added; None if it has none.
     event: str | None = None
 
     @property
     def event_id(self) -> str:
-        """Of the callback."""
+        """Return the event id of the callback."""
         return callbacks.event_id(self.seq, self.event or "")
 
 
 async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:
-    """Keep them, in the transaction that makes the callbacks pending again."""
+    """Record replays, in the transaction that makes the callbacks pending again."""
     if replays:
         events = await callbacks.list_events(connection, [replay.seq for replay in replays])
         rows = [
@@ -60,10 +62,10 @@ async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:
 
 
 async def list_after(connection: AsyncConnection, after: tuple[int, int], limit: int = 500) -> Sequence[Replay]:
-    """A page of them, oldest first, behind the one of this time and seq."""
+    """List a page of replays, oldest first, starting behind the one with this time and `seq`."""
     return [Replay(*row) for row in await callback_audits.list_after(connection, table, "seq", after, limit)]
 
 
 async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:
-    """Forget those that are of before `before` (Unix milliseconds), at most `limit`; how many."""
+    """Delete at most `limit` replays older than `before` (Unix milliseconds). Returns the number deleted."""
     return await callback_audits.delete_before(connection, table, "seq", before, limit)

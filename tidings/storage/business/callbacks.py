@@ -1,4 +1,4 @@
-"""The callback queue: what is still to be posted to the webhook, and the dead-letter list."""
+"""Callback queue: callbacks that have not been acknowledged by the webhook, and dead letters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ table = sa.Table(
     sa.Column("created_at", types.milliseconds(), nullable=False),
     sa.Column("last_error", types.text(255), nullable=False),
     sa.Column("request_id", types.key(64), nullable=False),
-    # Null for what has none of its own, and for rows of releases before the column.
+    # Own event id; NULL if the callback has none, and in rows of releases without this column.
     sa.Column("event", types.key(64), nullable=True),
     sa.Index("callbacks_by_shard", "shard", "state", "seq"),
     mysql_engine="InnoDB",
@@ -48,49 +48,49 @@ table = sa.Table(
 
 @dataclasses.dataclass(slots=True)
 class Callback:
-    """One POST to the webhook.
+    """One POST to the webhook."""
 
-    seq:     its place in the queue; grows within a shard, unique in the installation.
-    subject: the message id; callbacks of one subject are delivered in order of `seq`.
-    kind:    `inbound_message`, `status_change` or `contact_change`.
-    body:    the JSON text as it is POSTed; of a row that was read: sealed, as it is stored.
-    attempt: tries so far; due_at: not before (Unix milliseconds).
-    request_id: of the request that the event goes back to; empty for none.
-    event:   the event id, where it is derived from the event itself; empty where it is derived from `seq`.
-    """
-
+    # Position in the queue. Increases within a shard; unique in the installation.
     seq: int
     shard: int
     account: str
+    # Id of the message. Callbacks of one subject are delivered in the order of `seq`.
     subject: str
+    # "inbound_message", "status_change" or "contact_change".
     kind: str
+    # JSON text that is POSTed. In a callback read from the table: the sealed text.
     body: bytes
+    # Unix milliseconds.
     created_at: int
+    # Number of attempts so far.
     attempt: int = 0
+    # Unix milliseconds before which no attempt is made.
     due_at: int = 0
     last_error: str = ""
+    # Id of the request that caused the event; empty for none.
     request_id: str = ""
+    # Own event id, derived from the event; empty if the event id is derived from `seq`.
     event: str = ""
-    volatile: bool = False  # in memory only: `callback_persist` is off
-    author: str = ""  # in memory only: void unless its subject is a message of this recipient; empty for always valid
-    recipient: str = ""  # in memory only: whose message it is about, or whose doing; empty where that is not known
-    traceparent: str = ""  # in memory only: of the trace that its message is in
+    volatile: bool = False  # in memory only: True if `callback_persist` is off
+    author: str = ""  # in memory only: valid only if the subject is a message of this recipient; empty: always valid
+    recipient: str = ""  # in memory only: recipient of its message or cause of the event; empty if unknown
+    traceparent: str = ""  # in memory only: trace context of its message
 
     @property
     def event_id(self) -> str:
-        """The same for every attempt at this event."""
+        """Return the event id, which is the same for every attempt."""
         return event_id(self.seq, self.event)
 
 
 def event_id(seq: int, event: str = "") -> str:
-    """Of the callback with this `seq`. event: its own, empty for none."""
+    """Return the event id of the callback with this `seq`, given its own one or an empty string."""
     return event or f"evt_{seq:x}"
 
 
 def status_event(message_id: str, recipient: str, step: int) -> str:
-    """The event id of a status: the same whenever, and on whatever copy of the database, the status is reached.
+    """Return the event id of a status. It is the same on every copy of the database and at any time.
 
-    recipient: the number, the group's id, or the participant of a group that the status is about.
+    recipient: number, group id, or participant of a group that the status is about
     """
     name = f"{message_id} {recipient} {step}".encode()
     return f"evt_{hashlib.blake2b(name, digest_size=16).hexdigest()}"
@@ -100,25 +100,25 @@ _FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
 
 
 async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
-    """Add callbacks; those that are there already stay as they are. sealed: their bodies as they are stored."""
+    """Add callbacks; existing ones stay unchanged. `sealed` are their bodies as they are stored."""
     if callbacks:
         await write_rows(connection, insert_or_ignore(connection, table), _rows(callbacks, sealed, State.PENDING))
 
 
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
-    """Delete callbacks that the webhook acknowledged."""
+    """Delete callbacks that the webhook has acknowledged."""
     await delete_listed(connection, _FINISH, "seqs", seqs)
 
 
 async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
-    """Note failed attempts and when the next ones are due. sealed: as in `enqueue`."""
+    """Record failed attempts and the times at which the next ones are due. `sealed` is as in `enqueue`."""
     if callbacks:
         statement = insert_or_update(connection, table, ("seq",), ("attempt", "due_at", "last_error"))
         await write_rows(connection, statement, _rows(callbacks, sealed, State.PENDING))
 
 
 async def bury(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
-    """Move callbacks to the dead-letter list. sealed: as in `enqueue`."""
+    """Turn callbacks into dead letters. `sealed` is as in `enqueue`."""
     if callbacks:
         statement = insert_or_update(connection, table, ("seq",), ("state", "attempt", "last_error"))
         await write_rows(connection, statement, _rows(callbacks, sealed, State.DEAD))
@@ -167,7 +167,7 @@ def _callback(row: sa.Row[*tuple[Any, ...]]) -> Callback:
 
 
 async def list_pending(connection: AsyncConnection, shard: int, *, after: int, limit: int) -> Sequence[Callback]:
-    """Pending callbacks of a shard with a `seq` above `after`, in order."""
+    """List pending callbacks of a shard with a `seq` above `after`, in order."""
     rows = await connection.execute(
         sa.select(*_COLUMNS)
         .where(table.c.shard == shard, table.c.state == int(State.PENDING), table.c.seq > after)
@@ -181,7 +181,7 @@ _REPLACE_BODY = table.update().where(table.c.seq == sa.bindparam("row")).values(
 
 
 async def list_unsealed(connection: AsyncConnection, shard: int, *, after: int, limit: int) -> Sequence[Callback]:
-    """Callbacks of a shard, dead letters too, whose bodies are stored as they are POSTed. Reads all that there are."""
+    """List callbacks of a shard, including dead letters, whose bodies are not sealed. Reads all callbacks."""
     rows = await connection.execute(
         sa.select(*_COLUMNS)
         .where(table.c.shard == shard, table.c.seq > after, sa.func.hex(sa.func.substr(table.c.body, 1, 1)) == "7B")
@@ -192,14 +192,14 @@ async def list_unsealed(connection: AsyncConnection, shard: int, *, after: int, 
 
 
 async def replace_bodies(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
-    """Store other bodies for callbacks that are there. sealed: as in `enqueue`."""
+    """Replace the bodies of existing callbacks. `sealed` is as in `enqueue`."""
     if callbacks:
         rows = [{"row": callback.seq, "sealed": body} for callback, body in zip(callbacks, sealed, strict=True)]
         await write_rows(connection, _REPLACE_BODY, rows)
 
 
 async def count_pending(connection: AsyncConnection, shard: int, kinds: Collection[str] = ()) -> int:
-    """How many callbacks of a shard wait, of these kinds, or of all."""
+    """Count the pending callbacks of a shard, of the given kinds or of all kinds."""
     question = (
         sa.select(sa.func.count()).select_from(table).where(table.c.shard == shard, table.c.state == int(State.PENDING))
     )
@@ -209,12 +209,12 @@ async def count_pending(connection: AsyncConnection, shard: int, kinds: Collecti
 
 
 async def highest_seq(connection: AsyncConnection) -> int:
-    """The highest `seq` in the table, 0 when it is empty."""
+    """Return the highest `seq` in the table, 0 when it is empty."""
     return int((await connection.execute(sa.select(sa.func.max(table.c.seq)))).scalar_one() or 0)
 
 
 async def list_dead(connection: AsyncConnection, *, after: int = 0, limit: int = 1000) -> Sequence[Callback]:
-    """The dead-letter list in order of `seq`, a page at a time."""
+    """List one page of dead letters, in the order of `seq`."""
     rows = await connection.execute(
         sa.select(*_COLUMNS)
         .where(table.c.state == int(State.DEAD), table.c.seq > after)
@@ -225,7 +225,7 @@ async def list_dead(connection: AsyncConnection, *, after: int = 0, limit: int =
 
 
 async def list_failing(connection: AsyncConnection, *, after: int = 0, limit: int = 1000) -> Sequence[Callback]:
-    """Pending callbacks that failed at least once, in order of `seq`, a page at a time. Reads all that are pending."""
+    """List one page of pending callbacks that failed at least once, by `seq`. Reads all pending callbacks."""
     rows = await connection.execute(
         sa.select(*_COLUMNS)
         .where(table.c.state == int(State.PENDING), table.c.attempt > 0, table.c.seq > after)
@@ -238,9 +238,9 @@ async def list_failing(connection: AsyncConnection, *, after: int = 0, limit: in
 async def take_dead(
     connection: AsyncConnection, shard: int, now: int, seqs: Sequence[int] | None = None
 ) -> Sequence[Callback]:
-    """Make dead letters of a shard pending again, all of them or those given, at most 1,000; returns them in order.
+    """Make dead letters of a shard pending again, all of them or those given, at most 1,000. Returns them in order.
 
-    Their age counts again from `now` (Unix milliseconds); their event ids stay.
+    Their age counts again from `now` (Unix milliseconds). Their event ids stay the same.
     """
     query = sa.select(*_COLUMNS).where(table.c.shard == shard, table.c.state == int(State.DEAD))
     if seqs is not None:
@@ -259,10 +259,10 @@ async def take_dead(
 
 
 async def delete_dead_before(connection: AsyncConnection, shard: int, before: int, limit: int) -> int:
-    """Forget dead letters of a shard that are of before `before` (Unix milliseconds), at most `limit`; how many."""
+    """Delete at most `limit` dead letters of a shard made before `before` (Unix milliseconds). Returns the number."""
     query = (
         sa.select(table.c.seq)
-        # A `seq` tells microseconds, with 5 bits behind them: only the old end of the index is read.
+        # A `seq` is a time in microseconds followed by 5 bits, so only the old end of the index is read.
         .where(table.c.shard == shard, table.c.state == int(State.DEAD), table.c.seq < before * 1000 << 5)
         .where(table.c.created_at < before)
         .order_by(table.c.seq)
@@ -275,7 +275,7 @@ async def delete_dead_before(connection: AsyncConnection, shard: int, before: in
 
 
 async def list_events(connection: AsyncConnection, seqs: Sequence[int]) -> Mapping[int, str]:
-    """The event ids of those of these callbacks that have one of their own, by `seq`."""
+    """Return the own event ids of those of the given callbacks that have one, by `seq`."""
     found: dict[int, str] = {}
     for page in pages(seqs):
         query = sa.select(table.c.seq, table.c.event).where(table.c.seq.in_(page), table.c.event.is_not(None))
@@ -284,7 +284,7 @@ async def list_events(connection: AsyncConnection, seqs: Sequence[int]) -> Mappi
 
 
 async def list_seqs(connection: AsyncConnection, events: Sequence[str]) -> Sequence[int]:
-    """The callbacks with these event ids of their own. Reads the whole table."""
+    """List the callbacks that have these own event ids. Reads the whole table."""
     found: list[int] = []
     for page in pages(events):
         found += [row[0] for row in await connection.execute(sa.select(table.c.seq).where(table.c.event.in_(page)))]
@@ -292,7 +292,7 @@ async def list_seqs(connection: AsyncConnection, events: Sequence[str]) -> Seque
 
 
 async def hurry(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Sequence[int]:
-    """Have those of these callbacks of a shard that failed and come again be due now; which they are."""
+    """Make those of the given callbacks of a shard due now that have failed and are pending. Returns their `seq`s."""
     hurried: list[int] = []
     for page in pages(seqs):
         failing = (table.c.shard == shard, table.c.state == int(State.PENDING), table.c.attempt > 0)
@@ -304,7 +304,7 @@ async def hurry(connection: AsyncConnection, shard: int, seqs: Sequence[int]) ->
 
 
 async def purge(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> int:
-    """Delete callbacks of a shard, whatever became of them; how many there were."""
+    """Delete callbacks of a shard, whatever their state. Returns the number deleted."""
     deleted = 0
     for page in pages(seqs):
         query = sa.select(table.c.seq).where(table.c.shard == shard, table.c.seq.in_(page))
@@ -315,7 +315,7 @@ async def purge(connection: AsyncConnection, shard: int, seqs: Sequence[int]) ->
 
 
 async def list_waiting(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Mapping[int, tuple[str, str]]:
-    """Subject and kind of those of these callbacks that are pending, by `seq`."""
+    """Return subject and kind of those of the given callbacks that are pending, by `seq`."""
     waiting: dict[int, tuple[str, str]] = {}
     for page in pages(seqs):
         query = sa.select(table.c.seq, table.c.subject, table.c.kind).where(

@@ -1,7 +1,7 @@
-"""Attempts at jobs that failed: how many, and why the last one did. A job that nothing has kept from being sent has no
-row; the row of one that has goes with it.
+"""Failed attempts at jobs: their number and the error of the last one. A job without failures has no row, and a row is
+deleted with its job.
 
-They are not columns of `jobs`, every one of which each message that is accepted would have to write.
+These are not columns of `jobs`, because every accepted message would have to write them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from tidings.storage.business import jobs
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, delete_listed, pages, save_rows
 
-MAX_ERROR = 255  # characters
+# Maximum length of `last_error`, characters.
+MAX_ERROR = 255
 
 table = sa.Table(
     "job_errors",
     metadata,
-    # The job's. Without its shard: a job that comes to another one keeps what is known of it.
+    # Id of the job. There is no shard column, so that a job that moves to another shard keeps its row.
     sa.Column("id", types.key(64), primary_key=True),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("last_error", types.text(MAX_ERROR), nullable=False),
@@ -34,22 +35,25 @@ table = sa.Table(
 
 @dataclasses.dataclass(slots=True)
 class JobError:
-    """What is known of one job. id: the job's; attempts: that failed; tried_at: Unix milliseconds of the last one.
+    """Failed attempts at one job."""
 
-    last_error: in words of ours, without anything of the message.
-    """
-
+    # Id of the job.
     id: str
+    # Number of failed attempts.
     attempts: int
+    # Our own description, without any part of the message.
     last_error: str
+    # Unix milliseconds of the last failed attempt.
     tried_at: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Changes:
-    """saved: rows that are new or others than before; deleted: ids of jobs that are gone, never saved after it."""
+    """Changes of rows in one batch."""
 
+    # New or changed rows.
     saved: Sequence[JobError] = ()
+    # Ids of jobs that are deleted. No row of theirs is saved later.
     deleted: Sequence[str] = ()
 
 
@@ -65,15 +69,15 @@ async def execute(connection: AsyncConnection, changes: Sequence[Changes]) -> No
 
 
 async def list_of_shard(connection: AsyncConnection, shard: int) -> Sequence[JobError]:
-    """Those of the jobs of a shard: what a new owner starts from."""
+    """List the failed attempts at the jobs of a shard; a new owner starts from this list."""
     query = sa.select(table).join(jobs.table, jobs.table.c.id == table.c.id).where(jobs.table.c.shard == shard)
     return [JobError(*row) for row in await connection.execute(query)]
 
 
 async def delete_strays(connection: AsyncConnection, before: int, limit: int) -> int:
-    """Delete rows without a job, of attempts before `before` (Unix milliseconds), at most `limit`; how many.
+    """Delete rows without a job whose last attempt was before `before` (Unix milliseconds), at most `limit`.
 
-    A release that knows nothing of them leaves some when its jobs are done.
+    Returns the number deleted. Releases that do not know this table leave such rows behind when their jobs are done.
     """
     query: sa.Select[Any] = (
         sa.select(table.c.id)

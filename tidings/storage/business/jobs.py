@@ -1,7 +1,7 @@
-"""The job queue: messages that are accepted and not yet safe on the network.
+"""Job queue: accepted messages that are not yet safe on the network.
 
-A job is first a sealed content (`NEW`), then a ciphertext for the wire (`ENCRYPTED`), then gone. Its owner, the holder
-of the shard's lease, works from memory; this table is its log.
+A job holds the sealed content first (`NEW`), then the ciphertext for the wire (`ENCRYPTED`), and is then deleted. The
+holder of the shard's lease works from memory. This table is its log.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tidings.storage.rows import write_rows
 
 
 class State(enum.IntEnum):
-    """Content of `body`."""
+    """Form of a job's `body`."""
 
     NEW = 0  # the content, sealed under the installation's own key
-    ENCRYPTED = 1  # the ciphertext for the recipient; only this is ever sent, as it is
+    ENCRYPTED = 1  # the ciphertext for the recipient; only this is ever sent, unchanged
 
 
 table = sa.Table(
@@ -46,26 +46,28 @@ table = sa.Table(
 
 @dataclasses.dataclass(slots=True)
 class Job:
-    """One message to send. id: the message's; kind: of the envelope (`prekey`, `message`), empty while `NEW`.
+    """Message to send."""
 
-    traceparent: of the trace that its acceptance is in, empty for none.
-    expires_at:  Unix milliseconds after which it is not to be delivered; `None` for the network's own limit.
-    """
-
+    # Id of the message.
     id: str
     shard: int
     account: str
     peer: str
+    # A `State`.
     state: int
+    # Kind of the envelope, "prekey" or "message"; empty while `NEW`.
     kind: str
     body: bytes
+    # Unix milliseconds.
     created_at: int
     request_id: str = ""
+    # Trace context of the request that accepted the message; empty for none.
     traceparent: str = ""
+    # Unix milliseconds after which the message must not be delivered; None for the network's own limit.
     expires_at: int | None = None
 
     def ttl(self, now: int) -> int:
-        """Seconds that are left at `now` (Unix milliseconds), at least one; 0 for the network's own limit."""
+        """Return the seconds left at `now` (Unix milliseconds), at least 1; 0 for the network's own limit."""
         return max(1, -((now - self.expires_at) // 1000)) if self.expires_at is not None else 0
 
 
@@ -73,7 +75,7 @@ _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
 
 
 async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
-    """Add jobs, or write over those that are there: from `NEW` to `ENCRYPTED`."""
+    """Add jobs. Of existing ones, overwrite state, kind and body: they change from `NEW` to `ENCRYPTED`."""
     if jobs:
         await write_rows(
             connection,
@@ -98,19 +100,19 @@ async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
 
 
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
-    """Delete jobs that are safe on the network, or failed for good."""
+    """Delete jobs that are safe on the network or have failed permanently."""
     await delete_listed(connection, _FINISH, "ids", ids)
 
 
 async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:
-    """Every job of a shard in the order accepted: what a new owner starts from."""
+    """List all jobs of a shard in the order of acceptance; a new owner starts from this list."""
     in_order = sa.select(table).where(table.c.shard == shard).order_by(table.c.created_at, table.c.id)
     rows = await connection.execute(in_order)
     return [Job(*row) for row in rows]
 
 
 async def list_ids(connection: AsyncConnection, ids: Collection[str]) -> Sequence[str]:
-    """Those of these jobs that are in the queue, of whichever shard."""
+    """List those of the given jobs that are in the queue of any shard."""
     found: list[str] = []
     for page in pages(list(ids)):
         found += [row[0] for row in await connection.execute(sa.select(table.c.id).where(table.c.id.in_(page)))]
@@ -118,5 +120,5 @@ async def list_ids(connection: AsyncConnection, ids: Collection[str]) -> Sequenc
 
 
 async def count(connection: AsyncConnection) -> int:
-    """How many jobs there are, of all shards."""
+    """Count the jobs of all shards."""
     return int((await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar_one())

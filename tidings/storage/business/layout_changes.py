@@ -1,6 +1,7 @@
-"""The change from one layout of the shards to another: the right to make it, and its end.
+"""Change from one shard layout to another: the right to make it, and its end.
 
-Whoever makes it owns the first shard and keeps everybody else from all of them. See `coreapp/shard/layout_change.py`.
+The process that makes the change owns shard 0 and keeps all others from owning any shard. See
+`coreapp/shard/layout_change.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ _FREE = {"owner": "", "address": "", "heartbeat_at": 0, "successor": ""}
 
 
 async def begin(connection: AsyncConnection, *, owner: str, silence: float) -> Lease | None:
-    """Take all shards at once for a change that is wanted; `None` while somebody works for one, or none is wanted.
+    """Take all shards for a requested change. Returns None while a live process owns a shard, or if none is requested.
 
-    silence: seconds after which an owner is none any more. From now on every commit of a former owner is refused.
+    From then on every commit of a former owner is refused.
+
+    silence: seconds without a heartbeat after which an owner counts as gone
     """
     table = shards.table
     rows = sa.select(table.c.owner, table.c.epoch, table.c.heartbeat_at).order_by(table.c.shard).with_for_update()
@@ -40,9 +43,11 @@ async def begin(connection: AsyncConnection, *, owner: str, silence: float) -> L
 
 
 async def finish(connection: AsyncConnection, lease: Lease, before: Layout) -> Layout | None:
-    """The new layout, whose shards are free to be claimed; `None` when another number is wanted by now.
+    """Store the new layout, whose shards are free to be claimed. Returns None if another number is wanted by now.
 
-    before: as the change found it. Raises `LeaseLost`.
+    Raises `LeaseLost`.
+
+    before: layout that the change started from
     """
     await shards.fence(connection, lease)
     now = await layouts.find(connection, lock=True)
@@ -50,7 +55,7 @@ async def finish(connection: AsyncConnection, lease: Lease, before: Layout) -> L
         return None
     table = shards.table
     await connection.execute(table.delete().where(table.c.shard >= now.wanted))
-    # Above every epoch that there was, of shards that are no more as well.
+    # Higher than every earlier epoch, including those of shards that no longer exist.
     free = {**_FREE, "epoch": lease.epoch + 1, "commits": 0}
     await connection.execute(
         insert_or_ignore(connection, table), [{"shard": shard, **free} for shard in range(now.wanted)]

@@ -1,4 +1,4 @@
-"""The layout of the shards: how many there are, how often that has changed, and how many there are to be."""
+"""Layout of the shards: their number, its generation, and the wanted number."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-# One row.
+# The table has one row.
 table = sa.Table(
     "shard_layout",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("layout", sa.Integer, nullable=False),
     sa.Column("shards", sa.Integer, nullable=False),
-    # 0 while there is no change to be made.
+    # Wanted number of shards; 0 when no change is requested.
     sa.Column("wanted", sa.Integer, nullable=False),
-    # Rows, by the change that is being made.
+    # Number of rows moved so far by the current change.
     sa.Column("moved", sa.BigInteger, nullable=False),
     mysql_engine="InnoDB",
 )
@@ -29,38 +29,38 @@ _ROW = 0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """number: rises with each change of `shards`, so that what is from before it can be told.
+    """Number of shards and its planned change."""
 
-    wanted: how many shards there are to be, 0 for as many as there are; moved: rows that are in their places there.
-    """
-
+    # Generation: rises with each change of `shards`, so that data of an earlier layout can be recognised.
     number: int = 0
     shards: int = 1
+    # Wanted number of shards; 0 when no change is requested.
     wanted: int = 0
+    # Rows that the current change has moved to their new shards.
     moved: int = 0
 
     @property
     def is_changing(self) -> bool:
-        """Is there a change to be made? Nobody claims a shard before it has been."""
+        """Return whether a change is requested. No shard is claimed until it is done."""
         return self.wanted != 0
 
 
 async def create(connection: AsyncConnection, shards: int) -> Layout:
-    """Make the first layout, unless there is one already; the one that there is now."""
+    """Create the first layout, unless one exists. Returns the present layout."""
     first = {"id": _ROW, "layout": 0, "shards": shards, "wanted": 0, "moved": 0}
     await connection.execute(insert_or_ignore(connection, table), [first])
     return await find(connection)
 
 
 async def find(connection: AsyncConnection, *, lock: bool = False) -> Layout:
-    """The present layout; one shard while none was made. lock: nobody changes it until the transaction ends."""
+    """Find the present layout; one shard if none was created. `lock` prevents changes until the transaction ends."""
     query = sa.select(table.c.layout, table.c.shards, table.c.wanted, table.c.moved).where(table.c.id == _ROW)
     row = (await connection.execute(query.with_for_update() if lock else query)).first()
     return Layout(*row) if row is not None else Layout()
 
 
 async def request(connection: AsyncConnection, shards: int) -> Layout:
-    """Have so many shards made of those that there are. A change that is being made is made into this one."""
+    """Request a number of shards. A change in progress is turned into this one."""
     await create(connection, shards)
     layout = await find(connection, lock=True)
     if (layout.wanted or layout.shards) == shards:
@@ -70,12 +70,12 @@ async def request(connection: AsyncConnection, shards: int) -> Layout:
 
 
 async def note_moved(connection: AsyncConnection, rows: int) -> None:
-    """So many rows more are in their places."""
+    """Add `rows` to the count of moved rows."""
     await connection.execute(table.update().where(table.c.id == _ROW).values(moved=table.c.moved + rows))
 
 
 async def replace(connection: AsyncConnection, before: Layout) -> Layout:
-    """As many shards as were wanted, under the next number."""
+    """Store the layout with the wanted number of shards, under the next generation."""
     after = Layout(before.number + 1, before.wanted)
     values = {"layout": after.number, "shards": after.shards, "wanted": 0, "moved": 0}
     await connection.execute(table.update().where(table.c.id == _ROW).values(values))

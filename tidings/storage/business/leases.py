@@ -1,4 +1,4 @@
-"""The log of leases: which process owned which shard, under which epoch, from when to when."""
+"""History of leases: the owner of each shard, with its epoch and the start and end of its ownership."""
 
 from __future__ import annotations
 
@@ -25,30 +25,32 @@ table = sa.Table(
     mysql_engine="InnoDB",
 )
 
-# Endings. A shard is taken from an owner that was silent, or that restarted under its own name.
+# Reasons for the end of a lease. Taken: the owner sent no heartbeats. Resumed: it restarted under its own name.
 RELEASED, TAKEN, RESUMED = "released", "taken", "resumed"
 
-KEPT = 1_000  # of each shard
+# Rows kept per shard.
+KEPT = 1_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tenure:
-    """One owner's time. claimed_at, ended_at: Unix milliseconds of the database's clock; the latter 0 while it lasts.
-
-    From `ended_at` on every commit of this owner is refused.
-    """
+    """Ownership of a shard under one epoch. Once it has ended, every commit of this owner is refused."""
 
     shard: int
     epoch: int
     owner: str
+    # Number of the shard layout at the time.
     layout: int
+    # Unix milliseconds of the database's clock.
     claimed_at: int
+    # Unix milliseconds of the database's clock; 0 while the lease lasts.
     ended_at: int = 0
+    # `RELEASED`, `TAKEN` or `RESUMED`; empty while the lease lasts.
     ending: str = ""
 
 
 async def begin(connection: AsyncConnection, shard: int, epoch: int, owner: str, layout: int) -> None:
-    """In the transaction that raises the shard's epoch to this one: whoever owned it before does not any more."""
+    """Record a new lease and end the one before it, in the transaction that raises the shard's epoch."""
     now = (await connection.execute(sa.select(database_clock.now(connection)))).scalar_one()
     before = sa.and_(table.c.shard == shard, table.c.epoch < epoch, table.c.ended_at == 0)
     ending = sa.case((table.c.owner == owner, RESUMED), else_=TAKEN)
@@ -59,7 +61,7 @@ async def begin(connection: AsyncConnection, shard: int, epoch: int, owner: str,
 
 
 async def end(connection: AsyncConnection, shard: int, epoch: int) -> None:
-    """In the transaction that gives the shard up."""
+    """Record the end of a lease, in the transaction that releases the shard."""
     await connection.execute(
         table.update()
         .where(table.c.shard == shard, table.c.epoch == epoch, table.c.ended_at == 0)
@@ -68,13 +70,13 @@ async def end(connection: AsyncConnection, shard: int, epoch: int) -> None:
 
 
 async def end_all(connection: AsyncConnection) -> None:
-    """In a transaction that takes all shards from whoever was silent."""
+    """Record the end of all leases, in the transaction that takes all shards from owners without heartbeats."""
     over = table.update().where(table.c.ended_at == 0)
     await connection.execute(over.values(ended_at=database_clock.now(connection), ending=TAKEN))
 
 
 async def list_tenures(connection: AsyncConnection, *, since: int = 0) -> Sequence[Tenure]:
-    """Those that were not over at `since` (Unix milliseconds), by shard and epoch."""
+    """List the leases that had not ended at `since` (Unix milliseconds), by shard and epoch."""
     rows = await connection.execute(
         sa.select(table)
         .where(sa.or_(table.c.ended_at == 0, table.c.ended_at >= since))

@@ -1,4 +1,4 @@
-"""Files that were uploaded, or that recipients sent: what there is and when it was last used."""
+"""Media files uploaded by the business or sent by recipients, and the time of their last use."""
 
 from __future__ import annotations
 
@@ -36,32 +36,35 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Media:
-    """One file.
+    """Media file."""
 
-    id:       a UUID; kind: what it is sent as when nothing else is said, `image` say.
-    size:     bytes; sha256: of the file, in hex; file: its name in the directory of files.
-    filename: what its owner called it, for documents; may be empty.
-    used_at:  when it was last uploaded, sent or fetched, to about a day (Unix milliseconds).
-    blob:     where its encrypted copy is in the network and how to read it, sealed; gone at `blob_expires_at`.
-    """
-
+    # A UUID.
     id: str
     account: str
+    # Message type that it is sent as by default, such as "image".
     kind: str
     mime_type: str
+    # Bytes.
     size: int
+    # Hash of the file, in hexadecimal.
     sha256: str
+    # Name in the file store.
     file: str
+    # Name given by its owner, for documents; may be empty.
     filename: str
+    # Unix milliseconds.
     created_at: int
+    # Unix milliseconds of the last upload, sending or download, accurate to about one day.
     used_at: int
+    # Sealed pointer to its encrypted copy in the network; None for no copy.
     blob: bytes | None = dataclasses.field(default=None, repr=False)
+    # Unix milliseconds at which the network deletes the copy; None for no copy.
     blob_expires_at: int | None = None
 
 
 _COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(Media))
 _LIST = sa.select(*_COLUMNS).where(table.c.id.in_(any_of("ids")))
-# Few, since each is looked for.
+# A small number, because each file is searched for.
 _SOME_FILES = sa.select(table.c.file).limit(20)
 _KNOWN_FILES = sa.select(table.c.file).where(table.c.file.in_(any_of("names")))
 _TOUCH = (
@@ -73,19 +76,19 @@ _DELETE_UNUSED = table.delete().where(table.c.id.in_(any_of("ids")), table.c.use
 
 
 async def add(connection: AsyncConnection, media: Media) -> None:
-    """Keep a file that is on disk already."""
+    """Add a file that is already in the file store."""
     await connection.execute(table.insert(), [{column.name: getattr(media, column.name) for column in _COLUMNS}])
 
 
 async def find(connection: AsyncConnection, account: str, media_id: str) -> Media | None:
-    """One file of an account."""
+    """Find one file of an account."""
     query = sa.select(*_COLUMNS).where(table.c.id == media_id, table.c.account == account)
     row = (await connection.execute(query)).first()
     return Media(*row) if row is not None else None
 
 
 async def list_media(connection: AsyncConnection, ids: Sequence[str]) -> Sequence[Media]:
-    """Those of the files that there are, in no order."""
+    """List those of the given files that exist, in no particular order."""
     found: list[Media] = []
     for page in pages(ids):
         found += [Media(*row) for row in await connection.execute(_LIST, {"ids": page})]
@@ -93,7 +96,7 @@ async def list_media(connection: AsyncConnection, ids: Sequence[str]) -> Sequenc
 
 
 async def take(connection: AsyncConnection, account: str, media_id: str) -> Media | None:
-    """Read and forget one file, exactly once; delete it from the directory after the commit."""
+    """Read and delete the row of one file, exactly once. Delete the file itself after the commit."""
     media = await find(connection, account, media_id)
     if media is None:
         return None
@@ -102,18 +105,21 @@ async def take(connection: AsyncConnection, account: str, media_id: str) -> Medi
 
 
 async def touch(connection: AsyncConnection, ids: Sequence[str], now: int) -> None:
-    """Note that files are used."""
+    """Record that files are used at `now` (Unix milliseconds)."""
     for page in pages(ids):
         await connection.execute(_TOUCH, {"ids": page, "now": now})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Use:
-    """That a file was sent. blob: where its encrypted copy is by now; the others as in `Media`."""
+    """Sending of a file."""
 
     id: str
+    # Unix milliseconds.
     used_at: int
+    # As in `Media`.
     blob: bytes | None = dataclasses.field(repr=False)
+    # As in `Media`.
     blob_expires_at: int | None
 
 
@@ -129,8 +135,8 @@ _USE = (
 
 
 async def note_uses(connection: AsyncConnection, uses: Sequence[Use]) -> None:
-    """Note that files are used, and where their encrypted copies are; the last one noted counts."""
-    # Several shards may send the same files at the same time: each locks them in the same order.
+    """Record that files are used, and the pointers to their encrypted copies. The last record of a file counts."""
+    # Several shards may send the same files at the same time. All of them lock the rows in the order of the ids.
     rows = [
         {"media": use.id, "now": use.used_at, "copy": use.blob, "copy_expires_at": use.blob_expires_at}
         for use in sorted(uses, key=lambda use: use.id)
@@ -141,9 +147,9 @@ async def note_uses(connection: AsyncConnection, uses: Sequence[Use]) -> None:
 async def list_unused(
     connection: AsyncConnection, account: str, before: int, *, after: str = "", limit: int = 1000
 ) -> Sequence[Media]:
-    """Files of an account last used before a time, in the order of their ids, from the one behind `after`.
+    """List files of an account last used before `before` (Unix milliseconds), by id, starting behind `after`.
 
-    Those of stickers in packs are in use for as long as their pack is.
+    The files of stickers in packs are excluded: they are in use as long as their pack exists.
     """
     query = (
         sa.select(*_COLUMNS)
@@ -156,9 +162,9 @@ async def list_unused(
 
 
 async def delete_unused(connection: AsyncConnection, ids: Sequence[str], before: int) -> Sequence[str]:
-    """Forget those of the files that are still unused since `before`; the ids of those that are not there any more.
+    """Delete the rows of files still unused since `before` (Unix milliseconds). Returns the ids that have no row now.
 
-    Delete these from the directory after the commit.
+    Delete these files from the file store after the commit.
     """
     gone: list[str] = []
     for page in pages(ids):
@@ -169,7 +175,7 @@ async def delete_unused(connection: AsyncConnection, ids: Sequence[str], before:
 
 
 async def list_known_files(connection: AsyncConnection, names: Sequence[str]) -> set[str]:
-    """Those of the names in the directory that belong to a file; the others are orphans if they are old enough."""
+    """Return those of the names that belong to a row. Files with other names are orphans if they are old enough."""
     known: set[str] = set()
     for page in pages(names):
         known.update(name for (name,) in await connection.execute(_KNOWN_FILES, {"names": page}))
@@ -177,11 +183,11 @@ async def list_known_files(connection: AsyncConnection, names: Sequence[str]) ->
 
 
 async def list_some_files(connection: AsyncConnection) -> Sequence[str]:
-    """Names of up to 20 files."""
+    """List the names of up to 20 files."""
     return list((await connection.execute(_SOME_FILES)).scalars())
 
 
 async def add_all(connection: AsyncConnection, media: Sequence[Media]) -> None:
-    """Keep files that are on disk already; those that are there stay as they are."""
+    """Add files that are already in the file store. Existing rows stay unchanged."""
     rows = [{column.name: getattr(entry, column.name) for column in _COLUMNS} for entry in media]
     await write_rows(connection, insert_or_ignore(connection, table), rows)

@@ -1,4 +1,4 @@
-"""Files that recipients sent and that are still to be fetched: the messages whose callbacks wait for them."""
+"""Media files from recipients that have yet to be downloaded. The callbacks of their messages wait for them."""
 
 from __future__ import annotations
 
@@ -33,24 +33,26 @@ table = sa.Table(
 
 @dataclasses.dataclass(slots=True)
 class Download:
-    """One message whose file is to be fetched before the webhook hears of it.
+    """Message whose file is downloaded before its callback is written."""
 
-    id:       the message's; group_id: empty for a message to the business alone.
-    content:  the message as it was decrypted, sealed; timestamp: of the message, Unix milliseconds.
-    attempt:  tries so far, with the one that is under way; due_at: not before (Unix milliseconds).
-    request_id: what the message is called in logs; may be empty.
-    """
-
+    # Id of the message.
     id: str
     shard: int
     account: str
     sender: str
+    # Empty for a message that was not sent to a group.
     group_id: str
+    # Decrypted message, sealed.
     content: bytes = dataclasses.field(repr=False)
+    # Unix milliseconds of the message.
     timestamp: int
+    # Unix milliseconds of the row.
     created_at: int
+    # Number of attempts, including the current one.
     attempt: int = 0
+    # Unix milliseconds before which no attempt is made.
     due_at: int = 0
+    # Request id of the message in logs; may be empty.
     request_id: str = ""
 
 
@@ -64,7 +66,7 @@ _RESCHEDULE = (
 
 
 async def enqueue(connection: AsyncConnection, downloads: Sequence[Download]) -> None:
-    """Add downloads; those that are there already stay as they are."""
+    """Add downloads. Existing ones stay unchanged."""
     if downloads:
         await connection.execute(
             insert_or_ignore(connection, table),
@@ -73,7 +75,7 @@ async def enqueue(connection: AsyncConnection, downloads: Sequence[Download]) ->
 
 
 async def reschedule(connection: AsyncConnection, downloads: Sequence[Download]) -> None:
-    """Note attempts and when the next ones are due."""
+    """Record attempts and the times at which the next ones are due."""
     if downloads:
         await connection.execute(
             _RESCHEDULE, [{"download": d.id, "tries": d.attempt, "due": d.due_at} for d in downloads]
@@ -86,7 +88,7 @@ async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
 
 
 async def list_downloads(connection: AsyncConnection, shard: int, *, limit: int) -> Sequence[Download]:
-    """The `limit` downloads of a shard that are due first."""
+    """List the `limit` downloads of a shard that are due first."""
     rows = await connection.execute(
         sa.select(*_COLUMNS).where(table.c.shard == shard).order_by(table.c.due_at, table.c.id).limit(limit)
     )
@@ -94,6 +96,6 @@ async def list_downloads(connection: AsyncConnection, shard: int, *, limit: int)
 
 
 async def count(connection: AsyncConnection, shard: int) -> int:
-    """How many downloads of a shard wait."""
+    """Count the waiting downloads of a shard."""
     query = sa.select(sa.func.count()).select_from(table).where(table.c.shard == shard)
     return int((await connection.execute(query)).scalar_one())

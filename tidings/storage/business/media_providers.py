@@ -1,4 +1,4 @@
-"""Providers of media by link, with their credentials, sealed."""
+"""Providers of media by link, with their sealed credentials."""
 
 from __future__ import annotations
 
@@ -25,41 +25,43 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MediaProvider:
-    """Provider of media by link. kind: `www`; config: the JSON of the API's `config`, sealed."""
+    """Provider of media by link."""
 
     account: str
     name: str
+    # Always "www".
     kind: str
+    # JSON of the API's `config`, sealed.
     config: bytes
 
 
 async def list_providers(connection: AsyncConnection, account: str) -> Sequence[MediaProvider]:
-    """Every provider of an account, by name."""
+    """List the providers of an account, by name."""
     rows = await connection.execute(sa.select(table).where(table.c.account == account).order_by(table.c.name))
     return [_provider(row) for row in rows]
 
 
 async def find_provider(connection: AsyncConnection, account: str, name: str) -> MediaProvider | None:
-    """The provider of exactly this name."""
+    """Find the provider whose name is exactly `name`."""
     query = sa.select(table).where(table.c.account == account, table.c.name == name)
     row = (await connection.execute(query)).first()
-    # MySQL compares text without its trailing spaces.
+    # MySQL ignores trailing spaces when it compares text.
     return _provider(row) if row is not None and row.name == name else None
 
 
 async def save_providers(connection: AsyncConnection, providers: Sequence[MediaProvider]) -> None:
-    """Keep providers; one of the same name is replaced."""
+    """Save providers. One of the same name is replaced."""
     await save_rows(connection, table, ("account", "name"), ("kind", "config"), providers)
 
 
 async def delete_provider(connection: AsyncConnection, account: str, name: str) -> bool:
-    """Forget one provider; true when there was one."""
+    """Delete one provider. Returns whether it existed."""
     deleted = await connection.execute(table.delete().where(table.c.account == account, table.c.name == name))
     return deleted.rowcount > 0
 
 
 async def delete_providers(connection: AsyncConnection, account: str) -> None:
-    """Forget every provider of an account."""
+    """Delete all providers of an account."""
     await connection.execute(table.delete().where(table.c.account == account))
 
 

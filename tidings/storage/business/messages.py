@@ -1,4 +1,4 @@
-"""Messages and how far they got; the content of one to a recipient is kept, sealed, until it is delivered."""
+"""Messages and their status. The sealed content of a message to a recipient is kept until it is delivered."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tidings.storage.rows import write, write_rows
 
 
 class Status(enum.IntEnum):
-    """Status of a message. It only ever grows; `FAILED` is final, and so is `READ`."""
+    """Status of a message. It only increases; `READ` and `FAILED` are final."""
 
-    RECEIVED = 0  # from a recipient to the business
+    RECEIVED = 0  # inbound message
     ACCEPTED = 1
     SENT = 2
     DELIVERED = 3
     READ = 4
     FAILED = 9
-    MARKED_READ = 10  # from a recipient to the business, which has marked it as read
+    MARKED_READ = 10  # inbound message that the business has marked as read
 
 
 table = sa.Table(
@@ -47,21 +47,23 @@ table = sa.Table(
 
 @dataclasses.dataclass(slots=True)
 class Message:
-    """One message in either direction.
-
-    created_at: Unix milliseconds; peer: the recipient, or the sender of inbound; category: of the template that it was
-    made from, empty for every other message; kept: what it takes to send it again, for as long as it is not delivered.
-    """
+    """Message in either direction."""
 
     id: str
     account: str
     shard: int
+    # Recipient, or sender of an inbound message.
     peer: str
+    # Type of the message.
     kind: str
+    # A `Status`.
     status: int
+    # Unix milliseconds.
     created_at: int
     request_id: str
+    # Category of the message's template; empty for messages without a template.
     category: str = ""
+    # Sealed content for sending the message again; None once it is delivered or has failed.
     kept: bytes | None = dataclasses.field(default=None, repr=False)
 
 
@@ -71,7 +73,7 @@ _SETTLE = _TO_ADVANCE.values(status=sa.bindparam("reached"), kept=sa.null())
 
 
 async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
-    """Keep new messages; those that are there already stay as they are."""
+    """Add new messages. Existing ones stay unchanged."""
     if messages:
         await write_rows(
             connection,
@@ -95,9 +97,9 @@ async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
 
 
 async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -> None:
-    """Raise the status of each message to at least the one given; a status never goes back.
+    """Raise the status of each message to at least the given one; a status never decreases.
 
-    What is kept of one that is delivered or failed goes with the same statement.
+    The kept content of messages that are delivered or failed is deleted by the same statement.
     """
     by_status: dict[Status, list[str]] = {}
     for message_id, status in statuses.items():
@@ -110,7 +112,7 @@ async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:
-    """Content by which a message can be sent again, sealed."""
+    """Sealed content from which a message can be sent again."""
 
     id: str
     peer: str
@@ -126,7 +128,7 @@ _RENAME = table.update().where(table.c.id == sa.bindparam("message"))
 
 
 async def list_kept(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Kept]:
-    """Of those of the messages that are kept."""
+    """List the kept contents of those of the given messages that have one."""
     found: list[Kept] = []
     for page in pages(ids):
         rows = await connection.execute(_KEPT, {"account": account, "ids": page})
@@ -135,7 +137,7 @@ async def list_kept(connection: AsyncConnection, account: str, ids: Sequence[str
 
 
 async def keep(connection: AsyncConnection, kept: Mapping[str, bytes]) -> None:
-    """Write over what is kept of these messages, unless they are delivered by now."""
+    """Replace the kept contents of messages that are not yet delivered."""
     if kept:
         await connection.execute(
             _KEEP.values(kept=sa.bindparam("blob")),
@@ -144,7 +146,7 @@ async def keep(connection: AsyncConnection, kept: Mapping[str, bytes]) -> None:
 
 
 async def change_kinds(connection: AsyncConnection, kinds: Mapping[str, str]) -> None:
-    """Say of what type these messages turned out to be."""
+    """Store the types of messages, which were found out after they were added."""
     if kinds:
         await connection.execute(
             _RENAME.values(kind=sa.bindparam("type")),
@@ -153,9 +155,9 @@ async def change_kinds(connection: AsyncConnection, kinds: Mapping[str, str]) ->
 
 
 async def forget_kept(connection: AsyncConnection, *, after: str, before: str, limit: int) -> str | None:
-    """Drop what is kept of messages with ids between the two, `limit` at a time; the last id looked at.
+    """Delete the kept contents of up to `limit` messages with ids between `after` and `before`, both excluded.
 
-    `None` when there are no more.
+    Returns the last id of the page; None when there are no more.
     """
     query = sa.select(table.c.id, table.c.kept.is_not(None)).where(table.c.id > after, table.c.id < before)
     rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
@@ -167,7 +169,7 @@ async def forget_kept(connection: AsyncConnection, *, after: str, before: str, l
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """Facts about a message that its receipts need."""
+    """Facts about a message that processing its receipts requires."""
 
     id: str
     peer: str
@@ -183,7 +185,7 @@ _PROGRESS = sa.select(
 
 
 async def list_progress(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Progress]:
-    """How far those of the messages got that exist."""
+    """Return the progress of those of the given messages that exist."""
     found: list[Progress] = []
     for page in pages(ids):
         rows = await connection.execute(_PROGRESS, {"account": account, "ids": page})
@@ -192,22 +194,23 @@ async def list_progress(connection: AsyncConnection, account: str, ids: Sequence
 
 
 async def find_peer_of_shard(connection: AsyncConnection, account: str, message_id: str) -> str:
-    """Whom a message is from or to, when it is in another shard than the first; empty otherwise."""
+    """Find the sender or recipient of a message of a shard other than 0; empty if there is none."""
     query = sa.select(table.c.peer).where(table.c.account == account, table.c.id == message_id, table.c.shard != 0)
     return (await connection.execute(query)).scalar() or ""
 
 
 async def count_by_status(connection: AsyncConnection) -> Mapping[int, int]:
-    """How many messages are at each status. Reads the whole table: for tests and reports."""
+    """Count the messages of each status. Reads the whole table; for tests and reports."""
     rows = await connection.execute(sa.select(table.c.status, sa.func.count()).group_by(table.c.status))
     return {row[0]: row[1] for row in rows}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Swept:
-    """One page of a sweep. last: the id that the next page comes after."""
+    """Result of one page of a sweep."""
 
     deleted: int
+    # Id after which the next page starts.
     last: str
     is_last: bool
 
@@ -215,10 +218,12 @@ class Swept:
 async def sweep(
     connection: AsyncConnection, *, after: str, final_before: int, settled_before: int, limit: int
 ) -> Swept:
-    """Look at the `limit` messages with the ids that follow `after`, and delete those that are old.
+    """Check the `limit` messages whose ids follow `after`, and delete expired ones.
 
-    Read and failed ones made before `final_before`, delivered and received ones before `settled_before` (Unix
-    milliseconds); those on their way stay.
+    Messages of all other statuses stay, such as those on their way.
+
+    final_before: read and failed messages made before this expire, Unix milliseconds
+    settled_before: delivered and received messages made before this expire, Unix milliseconds
     """
     query = sa.select(table.c.id, table.c.status, table.c.created_at).where(table.c.id > after)
     rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
@@ -236,6 +241,6 @@ async def sweep(
 
 
 async def count_by_kind(connection: AsyncConnection) -> Mapping[str, int]:
-    """How many messages there are of each type. Reads the whole table."""
+    """Count the messages of each type. Reads the whole table."""
     rows = await connection.execute(sa.select(table.c.kind, sa.func.count()).group_by(table.c.kind))
     return {row[0]: row[1] for row in rows}

@@ -1,6 +1,6 @@
-"""Coreapp processes of the installation: who is there, since when, and when each gave its last sign of life.
+"""Coreapp processes of the installation, with their start times and heartbeats.
 
-All times are the database's own.
+All times are those of the database's clock.
 """
 
 from __future__ import annotations
@@ -28,48 +28,52 @@ table = sa.Table(
 )
 
 
-# Heartbeats that a process may miss before it counts as gone, and seconds besides.
+# A process counts as dead after `MISSED` heartbeat intervals and `MARGIN` seconds without a heartbeat.
 MISSED, MARGIN = 2.5, 0.5
 
 
 class Replaced(Exception):
-    """Another process has the name of this one by now."""
+    """Another process has started under the name of this one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-    """A process. incarnation: drawn by chance at its start; address: of its link, `host:port`; interval: seconds
-    between its heartbeats."""
+    """Coreapp process."""
 
     name: str
+    # Random id, new at each start.
     incarnation: str
+    # `host:port` of the process's link.
     address: str
+    # Time between heartbeats, seconds.
     interval: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """A process that has been there. started_at: Unix milliseconds; heartbeat_at: likewise, of its last sign of life;
-    silence: seconds since then."""
+    """Recorded process, which may be dead."""
 
     node: Node
+    # Unix milliseconds.
     started_at: int
+    # Unix milliseconds of the last heartbeat.
     heartbeat_at: int
+    # Time since the last heartbeat, seconds.
     silence: float
 
     @property
     def is_live(self) -> bool:
-        """Has it given signs of life lately?"""
+        """Return whether the process sends heartbeats."""
         return self.silence <= MISSED * self.node.interval + MARGIN
 
 
 async def find(connection: AsyncConnection, name: str) -> Member | None:
-    """The process of this name that was there last, and did not leave."""
+    """Find the recorded process of this name."""
     return next((member for member in await list_members(connection) if member.node.name == name), None)
 
 
 async def list_members(connection: AsyncConnection) -> Sequence[Member]:
-    """All that have not left, by name; those that died without leaving are among them until they are forgotten."""
+    """List all recorded processes, by name. Processes that crashed are included until `forget_lost` deletes them."""
     columns = table.c
     rows = await connection.execute(
         sa.select(
@@ -89,7 +93,7 @@ async def list_members(connection: AsyncConnection) -> Sequence[Member]:
 
 
 async def join(connection: AsyncConnection, node: Node) -> None:
-    """This process is there from now on, and any other of its name is not."""
+    """Record the start of this process, and replace any other of its name."""
     now = (await connection.execute(sa.select(database_clock.now(connection)))).scalar_one()
     row = {
         "node": node.name,
@@ -104,7 +108,7 @@ async def join(connection: AsyncConnection, node: Node) -> None:
 
 
 async def beat(connection: AsyncConnection, node: Node) -> None:
-    """Give a sign of life. Raises `Replaced`."""
+    """Record a heartbeat. Raises `Replaced`."""
     beaten = await connection.execute(
         table.update()
         .where(table.c.node == node.name, table.c.incarnation == node.incarnation)
@@ -114,17 +118,17 @@ async def beat(connection: AsyncConnection, node: Node) -> None:
         return
     if await find(connection, node.name) is not None:
         raise Replaced(f"another Coreapp has started under the name {node.name}")
-    # It was silent for so long that it was forgotten.
+    # The row was deleted because the process was silent for too long.
     await join(connection, node)
 
 
 async def leave(connection: AsyncConnection, node: Node) -> None:
-    """The process stops as planned."""
+    """Delete the row of a process that shuts down."""
     await connection.execute(table.delete().where(table.c.node == node.name, table.c.incarnation == node.incarnation))
 
 
 async def forget_lost(connection: AsyncConnection, silence: float) -> None:
-    """Forget those that have been silent for so many seconds."""
+    """Delete processes that have sent no heartbeat for `silence` seconds."""
     await connection.execute(
         table.delete().where(table.c.heartbeat_at < database_clock.now(connection) - int(silence * 1000))
     )

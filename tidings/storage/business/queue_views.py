@@ -1,4 +1,4 @@
-"""Views of the job queue and the callback queue for whoever operates them: everything but the bodies."""
+"""Views of the job queue and the callback queue for operators: everything except the bodies."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage.business import callbacks, job_errors, jobs, messages
 from tidings.storage.database import pages
 
-# Statuses of callbacks: not tried yet, tried in vain and to come again, given up.
+# Statuses of callbacks: not tried yet; failed and waiting for the next attempt; given up.
 PENDING, FAILING, DEAD = "pending", "failing", "dead"
 CALLBACK_STATUSES = (PENDING, FAILING, DEAD)
-# Statuses of jobs: accepted, and encrypted for the recipient.
+# Statuses of jobs: accepted; encrypted for the recipient.
 NEW, ENCRYPTED = "new", "encrypted"
 JOB_STATUSES = (NEW, ENCRYPTED)
 
@@ -25,34 +25,34 @@ _WAITING, _GIVEN_UP = int(callbacks.State.PENDING), int(callbacks.State.DEAD)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """Which rows; each field narrows it, and an empty one does not.
-
-    since, until: Unix milliseconds of the row, the latter excluded. recipient: the number, or the group's id. kind: of
-    callbacks alone. seqs, events: callbacks that have any of these, which for events is an event id of their own.
-    """
+    """Selection of rows. Each field narrows it, unless it is empty, zero or None."""
 
     statuses: tuple[str, ...] = ()
+    # Earliest creation time of a row, Unix milliseconds.
     since: int = 0
+    # End of the creation times, excluded, Unix milliseconds.
     until: int = 0
+    # Number, or group id.
     recipient: str = ""
     shard: int | None = None
+    # For callbacks only.
     kind: str = ""
+    # For callbacks only: rows with one of these `seqs` or one of these own `events`.
     seqs: tuple[int, ...] = ()
     events: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallbackView:
-    """A callback without its body. recipient: whose message it is about, empty where that is not known (any more).
-
-    subject, attempt, due_at, event: as of `callbacks.Callback`.
-    """
+    """Callback without its body. Fields without a comment are as in `callbacks.Callback`."""
 
     seq: int
     shard: int
+    # One of `CALLBACK_STATUSES`.
     status: str
     kind: str
     subject: str
+    # Sender or recipient of the message that it is about; empty if the message is unknown or deleted.
     recipient: str
     attempt: int
     created_at: int
@@ -63,36 +63,41 @@ class CallbackView:
 
     @property
     def event_id(self) -> str:
-        """The same for every attempt."""
+        """Return the event id, which is the same for every attempt."""
         return callbacks.event_id(self.seq, self.event)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobView:
-    """A job without its body. id: the message's; created_at, tried_at: Unix milliseconds.
+    """Job without its body."""
 
-    attempts, last_error, tried_at: of attempts that failed; 0 and empty where none did.
-    """
-
+    # Id of the message.
     id: str
     shard: int
+    # One of `JOB_STATUSES`.
     status: str
     recipient: str
+    # Unix milliseconds.
     created_at: int
     request_id: str
+    # Number of failed attempts.
     attempts: int = 0
+    # Error of the last failed attempt; empty for none.
     last_error: str = ""
+    # Unix milliseconds of the last failed attempt; 0 for none.
     tried_at: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Depth:
-    """Rows of one queue, shard and status. oldest: Unix milliseconds."""
+    """Number of rows of one queue, shard and status."""
 
+    # "jobs" or "callbacks".
     queue: str
     shard: int
     status: str
     count: int
+    # Creation time of the oldest row, Unix milliseconds.
     oldest: int
 
 
@@ -103,7 +108,7 @@ _STATUS = sa.case((_CALLBACKS.c.state == _GIVEN_UP, DEAD), (_CALLBACKS.c.attempt
 async def list_callbacks(
     connection: AsyncConnection, choice: Choice, *, after: int = 0, limit: int = 1000
 ) -> Sequence[CallbackView]:
-    """Callbacks with a `seq` above `after`, in order. What is asked by recipient reads all that the rest allows."""
+    """List callbacks with a `seq` above `after`, in order. Selection by recipient reads all otherwise selected rows."""
     columns = _CALLBACKS.c
     recipient = sa.func.coalesce(_MESSAGES.c.peer, "")
     query = (
@@ -137,7 +142,7 @@ async def list_callbacks(
 
 
 async def read_statuses(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Mapping[int, str]:
-    """The statuses of those of these callbacks of a shard that there are, by `seq`."""
+    """Return the statuses of those of the given callbacks of a shard that exist, by `seq`."""
     found: dict[int, str] = {}
     for page in pages(seqs):
         query = sa.select(_CALLBACKS.c.seq, _STATUS).where(_CALLBACKS.c.shard == shard, _CALLBACKS.c.seq.in_(page))
@@ -146,14 +151,14 @@ async def read_statuses(connection: AsyncConnection, shard: int, seqs: Sequence[
 
 
 def changed_since(found: Mapping[int, str], statuses: Collection[str]) -> Set[int]:
-    """Which of these callbacks, each with its status, have none of those statuses; without any: none."""
+    """Return the callbacks whose status is not one of `statuses`; none if `statuses` is empty."""
     return {seq for seq, status in found.items() if statuses and status not in statuses}
 
 
 async def list_jobs(
     connection: AsyncConnection, choice: Choice, *, after: str = "", limit: int = 1000
 ) -> Sequence[JobView]:
-    """Jobs with an id above `after`, in the order accepted."""
+    """List jobs with an id above `after`, in the order of acceptance."""
     columns = _JOBS.c
     query = (
         sa.select(
@@ -183,7 +188,7 @@ async def list_jobs(
 
 
 async def depths(connection: AsyncConnection) -> Sequence[Depth]:
-    """How much is in each queue, by shard and status. Reads both queues."""
+    """Count the rows of both queues by shard and status. Reads both queues."""
     found = await connection.execute(
         sa.select(_JOBS.c.shard, _JOBS.c.state, sa.func.count(), sa.func.min(_JOBS.c.created_at))
         .group_by(_JOBS.c.shard, _JOBS.c.state)
@@ -200,7 +205,7 @@ async def depths(connection: AsyncConnection) -> Sequence[Depth]:
 
 
 def job_status(state: int) -> str:
-    """One of `JOB_STATUSES`, of a state of a job."""
+    """Return the status, one of `JOB_STATUSES`, for the state of a job."""
     return ENCRYPTED if state == int(jobs.State.ENCRYPTED) else NEW
 
 

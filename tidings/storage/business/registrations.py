@@ -1,5 +1,5 @@
-"""Registration of a number besides its keys: the two-step PIN, the number of shards; and one that was
-begun and whose outcome is not known yet."""
+"""Registration of a number, except for its keys: two-step PIN and number of shards. Also holds a registration that was
+started and whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -36,68 +36,65 @@ pending = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pending:
-    """A registration on its way to the network: its keys are here before they are there.
-
-    by_code: a code proves it, which is not kept. data_key: wrapped by the installation's master key. sealed: all keys
-    and the token.
-    """
+    """Registration sent to the network. Its keys are stored here before they are sent."""
 
     account: str
+    # True if a registration code proves it; the code is not stored.
     by_code: bool
+    # Wrapped by the installation's master key.
     data_key: bytes
+    # All keys and the device token.
     sealed: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Registration:
-    """One number's.
-
-    shards:        as set by `POST /v1/account/shards`.
-    pin_hash:      of the two-step PIN, in argon2's own text form; empty while there is none.
-    registered_at: Unix milliseconds of the registration with the network; 0 when it is not known.
-    """
+    """Registration of one number."""
 
     account: str
+    # As set by `POST /v1/account/shards`.
     shards: int = 1
+    # Hash of the two-step PIN in argon2's text form; empty when no PIN is set.
     pin_hash: str = dataclasses.field(default="", repr=False)
+    # Unix milliseconds of the registration with the network; 0 when unknown.
     registered_at: int = 0
 
 
 async def find_registration(connection: AsyncConnection, account: str) -> Registration:
-    """What is kept for a number; the defaults where nothing was set."""
+    """Find the registration of a number; the defaults if nothing is stored."""
     row = (await connection.execute(sa.select(table).where(table.c.account == account))).first()
     return Registration(*row) if row is not None else Registration(account)
 
 
 async def set_shards(connection: AsyncConnection, account: str, shards: int) -> None:
-    """Keep the number of shards."""
+    """Store the number of shards."""
     await _change(connection, account, shards=shards)
 
 
 async def set_pin_hash(connection: AsyncConnection, account: str, pin_hash: str) -> None:
-    """Keep the hash of a PIN; an empty one takes the PIN away."""
+    """Store the hash of the PIN; an empty hash removes the PIN."""
     await _change(connection, account, pin_hash=pin_hash)
 
 
 async def note_registered(connection: AsyncConnection, account: str, registered_at: int) -> None:
-    """Keep when (Unix milliseconds) the number was registered."""
+    """Store the time at which the number was registered, Unix milliseconds."""
     await _change(connection, account, registered_at=registered_at)
 
 
 async def begin(connection: AsyncConnection, registration: Pending) -> None:
-    """Keep a registration before the network hears of it; one that was begun earlier is given up."""
+    """Store a registration before it is sent to the network. An earlier pending one is dropped."""
     await connection.execute(pending.delete().where(pending.c.account == registration.account))
     await connection.execute(pending.insert(), [dataclasses.asdict(registration)])
 
 
 async def find_pending(connection: AsyncConnection, account: str) -> Pending | None:
-    """The registration of a number whose outcome is not known."""
+    """Find the registration of a number whose outcome is unknown."""
     row = (await connection.execute(sa.select(pending).where(pending.c.account == account))).first()
     return Pending(*row) if row is not None else None
 
 
 async def end_pending(connection: AsyncConnection, account: str) -> None:
-    """The outcome is known."""
+    """Delete the pending registration, once its outcome is known."""
     await connection.execute(pending.delete().where(pending.c.account == account))
 
 

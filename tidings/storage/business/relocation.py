@@ -1,7 +1,7 @@
-"""Rows that belong to a shard, page by page brought to the one that they belong to among another number of shards.
+"""Page-by-page move of rows to their shards under another number of shards.
 
-Which one that is follows from whom a row is about alone, so a page may be moved as often as one likes; what is there
-already is left as it is.
+The shard depends only on the recipient or other subject of the row, so a page may be moved any number of times. Rows
+that are already in their shard are left unchanged.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from tidings.storage.database import any_of, pages
 
 PAGE = 1000
 
-# The shard of whom a row is about: the number of a recipient, or whatever else it is about.
+# Returns the shard of a row's subject: the number of a recipient, or another string.
 Place = Callable[[str], int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rows:
-    """One kind of row: by what it is found, and whom it is about."""
+    """One kind of row."""
 
+    # Primary key, by which rows are paged.
     key: sa.Column[Any]
     shard: sa.Column[Any]
+    # Subject, which determines the shard.
     about: sa.ColumnElement[str]
+    # Tables that the subject is read from.
     source: sa.FromClause
+    # Value below every key.
     start: Any
 
 
@@ -39,7 +43,7 @@ def _rows(table: sa.Table, key: str, about: sa.ColumnElement[str], source: sa.Fr
 
 _CALLBACKS = callbacks.table.outerjoin(messages.table, messages.table.c.id == callbacks.table.c.subject)
 _DOWNLOADS = media_downloads.table
-# Callbacks of one message go where the message belongs, so that their order stays what it is.
+# The callbacks of a message go to the message's shard, so that their order is kept.
 _KINDS: Mapping[str, _Rows] = {
     "jobs": _rows(jobs.table, "id", jobs.table.c.peer, jobs.table, ""),
     "callbacks": _rows(
@@ -52,7 +56,7 @@ _KINDS: Mapping[str, _Rows] = {
         _DOWNLOADS,
         "",
     ),
-    # What is for the owner of the groups stays with the first shard.
+    # Cross-shard messages for the owner of the groups stay with shard 0.
     "shard_notes": _rows(
         shard_notes.table,
         "id",
@@ -67,14 +71,16 @@ KINDS = tuple(_KINDS)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:
-    """A page. last: where the next one begins, `None` after the last; rows: those that changed their shard."""
+    """Result of moving one page."""
 
+    # Key after which the next page starts; None after the last page.
     last: Any
+    # Number of rows that changed their shard.
     rows: int
 
 
 async def move_page(connection: AsyncConnection, kind: str, place: Place, *, after: Any = None) -> Moved:
-    """Move the rows of one of `KINDS` that follow `after` (a `Moved.last`; `None` for the first page)."""
+    """Move the page of rows of one of `KINDS` after `after` (a `Moved.last`; None for the first page)."""
     rows = _KINDS[kind]
     query = (
         sa.select(rows.key, rows.shard, rows.about)

@@ -1,4 +1,4 @@
-"""Rows whose content is sealed under a key of the installation: read all together, replaced one by one."""
+"""Rows whose content is sealed under a key of the installation: read all at once, replaced one by one."""
 
 from __future__ import annotations
 
@@ -20,27 +20,31 @@ _SEALED_CERTIFICATES = (certificates.EXTERNAL, certificates.SELF_SIGNED, certifi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SealedRow:
-    """kind: one of the above; name: of the certificate's kind or the provider; content: as it is stored, the text of a
-    webhook's address in UTF-8. It may be unsealed, of an earlier release, if it is that."""
+    """Row sealed under the settings key. A webhook URL may be unsealed, if an earlier release stored it."""
 
+    # `CERTIFICATE`, `PROVIDER` or `WEBHOOK_URL`.
     kind: str
     account: str
+    # Kind of the certificate, or name of the provider; empty for a webhook URL.
     name: str
+    # As stored; the text of a webhook URL in UTF-8.
     content: bytes = dataclasses.field(repr=False)
+    # Version of the settings that contain a webhook URL; 0 for other kinds.
     version: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataKey:
-    """The wrapped data key of a number, registered or about to be."""
+    """Wrapped data key of a number."""
 
     number: str
+    # True for a registration whose outcome is unknown.
     pending: bool
     wrapped: bytes = dataclasses.field(repr=False)
 
 
 async def list_settings(connection: AsyncConnection) -> Sequence[SealedRow]:
-    """Everything that is sealed under the settings key, of every account."""
+    """List everything sealed under the settings key, of all accounts."""
     table = certificates.table
     query = sa.select(table).where(table.c.kind.in_(_SEALED_CERTIFICATES))
     found = [SealedRow(CERTIFICATE, r.account, r.kind, bytes(r.content)) for r in await connection.execute(query)]
@@ -55,7 +59,7 @@ async def list_settings(connection: AsyncConnection) -> Sequence[SealedRow]:
 
 
 async def replace_settings(connection: AsyncConnection, row: SealedRow, content: bytes) -> bool:
-    """Store another content for a row; false, and nothing is changed, when it is not as it was read any more."""
+    """Replace the content of a row. Returns false and changes nothing when the row has changed since it was read."""
     if row.kind == WEBHOOK_URL:
         return await _replace_url(connection, row, content.decode())
     if row.kind == CERTIFICATE:
@@ -71,7 +75,7 @@ async def replace_settings(connection: AsyncConnection, row: SealedRow, content:
 
 
 async def list_data_keys(connection: AsyncConnection) -> Sequence[DataKey]:
-    """Everything that is wrapped under the master key."""
+    """List everything wrapped under the master key."""
     table, pending = accounts.accounts, registrations.pending
     found = await connection.execute(sa.select(table.c.number, table.c.data_key))
     begun = await connection.execute(sa.select(pending.c.account, pending.c.data_key))
@@ -82,7 +86,7 @@ async def list_data_keys(connection: AsyncConnection) -> Sequence[DataKey]:
 
 
 async def replace_data_key(connection: AsyncConnection, key: DataKey, wrapped: bytes) -> bool:
-    """Store another wrapping of a data key; false, and nothing is changed, when it is not as it was read any more."""
+    """Replace a wrapped data key. Returns false and changes nothing when it has changed since it was read."""
     if key.pending:
         table = registrations.pending
         update = table.update().where(table.c.account == key.number, table.c.data_key == key.wrapped)
@@ -100,7 +104,7 @@ async def _replace_url(connection: AsyncConnection, row: SealedRow, url: str) ->
         return False
     whole = msgspec.json.decode(document, type=dict[str, Any])
     whole["webhooks"]["url"] = url
-    # The settings are the same ones: their version stays.
+    # The settings themselves are unchanged, so their version stays.
     await connection.execute(table.update().where(mine).values(document=msgspec.json.encode(whole).decode()))
     return True
 

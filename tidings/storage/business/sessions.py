@@ -1,4 +1,4 @@
-"""Encryption sessions with recipients: two sealed columns, of which sending touches only the first."""
+"""Encryption sessions with recipients, in two sealed columns. Sending changes only the first of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Session:
-    """One session, sealed."""
+    """Session with one recipient, sealed."""
 
     account: str
     peer: str
@@ -36,7 +36,7 @@ class Session:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SendingHalf:
-    """Sending half of a session, sealed: all that changes when a message is sent."""
+    """Sending half of a session, sealed. Sending a message changes nothing else."""
 
     account: str
     peer: str
@@ -44,7 +44,7 @@ class SendingHalf:
 
 
 async def save(connection: AsyncConnection, sessions: Sequence[Session]) -> None:
-    """Keep whole sessions, new ones or after receiving."""
+    """Save whole sessions: new ones, or after receiving."""
     if sessions:
         statement = insert_or_update(connection, table, ("account", "peer"), ("sending", "receiving"))
         await write_rows(
@@ -55,9 +55,9 @@ async def save(connection: AsyncConnection, sessions: Sequence[Session]) -> None
 
 
 async def save_sending(connection: AsyncConnection, halves: Sequence[SendingHalf]) -> None:
-    """Keep the sending halves of sessions that are there; their other columns stay as they are."""
+    """Save the sending halves of existing sessions. Their other columns stay unchanged."""
     if halves:
-        # One statement for all rows; the column that an insert would need is never used, since the rows exist.
+        # One statement for all rows. The receiving half in it is never inserted, because the rows exist.
         statement = insert_or_update(connection, table, ("account", "peer"), ("sending",))
         await write_rows(
             connection,
@@ -70,7 +70,7 @@ _SESSIONS = sa.select(table).where(table.c.account == sa.bindparam("account"), t
 
 
 async def list_sessions(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[Session]:
-    """The sessions that exist with these peers."""
+    """List the existing sessions with these peers."""
     found: list[Session] = []
     for page in pages(peers):
         rows = await connection.execute(_SESSIONS, {"account": account, "peers": page})
@@ -79,11 +79,11 @@ async def list_sessions(connection: AsyncConnection, account: str, peers: Sequen
 
 
 async def delete(connection: AsyncConnection, account: str, peers: Sequence[str]) -> None:
-    """Forget the sessions with these peers; the next message opens a new one."""
+    """Delete the sessions with these peers. The next message to a peer opens a new session."""
     for page in pages(peers):
         await connection.execute(table.delete().where(table.c.account == account, table.c.peer.in_(page)))
 
 
 async def clear(connection: AsyncConnection, account: str) -> None:
-    """Forget every session of an account, as after a restored backup."""
+    """Delete all sessions of an account, as after a restored backup."""
     await connection.execute(table.delete().where(table.c.account == account))

@@ -1,6 +1,6 @@
-"""Notes between shards: what one has found out, or wants sent, that is another's to do.
+"""Cross-shard messages: rows by which one shard asks another to act.
 
-A note is written with what it follows from, and deleted with what follows from it.
+A message is written in the transaction of its cause, and deleted in the transaction of its effects.
 """
 
 from __future__ import annotations
@@ -30,24 +30,26 @@ table = sa.Table(
     mysql_engine="InnoDB",
 )
 
-SEND = "send"  # the kind of a note that has something sent to its peer; the others are for the first shard
+# Kind of a message that asks for something to be sent to its peer. All other kinds are for shard 0.
+SEND = "send"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Note:
-    """For the owner of a shard.
-
-    peer: whom it is about, or whom something is to be sent to; group_id: empty where no group is meant; body: sealed;
-    created_at: Unix milliseconds.
-    """
+    """Cross-shard message for the owner of a shard."""
 
     id: str
+    # Shard that receives the message.
     shard: int
     account: str
     kind: str
+    # Number that the message is about, or that something is to be sent to.
     peer: str
+    # Empty when the message concerns no group.
     group_id: str
+    # Sealed.
     body: bytes = dataclasses.field(repr=False)
+    # Unix milliseconds.
     created_at: int
 
 
@@ -55,29 +57,29 @@ _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 
 
 async def add(connection: AsyncConnection, notes: Sequence[Note]) -> None:
-    """Leave notes."""
+    """Add cross-shard messages. Those that exist stay unchanged."""
     if notes:
         await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(note) for note in notes])
 
 
 async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
-    """These are done."""
+    """Delete messages that have been handled."""
     await delete_listed(connection, _DELETE, "ids", ids)
 
 
 async def list_notes(connection: AsyncConnection, shard: int, *, limit: int) -> Sequence[Note]:
-    """The first notes for a shard, in the order in which they were made."""
+    """List the oldest messages for a shard, at most `limit`, in the order in which they were made."""
     rows = await connection.execute(sa.select(table).where(table.c.shard == shard).order_by(table.c.id).limit(limit))
     return [Note(*row) for row in rows]
 
 
 async def list_addressed(connection: AsyncConnection) -> Sequence[int]:
-    """The shards that there are notes for."""
+    """List the shards that have messages waiting."""
     return [row[0] for row in await connection.execute(sa.select(table.c.shard).distinct())]
 
 
 async def list_ids(connection: AsyncConnection, ids: Collection[str]) -> Sequence[str]:
-    """Those of these notes that are not done."""
+    """List those of the given messages that have not been handled."""
     found: list[str] = []
     for page in pages(list(ids)):
         found += [row[0] for row in await connection.execute(sa.select(table.c.id).where(table.c.id.in_(page)))]

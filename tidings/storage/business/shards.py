@@ -1,9 +1,9 @@
-"""Shards and their leases: who owns which part of the recipients, under which epoch.
+"""Shards and their leases: the owner of each part of the recipients, and its epoch.
 
-A lease is a row. Whoever raises its `epoch` owns it; every transaction of the owner counts up its `commits` where the
-epoch is still its own, so an owner that was paused past its lease can write nothing, on a cluster either. All times
-are the database's own, but for an owner that cannot reach the database: by its own monotonic clock it leaves when its
-lease has run out.
+A lease is a row. A process becomes the owner by raising its `epoch`. Every transaction of the owner increments
+`commits` on the condition that the epoch is still its own. An owner that was paused beyond the end of its lease can
+therefore write nothing, on a cluster either. All times are those of the database's clock, with one exception: an owner
+that cannot reach the database gives up its lease when it has expired by the process's own monotonic clock.
 """
 
 from __future__ import annotations
@@ -38,60 +38,63 @@ table = sa.Table(
     sa.Column("address", types.key(255), nullable=False),
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("heartbeat_at", types.milliseconds(), nullable=False),
-    # Of those who have owned it: what `fence` writes.
+    # Number of transactions of all owners, incremented by `fence`.
     sa.Column("commits", sa.BigInteger, nullable=False, server_default="0"),
-    # Whom the last owner has given it up for; empty once somebody owns it.
+    # Node for which the last owner released the shard; empty while the shard has an owner.
     sa.Column("successor", types.key(64), nullable=False, server_default=""),
     mysql_engine="InnoDB",
 )
 
 
 class LeaseLost(Exception):
-    """Another owner has taken the shard: stop, drop what is in memory, and stand by."""
+    """Another process owns the shard now: stop, drop the state in memory, and become a standby."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write for one shard of so many, as long as the row still has this epoch.
-
-    layout: in which there are so many.
-    """
+    """Right to write for a shard as long as its row has this epoch."""
 
     shard: int
     owner: str
     epoch: int
+    # Number of shards in the layout.
     shards: int = 1
+    # Number of the layout.
     layout: int = 0
 
     @property
     def is_first(self) -> bool:
-        """Is it that of the first shard, whose owner does what is done once for all?"""
+        """Return whether this is the lease of shard 0, whose owner does what is done once per account."""
         return self.shard == 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Owner:
-    """Owner of a shard. `address` is `host:port` of the owner's link for Webapps."""
+    """Owner of a shard."""
 
     shard: int
+    # Name of the owner; empty when the shard has none.
     node: str
+    # `host:port` of the owner's link for Webapps; empty when the shard has no owner.
     address: str
     epoch: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Standing:
-    """A shard as its row has it. owner: empty for one that nobody owns, `successor` is whom it was given up for then;
-    silence: seconds since the owner's last sign of life."""
+    """State of a shard in its row."""
 
     shard: int
+    # Name of the owner; empty when the shard has none.
     owner: str
+    # Node for which the shard was released; empty while the shard has an owner.
     successor: str
+    # Time since the owner's last heartbeat, seconds.
     silence: float
 
 
 async def create_shards(connection: AsyncConnection, count: int) -> Layout:
-    """Make the rows of `count` shards that nobody owns yet; where there is a layout already, that one counts."""
+    """Create the rows of `count` shards without owners. If a layout exists, its number of shards is used instead."""
     layout = await layouts.create(connection, count)
     free = {"owner": "", "address": "", "epoch": 0, "heartbeat_at": 0, "commits": 0, "successor": ""}
     rows = [{"shard": n, **free} for n in range(layout.shards)]
@@ -100,8 +103,10 @@ async def create_shards(connection: AsyncConnection, count: int) -> Layout:
 
 
 async def claim(connection: AsyncConnection, shard: int, *, owner: str, address: str, silence: float) -> Lease | None:
-    """Take a shard that is free, one's own, or whose owner has been silent for `silence` seconds; `None` otherwise, and
-    while there are to be more shards or fewer."""
+    """Take a shard that is free, that `owner` already owns, or whose owner sent no heartbeat for `silence` seconds.
+
+    Returns None for other shards, and while the number of shards is to be changed.
+    """
     await _lock(connection, shard)
     layout = await layouts.find(connection)
     if layout.is_changing:
@@ -127,7 +132,7 @@ async def claim(connection: AsyncConnection, shard: int, *, owner: str, address:
 
 
 async def renew(connection: AsyncConnection, lease: Lease) -> None:
-    """The owner's heartbeat. Raises `LeaseLost`."""
+    """Record the owner's heartbeat. Raises `LeaseLost`."""
     await _lock(connection, lease.shard)
     renewed = await connection.execute(
         table.update()
@@ -139,7 +144,7 @@ async def renew(connection: AsyncConnection, lease: Lease) -> None:
 
 
 async def release(connection: AsyncConnection, lease: Lease, *, successor: str = "") -> None:
-    """Give the shard up at once, for a successor who waits for it; nothing happens when it was lost already."""
+    """Release the shard at once, for `successor` if one waits for it. Does nothing when the lease was lost."""
     await connection.execute(
         table.update()
         .where(table.c.shard == lease.shard, table.c.epoch == lease.epoch)
@@ -149,27 +154,27 @@ async def release(connection: AsyncConnection, lease: Lease, *, successor: str =
 
 
 async def expel_others(connection: AsyncConnection, lease: Lease) -> None:
-    """Whoever owns another shard has to claim it again before it commits anything: what it knows of the account is out
-    of date. Part of a transaction that begins with `fence`.
+    """Make the owners of all other shards claim them again before they commit, since their account data is outdated.
 
-    So has whoever is claiming one that is free: as its row is written, too, the claim waits for this transaction, and
-    on a cluster one of the two is refused.
+    Must be part of a transaction that starts with `fence`. A process that is claiming a free shard is affected too:
+    the row of that shard is also written, so the claim waits for this transaction. On a cluster one of the two is
+    refused.
     """
     await connection.execute(table.update().where(table.c.shard != lease.shard).values(epoch=table.c.epoch + 1))
 
 
 _OWNED = sa.and_(table.c.shard == sa.bindparam("of_shard"), table.c.epoch == sa.bindparam("under_epoch"))
 _FENCE = table.update().where(_OWNED).values(commits=table.c.commits + 1)
-# One who writes is alone there, from the begin of the transaction on.
+# A writing transaction on SQLite excludes all others from its start.
 _FENCE_OF_SQLITE = sa.select(table.c.epoch).where(_OWNED)
 
 
 async def fence(connection: AsyncConnection, lease: Lease) -> None:
-    """First statement of every transaction that writes for a shard. Raises `LeaseLost`.
+    """Require the lease; the first statement of every transaction that writes for a shard. Raises `LeaseLost`.
 
-    The row stays locked until the commit, so a takeover waits for this transaction or comes before it. On a cluster
-    that certifies what was written (Galera), of two nodes' transactions one is refused (decision 23): the later one,
-    also when it was begun by a node that has yet to apply the earlier one.
+    The row stays locked until the commit, so a takeover happens either before this transaction or after it. A cluster
+    that certifies what was written (Galera) refuses one of two conflicting transactions of different nodes (decision
+    23): the later one, even if its node has yet to apply the earlier one.
     """
     parameters = {"of_shard": lease.shard, "under_epoch": lease.epoch}
 
@@ -192,7 +197,7 @@ def _lost(lease: Lease) -> LeaseLost:
 def fenced(
     lease: Lease, work: Callable[[AsyncConnection], Awaitable[Value]]
 ) -> Callable[[AsyncConnection], Awaitable[Value]]:
-    """`work` as the rest of a transaction that begins with `fence`."""
+    """Return a transaction that calls `fence` and then `work`."""
 
     async def transaction(connection: AsyncConnection) -> Value:
         await fence(connection, lease)
@@ -202,7 +207,7 @@ def fenced(
 
 
 async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:
-    """Every shard in order; one that nobody owns has an empty node and address."""
+    """List the owners of all shards, by shard. A shard without an owner has an empty node and address."""
     rows = await connection.execute(
         sa.select(table.c.shard, table.c.owner, table.c.address, table.c.epoch).order_by(table.c.shard)
     )
@@ -210,14 +215,14 @@ async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:
 
 
 async def list_silences(connection: AsyncConnection) -> Mapping[int, float]:
-    """Seconds since the last heartbeat, by the database's clock, of each shard."""
+    """Return for each shard the seconds since its last heartbeat, by the database's clock."""
     now = database_clock.now(connection)
     rows = await connection.execute(sa.select(table.c.shard, now - table.c.heartbeat_at))
     return {shard: float(milliseconds) / 1000 for shard, milliseconds in rows}
 
 
 async def list_standings(connection: AsyncConnection) -> Sequence[Standing]:
-    """Every shard in order."""
+    """List the states of all shards, by shard."""
     silence = database_clock.now(connection) - table.c.heartbeat_at
     rows = await connection.execute(
         sa.select(table.c.shard, table.c.owner, table.c.successor, silence).order_by(table.c.shard)
@@ -226,5 +231,5 @@ async def list_standings(connection: AsyncConnection) -> Sequence[Standing]:
 
 
 async def _lock(connection: AsyncConnection, shard: int) -> None:
-    """Wait for the row. A statement's time is that of its begin: one that then waited would write an old heartbeat."""
+    """Lock the row of a shard. A statement's time is that of its start: one that waits would write an old heartbeat."""
     await connection.execute(sa.select(table.c.shard).where(table.c.shard == shard).with_for_update())

@@ -1,4 +1,4 @@
-"""The tokens of the v1 API that were revoked before they expired: by their id, or all of a user by their mark."""
+"""Tokens of the v1 API revoked before their expiry: single ones by id, all of a user by a common mark."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Revocation:
-    """One revoked token, or all tokens of a user up to then.
+    """Revocation of one token, or of all tokens that a user has at that time."""
 
-    jti: the token's id or the mark of all; times are Unix milliseconds by the clock of the Webapp that revoked it.
-    """
-
+    # Id of the token, or mark of all tokens of a user.
     jti: str
+    # Unix milliseconds, by the clock of the Webapp that revoked the token.
     expires_at: int
+    # Unix milliseconds, by the same clock.
     revoked_at: int
 
 
 async def revoke(connection: AsyncConnection, revocation: Revocation) -> None:
-    """Revoke one token; doing it again changes nothing."""
+    """Record a revocation. Repeating it changes nothing."""
     await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(revocation)])
     await changes.note(connection, changes.TOKENS)
 
 
 async def is_revoked(connection: AsyncConnection, jtis: Sequence[str]) -> bool:
-    """Was any of these revoked?"""
+    """Return whether any of these is revoked."""
     return (await connection.execute(sa.select(table.c.jti).where(table.c.jti.in_(jtis)))).first() is not None
 
 
 async def list_revoked_since(connection: AsyncConnection, since: int) -> Sequence[Revocation]:
-    """What was revoked at `since` (Unix milliseconds) or later, oldest first."""
+    """List the revocations since `since` (Unix milliseconds, inclusive), oldest first."""
     rows = await connection.execute(
         sa.select(table.c.jti, table.c.expires_at, table.c.revoked_at)
         .where(table.c.revoked_at >= since)
@@ -59,7 +59,7 @@ async def list_revoked_since(connection: AsyncConnection, since: int) -> Sequenc
 
 
 async def delete_expired(connection: AsyncConnection, now: int, *, limit: int) -> int:
-    """Forget at most `limit` revocations of tokens that have expired by themselves; returns how many."""
+    """Delete at most `limit` revocations of tokens that expired before `now`. Returns the number deleted."""
     rows = await connection.execute(sa.select(table.c.jti).where(table.c.expires_at < now).limit(limit))
     jtis = [jti for (jti,) in rows]
     if jtis:

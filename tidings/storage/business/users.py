@@ -1,4 +1,4 @@
-"""The users of the v1 API: their names, roles and password hashes."""
+"""Users of the v1 API: their names, roles and password hashes."""
 
 from __future__ import annotations
 
@@ -31,21 +31,19 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class User:
-    """One user.
-
-    account:       the business number that the user acts for.
-    role:          `admin` or `user`.
-    password_hash: in argon2's own text form, parameters included.
-    created_at:    Unix milliseconds.
-    generation:    of the tokens that are good: counted up, it ends those that are out.
-    """
+    """User of the v1 API."""
 
     username: str
+    # Business number that the user acts for.
     account: str
+    # `ADMIN` or `USER`.
     role: str
+    # In argon2's text form, parameters included.
     password_hash: str
     must_change_password: bool
+    # Unix milliseconds.
     created_at: int
+    # Generation of the valid tokens. Raising it ends all tokens issued before.
     generation: int = 0
 
     def __repr__(self) -> str:
@@ -53,37 +51,37 @@ class User:
 
 
 async def find_user(connection: AsyncConnection, username: str) -> User | None:
-    """The user of exactly this name."""
+    """Find the user whose name is exactly `username`."""
     row = (await connection.execute(sa.select(table).where(table.c.username == username))).first()
-    # MySQL compares text without its trailing spaces.
+    # MySQL ignores trailing spaces when it compares text.
     return User(*row) if row is not None and row.username == username else None
 
 
 async def add_user_if_missing(connection: AsyncConnection, user: User) -> None:
-    """Keep a new user; one of the same name that is there already stays as it is."""
+    """Add a user, unless one of the same name exists."""
     await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(user)])
 
 
 async def list_users(connection: AsyncConnection, account: str) -> Sequence[User]:
-    """Every user of an account, by name."""
+    """List the users of an account, by name."""
     rows = await connection.execute(sa.select(table).where(table.c.account == account).order_by(table.c.username))
     return [User(*row) for row in rows]
 
 
 async def add_user(connection: AsyncConnection, user: User) -> bool:
-    """Keep a new user; false, and nothing is changed, when there is one of that name."""
+    """Add a user. Returns false and changes nothing when one of the same name exists."""
     if await find_user(connection, user.username) is not None:
         return False
     try:
         await connection.execute(table.insert(), [dataclasses.asdict(user)])
     except sa.exc.IntegrityError:
-        # Added by somebody else just now.
+        # Another process has just added the user.
         return False
     return True
 
 
 async def delete_user(connection: AsyncConnection, user: User) -> bool:
-    """Forget a user; false when it is gone already, or another one has its name by now."""
+    """Delete a user. Returns false when it is already deleted, even if another user has its name now."""
     deleted = await connection.execute(
         table.delete().where(table.c.username == user.username, table.c.created_at == user.created_at)
     )
@@ -91,9 +89,9 @@ async def delete_user(connection: AsyncConnection, user: User) -> bool:
 
 
 async def replace(connection: AsyncConnection, user: User, successor: User) -> bool:
-    """Write password and generation of `successor` unless those of `user` were changed since it was read.
+    """Write password and generation of `successor`, unless those of `user` have changed since it was read.
 
-    True when they were written; the two must not be equal.
+    Returns whether they were written. The two must differ.
     """
     changed = await connection.execute(
         table.update()
