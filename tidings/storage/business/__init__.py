@@ -1,1 +1,1 @@
-"""The tables that a business's Webapps and Coreapps share: a module for each family of them."""
+"""Tables that a business's Webapps and Coreapps share: one module per group of tables."""

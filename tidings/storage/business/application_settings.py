@@ -1,4 +1,4 @@
-"""The application settings of an account, `/v1/settings/application`: what was set, and the defaults of the rest."""
+"""Application settings of an account, `/v1/settings/application`: the values set and the defaults of the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidings.storage.database import insert_or_ignore
 
 MediaKind = Literal["image", "document", "audio", "video", "voice", "sticker"]
 
-# One JSON object for each account, with only what was set, in the shape of `ApplicationSettings`.
+# One JSON object per account, in the shape of `ApplicationSettings`, with only the values that were set.
 table = sa.Table(
     "application_settings",
     metadata,
@@ -30,7 +30,7 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PostedStatuses:
-    """Which statuses of a message are posted to the webhook; `failed` always is."""
+    """Statuses of a message that are posted to the webhook; "failed" is always posted."""
 
     sent: bool = False
     delivered: bool = True
@@ -39,23 +39,25 @@ class PostedStatuses:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Webhooks:
-    """Where callbacks go. An empty `url` is none at all; max_concurrent_requests: 6, 12, 18 or 24 POSTs in flight."""
+    """Destination and concurrency of callbacks."""
 
+    # Empty for no webhook.
     url: str = ""
+    # POSTs in flight: 6, 12, 18 or 24.
     max_concurrent_requests: int = 6
     message: PostedStatuses = PostedStatuses()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Media:
-    """Which kinds of inbound media are downloaded before their callback."""
+    """Kinds of inbound media that are downloaded before their callback is posted."""
 
     auto_download: tuple[MediaKind, ...] = ("image", "document", "audio", "video", "voice", "sticker")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GarbageCollector:
-    """What is cleaned up by itself."""
+    """Kinds of data that are deleted automatically."""
 
     messages: bool = True
     media: bool = False
@@ -63,24 +65,23 @@ class GarbageCollector:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ApplicationSettings:
-    """All application settings, named and nested as in the API. Which statuses are posted is `webhooks.message`.
+    """All application settings, named and nested as in the API."""
 
-    callback_persist:               callbacks wait in the database, not in memory only.
-    callback_backoff_delay_ms:      the wait before the n-th retry of a callback is n times this …
-    max_callback_backoff_delay_ms:  … and at most this.
-    sent_status:                    the old name of `webhooks.message.sent`; always equal to it.
-    heartbeat_interval, unhealthy_interval: seconds.
-    """
-
+    # True to keep callbacks in the database, False to keep them in memory only.
     callback_persist: bool = True
+    # Delay before the n-th retry of a callback is n times this, milliseconds.
     callback_backoff_delay_ms: int = 3_000
+    # Maximum delay before a retry, milliseconds.
     max_callback_backoff_delay_ms: int = 900_000
     webhooks: Webhooks = Webhooks()
+    # Old name of `webhooks.message.sent`, always equal to it.
     sent_status: bool = False
     pass_through: bool = False
     media: Media = Media()
     garbagecollector_enable: GarbageCollector = GarbageCollector()
+    # Seconds.
     heartbeat_interval: int = 5
+    # Seconds.
     unhealthy_interval: int = 30
     axolotl_context_striping_disabled: bool = False
     notify_user_change_number: bool = True
@@ -96,29 +97,29 @@ DEFAULTS = ApplicationSettings()
 
 
 async def find_settings(connection: AsyncConnection, account: str) -> ApplicationSettings:
-    """The settings of an account; the defaults where nothing was set."""
+    """Find the settings of an account, with defaults for values that were not set."""
     document = (await connection.execute(sa.select(table.c.document).where(table.c.account == account))).scalar()
     return DEFAULTS if document is None else _decode(document)
 
 
 async def find_document(connection: AsyncConnection, account: str) -> str:
-    """The JSON object with what was set for the account, and nothing else."""
+    """Return the JSON object of the values that were set for the account, without defaults."""
     document = (await connection.execute(sa.select(table.c.document).where(table.c.account == account))).scalar()
     return "{}" if document is None else str(document)
 
 
 async def find_version(connection: AsyncConnection, account: str) -> int:
-    """A number that grows with each change of the account's settings; 0 when nothing was ever set."""
+    """Return the version of the account's settings, which increases with each change; 0 if nothing was ever set."""
     version = (await connection.execute(sa.select(table.c.version).where(table.c.account == account))).scalar()
     return 0 if version is None else version
 
 
 async def change_settings(connection: AsyncConnection, account: str, changes: Mapping[str, Any]) -> ApplicationSettings:
-    """Set what `changes` names, in the shape of `ApplicationSettings`, and leave the rest; returns what holds now.
+    """Set the values in `changes`, in the shape of `ApplicationSettings`, and keep the others. Returns all settings.
 
-    Of `sent_status` and `webhooks.message.sent`, two names for one thing, either may be named; of two that differ, the
-    one that changes something wins: whoever writes back what they read has changed one of them.
-    Raises `msgspec.ValidationError` when the changes do not fit that shape.
+    `sent_status` and `webhooks.message.sent` are two names of one setting, and either may be given. If both are given
+    and differ, the one that differs from the present value wins: a client that writes back what it has read has changed
+    only one of them. Raises `msgspec.ValidationError` when the changes do not fit the shape.
     """
     version, document = await _lock(connection, account)
     merged = _merge(msgspec.json.decode(document, type=dict[str, Any]), changes)
@@ -134,13 +135,13 @@ async def change_settings(connection: AsyncConnection, account: str, changes: Ma
 
 
 async def reset_settings(connection: AsyncConnection, account: str) -> None:
-    """Back to the defaults."""
+    """Reset all settings to their defaults."""
     version, _ = await _lock(connection, account)
     await _write(connection, account, version + 1, "{}")
 
 
 async def _lock(connection: AsyncConnection, account: str) -> tuple[int, str]:
-    # The row must be there before it can be locked against a change at the same time.
+    # The row must exist before it can be locked against concurrent changes.
     await connection.execute(
         insert_or_ignore(connection, table), [{"account": account, "version": 0, "document": "{}"}]
     )

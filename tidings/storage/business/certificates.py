@@ -1,5 +1,5 @@
-"""Certificates: the API's own, sealed with its key, the authorities that webhook servers are checked against, a public
-key of the business, and the secrets that sign callbacks."""
+"""Certificates and keys of an account: the API's own certificate, authorities that verify webhook servers, a public key
+of the business, and the secrets that sign callbacks. The first and the last are sealed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tidings.storage.business import changes
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore, insert_or_update
 
-# Kinds. The first two are sealed by `tidings.e2ee.installation_secrets`, the third is PEM.
+# Kinds. The first two are sealed by `tidings.e2ee.installation_secrets`. The third is PEM.
 EXTERNAL = "external"  # uploaded: private key, certificate, intermediates
-SELF_SIGNED = "self_signed"  # made by a Webapp while none was uploaded
+SELF_SIGNED = "self_signed"  # made by a Webapp if none was uploaded
 WEBHOOK_CA = "webhook_ca"
 FLOWS_KEY = "flows_key"  # the business's public key, as PEM
-WEBHOOK_SECRETS = "webhook_secrets"  # sealed like the first two, from the first rotation on
+WEBHOOK_SECRETS = "webhook_secrets"  # sealed like the first two; exists from the first rotation on
 
 table = sa.Table(
     "certificates",
@@ -31,7 +31,7 @@ table = sa.Table(
 async def find_certificate(
     connection: AsyncConnection, account: str, kind: str, *, for_update: bool = False
 ) -> bytes | None:
-    """The content of one kind. for_update: nobody else changes it before the transaction ends."""
+    """Find the content of one kind. `for_update` locks it until the transaction ends."""
     query = sa.select(table.c.content).where(table.c.account == account, table.c.kind == kind)
     if for_update:
         query = query.with_for_update()
@@ -40,21 +40,21 @@ async def find_certificate(
 
 
 async def set_certificate(connection: AsyncConnection, account: str, kind: str, content: bytes) -> None:
-    """Keep the content of one kind in place of the one before."""
+    """Set the content of one kind, and replace the earlier one."""
     statement = insert_or_update(connection, table, ("account", "kind"), ("content",))
     await connection.execute(statement, [{"account": account, "kind": kind, "content": content}])
     await changes.note(connection, changes.CERTIFICATES)
 
 
 async def add_certificate_if_missing(connection: AsyncConnection, account: str, kind: str, content: bytes) -> None:
-    """Keep the content of one kind unless there is one already."""
+    """Set the content of one kind unless it exists."""
     statement = insert_or_ignore(connection, table)
     await connection.execute(statement, [{"account": account, "kind": kind, "content": content}])
     await changes.note(connection, changes.CERTIFICATES)
 
 
 async def delete_certificate(connection: AsyncConnection, account: str, kind: str) -> bool:
-    """Forget one kind; true when there was one."""
+    """Delete the content of one kind. Returns whether it existed."""
     deleted = await connection.execute(table.delete().where(table.c.account == account, table.c.kind == kind))
     await changes.note(connection, changes.CERTIFICATES)
     return deleted.rowcount > 0

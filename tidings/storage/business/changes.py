@@ -1,4 +1,4 @@
-"""Versions of what processes keep in memory: whoever changes something raises its version in the same transaction."""
+"""Versions of data that processes cache. A transaction that changes such data raises its version."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-# Application settings, webhook secrets and authorities; the API's certificate; templates; revoked tokens; addresses
-# from which users log in.
+# Subjects: application settings; all kinds of `certificates`, such as the API's certificate, webhook authorities and
+# webhook secrets; templates; revoked tokens; addresses from which users log in.
 SETTINGS = "settings"
 CERTIFICATES = "certificates"
 TEMPLATES = "templates"
@@ -29,7 +29,7 @@ table = sa.Table(
 
 
 async def note(connection: AsyncConnection, subject: str) -> None:
-    """Raise the version of what this transaction changes, as its last statement: others that change it wait."""
+    """Raise the version of a subject. Must be the last statement of a transaction, because others then wait for it."""
     raised = await connection.execute(
         table.update().where(table.c.subject == subject).values(version=table.c.version + 1)
     )
@@ -39,6 +39,6 @@ async def note(connection: AsyncConnection, subject: str) -> None:
 
 
 async def list_versions(connection: AsyncConnection) -> Mapping[str, int]:
-    """By subject; one that has never changed is not there."""
+    """Return the version of each subject. A subject that has never changed is missing."""
     rows = await connection.execute(sa.select(table.c.subject, table.c.version))
     return {row.subject: row.version for row in rows}

@@ -1,4 +1,4 @@
-"""The contact cache: which numbers are registered on the network, and when that was last checked."""
+"""Contact cache: whether numbers are registered on the network, and when that was last checked."""
 
 from __future__ import annotations
 
@@ -27,23 +27,26 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contact:
-    """One number as it was at `checked_at` (Unix milliseconds)."""
+    """Result of the last check of one number."""
 
     account: str
     wa_id: str
     registered: bool
+    # Unix milliseconds of the check.
     checked_at: int
 
 
 class Since(NamedTuple):
-    """The times at or after which a number must have been found registered, or not registered: Unix milliseconds."""
+    """Earliest times of a check whose result is used, by the result."""
 
+    # For registered numbers, Unix milliseconds.
     valid: int
+    # For numbers that are not registered, Unix milliseconds.
     invalid: int
 
 
 async def save(connection: AsyncConnection, contacts: Sequence[Contact]) -> None:
-    """Keep what a check found; a number that is there already is overwritten."""
+    """Save the results of a check, and overwrite earlier ones."""
     if contacts:
         statement = insert_or_update(connection, table, ("account", "wa_id"), ("registered", "checked_at"))
         rows = [
@@ -64,7 +67,7 @@ _PAGE = _CHECKED.where(table.c.wa_id > sa.bindparam("after")).order_by(table.c.w
 async def list_checked(
     connection: AsyncConnection, account: str, wa_ids: Sequence[str], *, since: Since
 ) -> Sequence[Contact]:
-    """Those of the numbers that were checked lately enough."""
+    """List those of the given numbers that were checked recently enough."""
     found: list[Contact] = []
     for page in pages(wa_ids):
         rows = await connection.execute(_THESE, {"account": account, **since._asdict(), "wa_ids": page})
@@ -75,17 +78,17 @@ async def list_checked(
 async def list_page(
     connection: AsyncConnection, account: str, *, after: str, since: Since, limit: int
 ) -> Sequence[Contact]:
-    """The next numbers that were checked lately enough, in their order."""
+    """List a page of numbers after `after` that were checked recently enough, in their order."""
     values = {"account": account, **since._asdict(), "after": after, "limit": limit}
     return [Contact(*row) for row in await connection.execute(_PAGE, values)]
 
 
 async def clear(connection: AsyncConnection, account: str) -> None:
-    """Forget every contact of an account."""
+    """Delete all contacts of an account."""
     await connection.execute(table.delete().where(table.c.account == account))
 
 
 async def count_by_registration(connection: AsyncConnection) -> Mapping[bool, int]:
-    """How many contacts are registered, and how many are not. Reads the whole table."""
+    """Count the contacts that are registered and those that are not. Reads the whole table."""
     rows = await connection.execute(sa.select(table.c.registered, sa.func.count()).group_by(table.c.registered))
     return {bool(row[0]): row[1] for row in rows}

@@ -1,4 +1,4 @@
-"""File stores of the business: see `tidings.storage.file_stores`."""
+"""File stores of the business family; see `tidings.storage.file_stores`."""
 
 from tidings.storage import file_stores
 from tidings.storage.business.tables import metadata

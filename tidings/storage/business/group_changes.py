@@ -1,4 +1,4 @@
-"""Rows about groups that one unit of work writes, and how several units become one write."""
+"""Rows about groups that one unit of work writes, and the merging of several units into one write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidings.storage.database import Connection
 
 
 class _Holders:
-    """Holders of own keys, and the groups in which nobody holds the key any more."""
+    """Holders of own sender keys, and groups whose holders are cleared before they are written."""
 
     def __init__(self, changes: Sequence[GroupChanges]) -> None:
         self._cleared: dict[str, set[str]] = {}
@@ -42,7 +42,7 @@ class _Holders:
 
 
 class _PeerKeys:
-    """Keys of other participants that are written, and those that are forgotten before that."""
+    """Sender keys of other participants, and keys that are deleted before they are written."""
 
     def __init__(self, changes: Sequence[GroupChanges]) -> None:
         self._dropped: dict[tuple[str, str], set[str]] = {}
@@ -70,29 +70,28 @@ async def _withdraw(connection: Connection, ids_by_author: Mapping[str, Sequence
 
 @dataclasses.dataclass(slots=True)
 class GroupChanges:
-    """All or nothing: a field for each kind of row, in the order of the writes.
-
-    cleared_holders:   groups whose own key is new: whoever had the old one has none; `holders` are written after that.
-    dropped_peer_keys: (group, sender) of keys that are forgotten.
-    read_messages:     ids of messages that are unread no longer.
-    withdrawn:         by author, ids of messages that are unread no longer if they are that author's.
-    notes:             for other shards; ended_notes: for this one, that are done.
-    """
+    """Changes of one unit of work, all or nothing. It has a field per kind of row, in the order of the writes."""
 
     account: str
     groups: Sequence[Group] = merging.rows(groups.save, key=attrgetter("account", "id"))
     own_keys: Sequence[OwnKey] = merging.rows(sender_keys.save_own, key=attrgetter("account", "group_id"))
+    # Groups with a new own key, whose holders are all removed before `holders` are written.
     cleared_holders: Sequence[str] = merging.part_of(_Holders)
     holders: Sequence[Holder] = merging.part_of(_Holders)
+    # Deleted keys, (group, sender).
     dropped_peer_keys: Sequence[tuple[str, str]] = merging.part_of(_PeerKeys)
     peer_keys: Sequence[PeerKey] = merging.part_of(_PeerKeys)
     receipts: Sequence[Receipt] = merging.rows(
         group_messages.save_receipts, key=attrgetter("message_id", "member"), rank=attrgetter("status")
     )
     unread: Sequence[UnreadGroupMessage] = merging.rows(group_messages.add_unread)
+    # Ids of messages that are no longer unread.
     read_messages: Sequence[str] = merging.rows(group_messages.delete_unread)
+    # Author -> ids of messages that are no longer unread, if they are that author's.
     withdrawn: Mapping[str, Sequence[str]] | None = merging.mapping(_withdraw, combine=merging.joined)
+    # Cross-shard messages to other shards.
     notes: Sequence[Note] = merging.rows(shard_notes.add)
+    # Ids of cross-shard messages to this shard that have been handled.
     ended_notes: Sequence[str] = merging.rows(shard_notes.delete)
 
     def __bool__(self) -> bool:
@@ -103,5 +102,5 @@ _MERGER = merging.Merger(GroupChanges)
 
 
 async def execute(connection: Connection, changes: Sequence[GroupChanges]) -> None:
-    """Write changes in their order; where one row is written twice, the later write stands."""
+    """Write changes in their order. If a row is written twice, the later write wins."""
     await _MERGER.merge(changes).write(connection)

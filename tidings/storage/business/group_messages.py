@@ -1,4 +1,4 @@
-"""Receipts and read marks of group messages: how far each recipient got, and what is unread."""
+"""Receipts of messages to groups, per recipient, and unread group messages."""
 
 from __future__ import annotations
 
@@ -38,26 +38,28 @@ unread = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Receipt:
-    """Status of a message of ours to a group with one participant. status: as of messages."""
+    """Status of one of our messages to a group for one participant."""
 
     message_id: str
     member: str
+    # A `messages.Status`.
     status: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnreadGroupMessage:
-    """A participant's message to a group that the business has not marked as read. received_at: Unix milliseconds."""
+    """Participant's message to a group that the business has not marked as read."""
 
     id: str
     account: str
     group_id: str
     author: str
+    # Unix milliseconds.
     received_at: int
 
 
 async def save_receipts(connection: AsyncConnection, rows: Sequence[Receipt]) -> None:
-    """Keep how far messages got, over what was known."""
+    """Save receipts, and overwrite earlier ones."""
     await save_rows(connection, receipts, ("message_id", "member"), ("status",), rows)
 
 
@@ -69,7 +71,7 @@ _RECEIPTS = sa.select(receipts).where(
 async def list_receipts(
     connection: AsyncConnection, message_ids: Sequence[str], members: Sequence[str]
 ) -> Sequence[Receipt]:
-    """What these participants are known to have received or read of these messages; at most 1,000 participants."""
+    """List the receipts of these messages from these participants, at most 1,000 participants."""
     found: list[Receipt] = []
     for page in pages(message_ids):
         rows = await connection.execute(_RECEIPTS, {"ids": page, "members": members})
@@ -78,13 +80,13 @@ async def list_receipts(
 
 
 async def delete_receipts(connection: AsyncConnection, message_ids: Sequence[str]) -> None:
-    """Forget the receipts of messages that are forgotten."""
+    """Delete the receipts of deleted messages."""
     for page in pages(message_ids):
         await connection.execute(receipts.delete().where(receipts.c.message_id.in_(page)))
 
 
 async def add_unread(connection: AsyncConnection, messages: Sequence[UnreadGroupMessage]) -> None:
-    """Keep new messages as unread; those that are there already stay as they are."""
+    """Add new messages as unread. Existing ones stay unchanged."""
     if messages:
         await connection.execute(
             insert_or_ignore(connection, unread), [dataclasses.asdict(message) for message in messages]
@@ -94,9 +96,9 @@ async def add_unread(connection: AsyncConnection, messages: Sequence[UnreadGroup
 async def list_unread(
     connection: AsyncConnection, account: str, until: str, *, limit: int
 ) -> Sequence[UnreadGroupMessage]:
-    """The unread messages of the group of the message `until` that came no later than it, the newest `limit` of them.
+    """List unread messages of the group of message `until` that arrived no later than it, the newest `limit` of them.
 
-    None when that one is read already, or is no group message.
+    Returns none when that message is already read or is no group message.
     """
     last = (
         await connection.execute(
@@ -112,7 +114,7 @@ async def list_unread(
             unread.c.group_id == last.group_id,
             unread.c.received_at <= last.received_at,
         )
-        # The one that was named first, whatever else came in the same millisecond.
+        # The named message comes first, whatever else arrived in the same millisecond.
         .order_by(sa.case((unread.c.id == until, 0), else_=1), unread.c.received_at.desc(), unread.c.id)
         .limit(limit)
     )
@@ -120,14 +122,14 @@ async def list_unread(
 
 
 async def delete_unread(connection: AsyncConnection, ids: Sequence[str], *, author: str | None = None) -> None:
-    """These are read, or withdrawn: those of `author` alone, where one is given."""
+    """Remove read or withdrawn messages from the unread ones; with `author`, only messages of that author."""
     theirs = () if author is None else (unread.c.author == author,)
     for page in pages(ids):
         await connection.execute(unread.delete().where(unread.c.id.in_(page), *theirs))
 
 
 async def delete_unread_before(connection: AsyncConnection, account: str, before: int, limit: int) -> int:
-    """Forget what came before `before` (Unix milliseconds), at most `limit`; returns how many there were."""
+    """Delete at most `limit` unread messages received before `before` (Unix milliseconds). Returns the number."""
     rows = await connection.execute(
         sa.select(unread.c.id)
         .where(unread.c.account == account, unread.c.received_at < before)

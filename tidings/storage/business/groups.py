@@ -1,4 +1,4 @@
-"""The business's own copy of each group that it is in, as the network last described it."""
+"""Business's copy of each group that it is in, as the network last described it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_update
 
-ID_LENGTH = 40  # characters
+# Maximum length of a group id, characters.
+ID_LENGTH = 40
 
 table = sa.Table(
     "business_groups",
@@ -33,27 +34,25 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """One group.
-
-    created_at:   Unix seconds.
-    epoch:        grows with each participant that joins or goes; 0 while only the id is known.
-    participants: in the order in which they joined, each with whether they are an admin.
-    is_member:    whether the business is in it; what is known of one that it left stays for messages on their way.
-    """
+    """Group, including groups that the business has left."""
 
     account: str
     id: str
     subject: str
     creator: str
+    # Unix seconds.
     created_at: int
+    # Increases with each participant that joins or leaves; 0 if only the id is known.
     epoch: int
+    # Number of each participant and whether it is an admin, in the order in which they joined.
     participants: tuple[tuple[str, bool], ...]
     has_icon: bool = False
+    # False once the business has left. The row is kept for messages that are still on their way.
     is_member: bool = True
 
 
 async def save(connection: AsyncConnection, groups: Sequence[Group]) -> None:
-    """Keep groups, new ones or over what was known of them."""
+    """Save groups, new or known ones."""
     if groups:
         columns = tuple(column.name for column in table.columns if not column.primary_key)
         await connection.execute(
@@ -76,7 +75,7 @@ async def save(connection: AsyncConnection, groups: Sequence[Group]) -> None:
 
 
 async def list_groups(connection: AsyncConnection, account: str) -> Sequence[Group]:
-    """Every group of an account, those that it left included, in the order of their ids."""
+    """List all groups of an account by id, including those that it has left."""
     rows = await connection.execute(sa.select(table).where(table.c.account == account).order_by(table.c.id))
     return [
         Group(

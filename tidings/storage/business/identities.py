@@ -1,4 +1,4 @@
-"""The identities of recipients: by which key each is known, since when, and whether a change was acknowledged."""
+"""Identities of recipients: the known identity key of each, its age, and whether its change was acknowledged."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Identity:
-    """What a recipient is known by.
-
-    hash: the first 8 bytes of the SHA-256 of the identity key; created_at: Unix milliseconds at which we learnt it.
-    had_kyber: a bundle or first message with this key had post-quantum protection, so that one without is a downgrade.
-    """
+    """Known identity of a recipient."""
 
     account: str
     peer: str
+    # First 8 bytes of the SHA-256 hash of the identity key.
     hash: bytes
+    # Unix milliseconds at which the key became known here.
     created_at: int
     acknowledged: bool
+    # True if a bundle or first message with this key had post-quantum protection. One without is then a downgrade.
     had_kyber: bool = False
 
 
@@ -47,7 +46,7 @@ _UPDATED = ("hash", "created_at", "acknowledged", "had_kyber")
 
 
 async def save(connection: AsyncConnection, learnt: Sequence[Identity]) -> None:
-    """Keep these, in the place of what was known of the same peers."""
+    """Save identities, and replace earlier ones of the same peers."""
     if learnt:
         await connection.execute(
             insert_or_update(connection, table, ("account", "peer"), _UPDATED),
@@ -59,7 +58,7 @@ _IDENTITIES = sa.select(table).where(table.c.account == sa.bindparam("account"),
 
 
 async def list_identities(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[Identity]:
-    """What is known of these peers; those of whom nothing is are left out."""
+    """List the identities of those of the given peers that have one."""
     found: list[Identity] = []
     for page in pages(peers):
         found += [Identity(*row) for row in await connection.execute(_IDENTITIES, {"account": account, "peers": page})]
@@ -69,7 +68,7 @@ async def list_identities(connection: AsyncConnection, account: str, peers: Sequ
 async def list_unacknowledged(
     connection: AsyncConnection, account: str, *, after: str, limit: int
 ) -> Sequence[Identity]:
-    """Changes that wait for their acknowledgement, by peer, from `after` on."""
+    """List unacknowledged changes of identities, by peer, starting after `after`."""
     rows = await connection.execute(
         sa.select(table)
         .where(table.c.account == account, table.c.acknowledged.is_(sa.false()), table.c.peer > after)
@@ -80,12 +79,12 @@ async def list_unacknowledged(
 
 
 async def acknowledge(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]]) -> None:
-    """(peer, hash): these are acknowledged, unless the peer is known by another hash by now."""
+    """Acknowledge identities, (peer, hash), of peers whose hash is still this one."""
     await _set(connection, account, hashes, acknowledged=True)
 
 
 async def note_kyber(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]]) -> None:
-    """(peer, hash): these have post-quantum protection from now on, unless the peer is known by another hash by now."""
+    """Record post-quantum protection of identities, (peer, hash), of peers whose hash is still this one."""
     await _set(connection, account, hashes, had_kyber=True)
 
 
@@ -106,7 +105,7 @@ async def _set(connection: AsyncConnection, account: str, hashes: Sequence[tuple
 async def acknowledge_all(
     connection: AsyncConnection, account: str, *, of: Callable[[str], bool] = lambda peer: True
 ) -> None:
-    """Whatever waits for its acknowledgement, of those peers of whom it is true, has it."""
+    """Acknowledge all unacknowledged identities of the peers for which `of` returns true."""
     after = ""
     while page := await list_unacknowledged(connection, account, after=after, limit=_PAGE):
         after = page[-1].peer

@@ -1,4 +1,4 @@
-"""Which keys the database is sealed under: their ids, so that a wrong one is recognised at start."""
+"""Ids of the keys of an installation, by which a process with a wrong key is recognised at start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidings.storage.database import insert_or_ignore
 
 MASTER = "master"
 SETTINGS = "settings"
-# Nothing is sealed under these: what is known of them is which processes use them.
+# Keys under which nothing is sealed. Their rows show only which key the processes use.
 LINK = "link"
 TOKENS = "tokens"
 
@@ -30,28 +30,31 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """The key of one kind that is current. previous: the one before it while it is still needed, or may be; empty for
-    none. changed_at: Unix milliseconds."""
+    """Current key of one kind."""
 
+    # Kind of key, one of the above.
     name: str
+    # Id of the current key, or check value of a link or token key.
     key_id: str
+    # Id of the key before it while that may still be needed; empty otherwise.
     previous: str = ""
+    # Unix milliseconds.
     changed_at: int = 0
 
 
 async def find(connection: AsyncConnection, name: str, *, lock: bool = False) -> KeyCheck | None:
-    """What is known of one kind; nothing in a new database. lock: it does not change until the transaction ends."""
+    """Find the key of one kind; None in a new database. With `lock`, it does not change until the transaction ends."""
     query = sa.select(table).where(table.c.name == name)
     row = (await connection.execute(query.with_for_update() if lock else query)).first()
     return KeyCheck(*row) if row is not None else None
 
 
 async def add(connection: AsyncConnection, check: KeyCheck) -> None:
-    """Keep what is current, unless something is known already."""
+    """Record the current key of a kind, unless one is recorded."""
     await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(check)])
 
 
 async def replace(connection: AsyncConnection, check: KeyCheck) -> None:
-    """Keep another state of a kind that is known."""
+    """Replace the recorded key of a kind."""
     values = dataclasses.asdict(check)
     await connection.execute(table.update().where(table.c.name == values.pop("name")).values(**values))

@@ -1,4 +1,4 @@
-"""Token buckets of logins that nothing is known of yet, one set for all Webapps of an installation."""
+"""Token buckets for login attempts from unfamiliar addresses, shared by all Webapps of an installation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, insert_or_ignore
 
-# Milliseconds that the clocks of two Webapps may be apart.
+# Maximum difference between the clocks of two Webapps, milliseconds.
 SKEW = 30_000
 
 table = sa.Table(
     "login_buckets",
     metadata,
     sa.Column("bucket", types.key(64), primary_key=True),
-    # Unix milliseconds at which it is full again; before that, each token that is missing is one interval.
+    # Unix milliseconds at which the bucket is full. Before that, each missing token accounts for one interval.
     sa.Column("full_at", types.milliseconds(), nullable=False),
     sa.Index("login_buckets_by_time", "full_at"),
     mysql_engine="InnoDB",
@@ -38,10 +38,15 @@ _read = sa.select(table.c.bucket, table.c.full_at).where(table.c.bucket.in_(any_
 async def take(
     connection: AsyncConnection, buckets: Sequence[str], now: int, *, interval: int, filling: int
 ) -> Mapping[str, int]:
-    """One token from each of these different buckets: nothing when each had one, otherwise when each will be full.
+    """Consume one token from each bucket. Returns an empty mapping, or if one had none, when each will be full.
 
-    now: Unix milliseconds; interval, filling: milliseconds for one token and for all. A bucket that had a token loses
-    it even when another had none. One that cannot be full so late, by `SKEW`, was written by a wrong clock: it is full.
+    A bucket that has a token loses it even if another bucket has none. A time of fullness that is impossible, given
+    `SKEW`, was written by a wrong clock: such a bucket counts as full.
+
+    buckets: names, all different
+    now: Unix milliseconds
+    interval: time to gain one token, milliseconds
+    filling: time to fill an empty bucket, milliseconds
     """
     names = sorted(buckets)
     await connection.execute(insert_or_ignore(connection, table), [{"bucket": name, "full_at": 0} for name in names])
@@ -54,7 +59,7 @@ async def take(
 
 
 async def delete_full(connection: AsyncConnection, now: int, *, limit: int) -> int:
-    """Forget at most `limit` buckets that are full, which is what a forgotten one is; returns how many."""
+    """Delete at most `limit` full buckets, since a missing bucket counts as full. Returns the number deleted."""
     rows = await connection.execute(sa.select(table.c.bucket).where(table.c.full_at < now).limit(limit))
     full = [bucket for (bucket,) in rows]
     if full:

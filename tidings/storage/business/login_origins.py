@@ -1,4 +1,4 @@
-"""Addresses from which users have logged in."""
+"""IP addresses from which users have logged in."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origin:
-    """origin: an IPv4 address or a /64 of IPv6; seen_at: Unix milliseconds of a login, to within a day."""
+    """Address from which a user has logged in."""
 
     username: str
+    # IPv4 address or /64 prefix of IPv6.
     origin: str
+    # Unix milliseconds of a login, accurate to one day.
     seen_at: int
 
 
 async def save(connection: AsyncConnection, origin: Origin) -> None:
-    """Keep one, or its later time."""
+    """Save an origin, or its later time."""
     await save_rows(connection, table, ("username", "origin"), ("seen_at",), [origin])
     await changes.note(connection, changes.LOGINS)
 
 
 async def list_since(connection: AsyncConnection, since: int, *, limit: int) -> Sequence[Origin]:
-    """Those seen at `since` (Unix milliseconds) or later: the `limit` latest, the latest first."""
+    """List the `limit` latest origins seen since `since` (Unix milliseconds, inclusive), latest first."""
     rows = await connection.execute(
         sa.select(table.c.username, table.c.origin, table.c.seen_at)
         .where(table.c.seen_at >= since)
@@ -51,12 +53,12 @@ async def list_since(connection: AsyncConnection, since: int, *, limit: int) -> 
 
 
 async def delete_of(connection: AsyncConnection, username: str) -> None:
-    """Forget those of a user."""
+    """Delete the origins of a user."""
     await connection.execute(table.delete().where(table.c.username == username))
 
 
 async def delete_old(connection: AsyncConnection, before: int, *, keep: int) -> int:
-    """Forget those seen before that time, and all but the `keep` latest; returns how many."""
+    """Delete origins seen before `before`, and all but the `keep` latest. Returns the number deleted."""
     oldest_kept = await connection.execute(
         sa.select(table.c.seen_at).order_by(table.c.seen_at.desc()).offset(keep - 1).limit(1)
     )

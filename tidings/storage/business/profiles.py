@@ -1,4 +1,4 @@
-"""Profile of a number as recipients see it: its about text, its photo and its business profile."""
+"""Profile of a number as recipients see it: about text, photo and business profile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-# photo is empty while there is none; business: `BusinessProfile` as JSON; compliance: `Compliance` as JSON.
+# `photo_type` and `photo` are empty without a photo; `business` is a `BusinessProfile` as JSON; `compliance` is a
+# `Compliance` as JSON.
 table = sa.Table(
     "profiles",
     metadata,
@@ -28,15 +29,16 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Photo:
-    """Profile photo. type: `image/jpeg` or `image/png`."""
+    """Profile photo."""
 
+    # "image/jpeg" or "image/png".
     type: str
     content: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BusinessProfile:
-    """Business profile, named as in the API."""
+    """Business profile; fields are named as in the API."""
 
     address: str = ""
     description: str = ""
@@ -47,7 +49,7 @@ class BusinessProfile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contact:
-    """Contact details; empty where that is not known. Named as in the API."""
+    """Contact details; fields are named as in the API and empty when unknown."""
 
     email: str = ""
     landline_number: str = ""
@@ -56,14 +58,14 @@ class Contact:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Officer(Contact):
-    """Grievance officer, to whom complaints go."""
+    """Grievance officer, who receives complaints."""
 
     name: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compliance:
-    """The legal entity, named as in the API."""
+    """Legal entity; fields are named as in the API."""
 
     entity_name: str = ""
     entity_type: str = ""
@@ -74,53 +76,53 @@ class Compliance:
 
 
 async def find_about(connection: AsyncConnection, account: str) -> str:
-    """The about text, empty when none was set."""
+    """Find the about text; empty when none is set."""
     about = (await connection.execute(sa.select(table.c.about).where(table.c.account == account))).scalar()
     return about or ""
 
 
 async def set_about(connection: AsyncConnection, account: str, about: str) -> None:
-    """Keep an about text."""
+    """Set the about text."""
     await _change(connection, account, about=about)
 
 
 async def find_photo(connection: AsyncConnection, account: str) -> Photo | None:
-    """The photo."""
+    """Find the photo."""
     query = sa.select(table.c.photo_type, table.c.photo).where(table.c.account == account, table.c.photo_type != "")
     row = (await connection.execute(query)).first()
     return Photo(row.photo_type, bytes(row.photo)) if row is not None else None
 
 
 async def has_photo(connection: AsyncConnection, account: str) -> bool:
-    """Is there a photo? Cheaper than to read it."""
+    """Return whether there is a photo, without reading it."""
     query = sa.select(table.c.account).where(table.c.account == account, table.c.photo_type != "")
     return (await connection.execute(query)).first() is not None
 
 
 async def set_photo(connection: AsyncConnection, account: str, photo: Photo | None) -> None:
-    """Keep a photo, or none."""
+    """Set the photo; None removes it."""
     await _change(connection, account, photo_type=photo.type if photo else "", photo=photo.content if photo else b"")
 
 
 async def find_business(connection: AsyncConnection, account: str) -> BusinessProfile:
-    """The business profile; empty where nothing was set."""
+    """Find the business profile; its fields are empty when not set."""
     document = (await connection.execute(sa.select(table.c.business).where(table.c.account == account))).scalar()
     return BusinessProfile() if document is None else msgspec.json.decode(document, type=BusinessProfile)
 
 
 async def set_business(connection: AsyncConnection, account: str, profile: BusinessProfile) -> None:
-    """Keep a business profile."""
+    """Set the business profile."""
     await _change(connection, account, business=msgspec.json.encode(profile).decode())
 
 
 async def find_compliance(connection: AsyncConnection, account: str) -> Compliance | None:
-    """What the business says of itself by law; `None` when nothing was set."""
+    """Find the legal information about the business; None when not set."""
     document = (await connection.execute(sa.select(table.c.compliance).where(table.c.account == account))).scalar()
     return None if document is None else msgspec.json.decode(document, type=Compliance)
 
 
 async def set_compliance(connection: AsyncConnection, account: str, compliance: Compliance | None) -> None:
-    """Keep it, or nothing."""
+    """Set the legal information about the business; None removes it."""
     kept = None if compliance is None else msgspec.json.encode(compliance).decode()
     await _change(connection, account, compliance=kept)
 

@@ -1,4 +1,4 @@
-"""Token buckets that the Webapps of the installation share, as the time at which each is full again."""
+"""Token buckets that all Webapps of the installation share, stored as the time at which each is full."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ table = sa.Table(
     "rate_limits",
     metadata,
     sa.Column("name", types.key(32), primary_key=True),
-    # Unix microseconds.
+    # Unix microseconds at which the bucket is full.
     sa.Column("full_at", sa.BigInteger, nullable=False),
     mysql_engine="InnoDB",
 )
@@ -24,31 +24,34 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """Tokens that somebody wants of one bucket. rate: that it gains a second; burst: that it holds."""
+    """Request for tokens of one bucket."""
 
     name: str
     tokens: int
+    # Tokens gained per second.
     rate: float
+    # Capacity, tokens.
     burst: float
 
 
 def grant(wanted: Wanted, full_at: int, now: int) -> tuple[int, int]:
-    """(tokens that the bucket can give, when it is full again after that); times are Unix microseconds.
+    """Return the tokens that the bucket can give, and when it is full after that. Times are Unix microseconds.
 
-    A time that is further away than the bucket takes to fill is another configuration's, or another clock's.
+    A `full_at` further in the future than the time to fill the bucket stems from another configuration or clock. The
+    bucket then counts as empty.
     """
     interval = 1_000_000 / wanted.rate
     filling = wanted.burst * interval
     left = min(max(full_at - now, 0), filling)
-    # A token that is there but for what the rounding took is there.
+    # A token counts as present if only a rounding error is missing.
     tokens = min(wanted.tokens, int((filling - left) / interval + 1e-6))
     return tokens, now + round(left + tokens * interval)
 
 
 async def take(connection: AsyncConnection, wanted: Sequence[Wanted], *, now: int | None = None) -> Mapping[str, int]:
-    """Take of each bucket what is wanted and there. A bucket of which nothing is known is full.
+    """Consume the wanted tokens of each bucket, as far as it has them. An unknown bucket is full.
 
-    now: Unix microseconds; the database's own otherwise.
+    now: Unix microseconds; None for the database's clock
     """
     by_name = {each.name: each for each in sorted(wanted, key=lambda each: each.name)}
     found = await _lock(connection, list(by_name))
@@ -66,7 +69,7 @@ async def take(connection: AsyncConnection, wanted: Sequence[Wanted], *, now: in
 
 
 async def _lock(connection: AsyncConnection, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """When each is full, and the time now."""
+    """Lock the buckets. Returns the time at which each is full, and the present time, Unix microseconds."""
     query = sa.select(table.c.name, table.c.full_at, database_clock.now(connection)).where(table.c.name.in_(names))
     rows = await connection.execute(query.order_by(table.c.name).with_for_update())
     return {name: (full_at, now * 1000) for name, full_at, now in rows}

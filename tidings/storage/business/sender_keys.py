@@ -1,4 +1,4 @@
-"""Sender keys of groups, sealed: the business's own, who was given them, and those of other participants."""
+"""Sender keys of groups, sealed: the business's own keys with their holders, and those of other participants."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tidings.storage.business.groups import ID_LENGTH
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import any_of, pages, save_rows
 
-GIVEN = ""  # the servers have taken, or refused for good, the message that hands the key over
-LACKS = "-"  # may have had the key, and needs it again
+GIVEN = ""  # the network has accepted, or permanently refused, the message that carries the key
+LACKS = "-"  # the participant may have had the key and needs it again
 
 own_keys = sa.Table(
     "own_sender_keys",
@@ -50,27 +50,29 @@ peer_keys = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnKey:
-    """The key that the business's messages to one group are encrypted with. epoch: of the group when it was made."""
+    """Key that encrypts the business's messages to one group."""
 
     account: str
     group_id: str
+    # Epoch of the group when the key was made.
     epoch: int
     record: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Holder:
-    """A participant who may have the own key. job: the message that hands it over, `GIVEN` or `LACKS`."""
+    """Participant who may have an own key."""
 
     account: str
     group_id: str
     member: str
+    # Id of the job that sends the key, `GIVEN` or `LACKS`.
     job: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PeerKey:
-    """The key that one participant's messages to one group are encrypted with."""
+    """Key that encrypts one participant's messages to one group."""
 
     account: str
     sender: str
@@ -79,12 +81,12 @@ class PeerKey:
 
 
 async def save_own(connection: AsyncConnection, keys: Sequence[OwnKey]) -> None:
-    """Keep own keys, new ones or after use."""
+    """Save own keys, new or used ones."""
     await save_rows(connection, own_keys, ("account", "group_id"), ("epoch", "record"), keys)
 
 
 async def list_own(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[OwnKey]:
-    """The own keys of these groups that there are."""
+    """List the existing own keys of these groups."""
     found: list[OwnKey] = []
     for page in pages(groups):
         query = sa.select(own_keys).where(own_keys.c.account == account, own_keys.c.group_id.in_(page))
@@ -93,18 +95,18 @@ async def list_own(connection: AsyncConnection, account: str, groups: Sequence[s
 
 
 async def save_holders(connection: AsyncConnection, rows: Sequence[Holder]) -> None:
-    """Keep who has the own key of a group, over what was known of them."""
+    """Save holders of own keys, and overwrite earlier rows of them."""
     await save_rows(connection, holders, ("account", "group_id", "member"), ("job",), rows)
 
 
 async def clear_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> None:
-    """Nobody has the own keys of these groups: they are about to be replaced."""
+    """Delete all holders of the own keys of these groups, which are about to be replaced."""
     for page in pages(groups):
         await connection.execute(holders.delete().where(holders.c.account == account, holders.c.group_id.in_(page)))
 
 
 async def list_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[Holder]:
-    """Who may have the own keys of these groups."""
+    """List the participants who may have the own keys of these groups."""
     found: list[Holder] = []
     for page in pages(groups):
         query = sa.select(holders).where(holders.c.account == account, holders.c.group_id.in_(page))
@@ -113,14 +115,14 @@ async def list_holders(connection: AsyncConnection, account: str, groups: Sequen
 
 
 async def list_under_way(connection: AsyncConnection, account: str) -> Sequence[Holder]:
-    """Those to whom a key is being handed over, as far as the table knows."""
-    # Ids are letters and digits, all of which come after `GIVEN` and `LACKS`: a range, and no look at everybody.
+    """List the participants to whom a key is being sent, according to the table."""
+    # Job ids are letters and digits, which sort after `GIVEN` and `LACKS`: an index range instead of a scan.
     query = sa.select(holders).where(holders.c.account == account, holders.c.job > LACKS)
     return [Holder(*row) for row in await connection.execute(query)]
 
 
 async def save_peers(connection: AsyncConnection, keys: Sequence[PeerKey]) -> None:
-    """Keep others' keys, new ones or after use."""
+    """Save keys of other participants, new or used ones."""
     await save_rows(connection, peer_keys, ("account", "sender", "group_id"), ("record",), keys)
 
 
@@ -130,7 +132,7 @@ _PEERS = sa.select(peer_keys).where(
 
 
 async def list_peers(connection: AsyncConnection, account: str, senders: Sequence[str]) -> Sequence[PeerKey]:
-    """The keys of these participants, for every group."""
+    """List the keys of these participants, for all groups."""
     found: list[PeerKey] = []
     for page in pages(senders):
         rows = await connection.execute(_PEERS, {"account": account, "senders": page})
@@ -139,7 +141,7 @@ async def list_peers(connection: AsyncConnection, account: str, senders: Sequenc
 
 
 async def delete_peers(connection: AsyncConnection, account: str, group_id: str, senders: Sequence[str]) -> None:
-    """Forget the keys of participants who are gone."""
+    """Delete the keys of participants who have left."""
     for page in pages(senders):
         await connection.execute(
             peer_keys.delete().where(
@@ -149,6 +151,6 @@ async def delete_peers(connection: AsyncConnection, account: str, group_id: str,
 
 
 async def clear(connection: AsyncConnection, account: str) -> None:
-    """Forget every sender key of an account, its own and others', as after a restored backup."""
+    """Delete all sender keys of an account, its own and others', as after a restored backup."""
     for table in (own_keys, holders, peer_keys):
         await connection.execute(table.delete().where(table.c.account == account))

@@ -1,4 +1,4 @@
-"""Service windows: when each recipient last wrote, and which of their messages are unread."""
+"""Service windows: time of the last message of each recipient, and their unread messages."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ unread = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unread:
-    """A message of a recipient that the business has not marked as read. received_at: Unix milliseconds."""
+    """Message of a recipient that the business has not marked as read."""
 
     account: str
     peer: str
     id: str
+    # Unix milliseconds.
     received_at: int
 
 
 async def save_heard(connection: AsyncConnection, account: str, heard_at: Mapping[str, int]) -> None:
-    """Note when each of these recipients last wrote, Unix milliseconds."""
+    """Save the time of the last message of each of these recipients, Unix milliseconds."""
     if heard_at:
         await write_rows(
             connection,
@@ -55,7 +56,7 @@ async def save_heard(connection: AsyncConnection, account: str, heard_at: Mappin
 
 
 async def list_heard(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Mapping[str, int]:
-    """When those of the recipients last wrote that ever did, Unix milliseconds."""
+    """Return the time of the last message of those recipients who ever wrote, Unix milliseconds."""
     found: dict[str, int] = {}
     for page in pages(peers):
         rows = await connection.execute(
@@ -66,7 +67,7 @@ async def list_heard(connection: AsyncConnection, account: str, peers: Sequence[
 
 
 async def add_unread(connection: AsyncConnection, messages: Sequence[Unread]) -> None:
-    """Keep new messages as unread; those that are there already stay as they are."""
+    """Add new messages as unread. Existing ones stay unchanged."""
     if messages:
         await write_rows(
             connection,
@@ -76,9 +77,9 @@ async def add_unread(connection: AsyncConnection, messages: Sequence[Unread]) ->
 
 
 async def list_unread(connection: AsyncConnection, account: str, peer: str, until: str, *, limit: int) -> Sequence[str]:
-    """The unread messages of a recipient that came no later than the message `until`, the newest `limit` of them.
+    """List unread messages of a recipient that arrived no later than message `until`, the newest `limit` of them.
 
-    None when that one is read already.
+    Returns none when that message is already read.
     """
     one = sa.and_(unread.c.account == account, unread.c.peer == peer)
     last = (await connection.execute(sa.select(unread.c.received_at).where(one, unread.c.id == until))).scalar()
@@ -87,7 +88,7 @@ async def list_unread(connection: AsyncConnection, account: str, peer: str, unti
     rows = await connection.execute(
         sa.select(unread.c.id)
         .where(one, unread.c.received_at <= last)
-        # The one that was named first, whatever else came in the same millisecond.
+        # The named message comes first, whatever else arrived in the same millisecond.
         .order_by(sa.case((unread.c.id == until, 0), else_=1), unread.c.received_at.desc(), unread.c.id)
         .limit(limit)
     )
@@ -95,7 +96,7 @@ async def list_unread(connection: AsyncConnection, account: str, peer: str, unti
 
 
 async def delete_unread(connection: AsyncConnection, account: str, ids_by_peer: Mapping[str, Sequence[str]]) -> None:
-    """These are read, or withdrawn."""
+    """Remove read or withdrawn messages from the unread ones."""
     for peer, ids in ids_by_peer.items():
         for page in pages(ids):
             await connection.execute(
@@ -104,7 +105,7 @@ async def delete_unread(connection: AsyncConnection, account: str, ids_by_peer: 
 
 
 async def delete_unread_before(connection: AsyncConnection, account: str, before: int, limit: int) -> int:
-    """Forget what came before `before` (Unix milliseconds), at most `limit`; returns how many there were."""
+    """Delete at most `limit` unread messages received before `before` (Unix milliseconds). Returns the number."""
     rows = await connection.execute(
         sa.select(unread.c.peer, unread.c.id)
         .where(unread.c.account == account, unread.c.received_at < before)

@@ -39,7 +39,7 @@ stickers = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pack:
-    """One pack, named as in the API."""
+    """Sticker pack; fields are named as in the API."""
 
     id: str
     account: str
@@ -51,33 +51,34 @@ class Pack:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sticker:
-    """One sticker of a pack. position: from 0; it stays when others are deleted."""
+    """Sticker of a pack."""
 
     pack: str
+    # From 0; does not change when other stickers are deleted.
     position: int
     image_data_id: str
     emojis: tuple[str, ...]
 
 
 class PackFull(Exception):
-    """The pack has as many stickers as it may have; nothing was added."""
+    """The limit of packs or stickers is reached; nothing was added."""
 
 
 async def list_packs(connection: AsyncConnection, account: str) -> Sequence[Pack]:
-    """Every pack of an account."""
+    """List all packs of an account."""
     rows = await connection.execute(sa.select(packs).where(packs.c.account == account).order_by(packs.c.id))
     return [Pack(*row) for row in rows]
 
 
 async def find_pack(connection: AsyncConnection, account: str, pack_id: str) -> Pack | None:
-    """One pack."""
+    """Find one pack."""
     query = sa.select(packs).where(packs.c.account == account, packs.c.id == pack_id)
     row = (await connection.execute(query)).first()
     return Pack(*row) if row is not None else None
 
 
 async def add_pack(connection: AsyncConnection, pack: Pack, *, limit: int) -> None:
-    """Keep a new pack. Raises `PackFull` at `limit` packs of the account."""
+    """Add a new pack. Raises `PackFull` when the account has `limit` packs."""
     count = sa.select(sa.func.count()).select_from(packs).where(packs.c.account == pack.account)
     if (await connection.execute(count)).scalar_one() >= limit:
         raise PackFull(f"there are {limit} packs")
@@ -85,7 +86,7 @@ async def add_pack(connection: AsyncConnection, pack: Pack, *, limit: int) -> No
 
 
 async def change_pack(connection: AsyncConnection, account: str, pack_id: str, changes: Mapping[str, str]) -> bool:
-    """Set some columns of a pack; false when there is no such pack."""
+    """Set some columns of a pack. Returns false when the pack does not exist."""
     if await find_pack(connection, account, pack_id) is None:
         return False
     if changes:
@@ -94,7 +95,7 @@ async def change_pack(connection: AsyncConnection, account: str, pack_id: str, c
 
 
 async def delete_pack(connection: AsyncConnection, account: str, pack_id: str) -> bool:
-    """Forget a pack with its stickers; false when there is no such pack."""
+    """Delete a pack with its stickers. Returns false when the pack does not exist."""
     deleted = await connection.execute(packs.delete().where(packs.c.account == account, packs.c.id == pack_id))
     if deleted.rowcount:
         await connection.execute(stickers.delete().where(stickers.c.pack == pack_id))
@@ -102,7 +103,7 @@ async def delete_pack(connection: AsyncConnection, account: str, pack_id: str) -
 
 
 async def delete_packs(connection: AsyncConnection, account: str) -> None:
-    """Forget every pack of an account with its stickers."""
+    """Delete all packs of an account with their stickers."""
     mine = sa.select(packs.c.id).where(packs.c.account == account)
     ids = [pack_id for (pack_id,) in await connection.execute(mine)]
     await connection.execute(stickers.delete().where(stickers.c.pack.in_(ids)))
@@ -110,20 +111,20 @@ async def delete_packs(connection: AsyncConnection, account: str) -> None:
 
 
 async def put_pack(connection: AsyncConnection, pack: Pack, contents: Sequence[Sticker]) -> None:
-    """Keep a pack with its stickers; neither may be there already."""
+    """Add a pack with its stickers. Neither may exist."""
     await connection.execute(packs.insert(), [dataclasses.asdict(pack)])
     if contents:
         await connection.execute(stickers.insert(), [_row(sticker) for sticker in contents])
 
 
 async def list_stickers(connection: AsyncConnection, pack_id: str) -> Sequence[Sticker]:
-    """The stickers of a pack in order."""
+    """List the stickers of a pack in their order."""
     query = sa.select(stickers).where(stickers.c.pack == pack_id).order_by(stickers.c.position)
     return [_sticker(row) for row in await connection.execute(query)]
 
 
 async def find_sticker(connection: AsyncConnection, pack_id: str, position: int) -> Sticker | None:
-    """One sticker."""
+    """Find one sticker."""
     query = sa.select(stickers).where(stickers.c.pack == pack_id, stickers.c.position == position)
     row = (await connection.execute(query)).first()
     return _sticker(row) if row is not None else None
@@ -132,8 +133,8 @@ async def find_sticker(connection: AsyncConnection, pack_id: str, position: int)
 async def add_sticker(
     connection: AsyncConnection, pack: Pack, image_data_id: str, emojis: Sequence[str], *, limit: int
 ) -> int:
-    """Keep a new sticker behind the others; its position. Raises `PackFull` at `limit` stickers."""
-    # The pack stays locked, so that two new stickers do not get one position.
+    """Add a sticker behind the others. Returns its position. Raises `PackFull` when the pack has `limit` stickers."""
+    # The pack stays locked, so that two new stickers do not get the same position.
     await connection.execute(sa.select(packs.c.id).where(packs.c.id == pack.id).with_for_update())
     query = sa.select(sa.func.count(), sa.func.max(stickers.c.position)).where(stickers.c.pack == pack.id)
     count, last = (await connection.execute(query)).one()
@@ -146,7 +147,7 @@ async def add_sticker(
 
 
 async def change_sticker(connection: AsyncConnection, sticker: Sticker) -> None:
-    """Keep new values of a sticker that is there."""
+    """Change the values of an existing sticker."""
     await connection.execute(
         stickers.update()
         .where(stickers.c.pack == sticker.pack, stickers.c.position == sticker.position)
@@ -155,7 +156,7 @@ async def change_sticker(connection: AsyncConnection, sticker: Sticker) -> None:
 
 
 async def delete_sticker(connection: AsyncConnection, pack_id: str, position: int) -> bool:
-    """Forget one sticker; the others keep their positions. False when there is no such sticker."""
+    """Delete one sticker; the others keep their positions. Returns false when the sticker does not exist."""
     deleted = await connection.execute(
         stickers.delete().where(stickers.c.pack == pack_id, stickers.c.position == position)
     )

@@ -1,4 +1,4 @@
-"""The one collection of the tables that belong to a business: what Webapp and Coreapp keep."""
+"""Metadata of all tables of the business family, used by Webapps and Coreapps."""
 
 import sqlalchemy as sa
 

@@ -1,4 +1,4 @@
-"""Message templates: what a business may say first, one row for each name in each language of a namespace."""
+"""Message templates, with which a business may start a conversation: one row per namespace, name and language."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ table = sa.Table(
     mysql_engine="InnoDB",
 )
 
-# Grows with each change of an account's templates, so that whoever keeps them in memory sees it in one short look.
+# Increases with each change of an account's templates, so that a process that caches them detects it by a short query.
 versions = sa.Table(
     "template_versions",
     metadata,
@@ -46,31 +46,30 @@ Key = tuple[str, str, str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Template:
-    """One template in one language of a namespace. created_at: Unix milliseconds.
-
-    status:           APPROVED, or why it cannot be sent: PENDING, REJECTED, PAUSED, DISABLED …
-    components:       as in the API: HEADER, BODY, FOOTER, BUTTONS …
-    parameter_format: POSITIONAL for gaps with numbers, NAMED for gaps with names.
-    """
+    """Template in one language of a namespace."""
 
     account: str
     name: str
     language: str
     namespace: str
     category: str
+    # APPROVED, or the reason why it cannot be sent: PENDING, REJECTED, PAUSED, DISABLED …
     status: str
+    # As in the API: HEADER, BODY, FOOTER, BUTTONS …
     components: Sequence[dict[str, Any]]
+    # Unix milliseconds.
     created_at: int
+    # `POSITIONAL` for numbered parameters, `NAMED` for named ones.
     parameter_format: str = POSITIONAL
 
     @property
     def key(self) -> Key:
-        """What no other template of the account has: namespace, name and language."""
+        """Return the unique key among the account's templates: namespace, name and language."""
         return self.namespace, self.name, self.language
 
 
 async def add_template(connection: AsyncConnection, template: Template) -> bool:
-    """Keep a new template; false when its namespace has one of that name in that language already."""
+    """Add a new template. Returns false when its namespace has one of that name in that language."""
     await lock(connection, template.account)
     named = _named(template.account, template.name, template.language, template.namespace)
     if await _count(connection, named):
@@ -81,7 +80,7 @@ async def add_template(connection: AsyncConnection, template: Template) -> bool:
 
 
 async def put_templates(connection: AsyncConnection, account: str, templates: Sequence[Template]) -> None:
-    """Keep all of these templates of an account, each in the place of the one with its key."""
+    """Add templates of an account, and replace those with the same keys."""
     if not templates:
         return
     await lock(connection, account)
@@ -95,7 +94,7 @@ async def put_templates(connection: AsyncConnection, account: str, templates: Se
 async def delete_templates(
     connection: AsyncConnection, account: str, name: str, language: str | None = None, namespace: str | None = None
 ) -> int:
-    """Delete a template in one language or in all, in one namespace or in all; returns how many rows there were."""
+    """Delete a template in one or all languages and one or all namespaces. Returns the number of rows deleted."""
     await lock(connection, account)
     named = _named(account, name, language, namespace)
     found = await _count(connection, named)
@@ -106,7 +105,7 @@ async def delete_templates(
 
 
 async def list_templates(connection: AsyncConnection, account: str) -> list[Template]:
-    """All templates of an account, by name, language and namespace."""
+    """List all templates of an account, by name, language and namespace."""
     columns = [table.c[field.name] for field in dataclasses.fields(Template)]
     rows = await connection.execute(
         sa.select(*columns)
@@ -117,14 +116,14 @@ async def list_templates(connection: AsyncConnection, account: str) -> list[Temp
 
 
 async def lock(connection: AsyncConnection, account: str) -> None:
-    """One change of an account's templates at a time, until the end of the transaction."""
-    # The row must be there before it can be locked.
+    """Lock the account's templates against other changes until the end of the transaction."""
+    # The row must exist before it can be locked.
     await connection.execute(insert_or_ignore(connection, versions), [{"account": account, "version": 0}])
     await connection.execute(sa.select(versions).where(versions.c.account == account).with_for_update())
 
 
 async def find_version(connection: AsyncConnection, account: str) -> int:
-    """A number that grows with each change of the account's templates; 0 when there was none yet."""
+    """Return the version of the account's templates, which increases with each change; 0 if there was none."""
     statement = sa.select(versions.c.version).where(versions.c.account == account)
     return (await connection.execute(statement)).scalar() or 0
 

@@ -1,5 +1,7 @@
-"""Messages of recipients that could not be decrypted: those that were asked for again, until they come or are given up,
-and how many more there were of whom, until the webhook hears of them together.
+"""Messages of recipients that could not be decrypted.
+
+A row is either a message that was requested again, until it arrives or is given up, or the number of further such
+messages of one sender, until it is reported to the webhook.
 """
 
 from __future__ import annotations
@@ -31,19 +33,19 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Undecrypted:
-    """One message that was asked for, or as many as are counted.
+    """Message that was requested again, or number of further undecryptable messages of one sender."""
 
-    timestamp: when the network took it, or the first of them; due_at: when it is given up, or the webhook hears of
-    them. Both Unix milliseconds. counted: 0 for one message, whose id it has.
-    """
-
+    # Id of the message, or of the count.
     id: str
     shard: int
     account: str
     sender: str
+    # Unix milliseconds at which the network accepted the message, or the first of the counted ones.
     timestamp: int
+    # Unix milliseconds at which the message is given up, or the count reported.
     due_at: int
     request_id: str = ""
+    # Number of messages; 0 for a single message.
     counted: int = 0
 
 
@@ -51,7 +53,7 @@ _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 
 
 async def add(connection: AsyncConnection, messages: Sequence[Undecrypted]) -> None:
-    """Keep these; of those that are there already only the count changes."""
+    """Add rows. Of existing ones only the count is changed."""
     if messages:
         await connection.execute(
             insert_or_update(connection, table, ("id",), ("counted",)),
@@ -72,11 +74,11 @@ async def add(connection: AsyncConnection, messages: Sequence[Undecrypted]) -> N
 
 
 async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
-    """Forget those that came, or were reported to the webhook."""
+    """Delete rows of messages that arrived or were reported to the webhook."""
     await delete_listed(connection, _DELETE, "ids", ids)
 
 
 async def list_all(connection: AsyncConnection, shard: int) -> Sequence[Undecrypted]:
-    """Those of a shard, first due first: what a new owner starts from."""
+    """List the rows of a shard, first due first; a new owner starts from this list."""
     rows = await connection.execute(sa.select(table).where(table.c.shard == shard).order_by(table.c.due_at, table.c.id))
     return [Undecrypted(*row) for row in rows]
