@@ -1,1 +1,1 @@
-"""The tables of the devices that share one database: keys, sessions, inboxes and outboxes, groups."""
+"""Tables of handsets that share one database: keys, sessions, inboxes and outboxes, groups."""

@@ -1,4 +1,4 @@
-"""Devices of a fleet: the set that one process runs, which alone writes their rows."""
+"""Devices of a fleet, which is the set that one process runs. Only that process writes their rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tidings.storage.handset.tables import devices
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """One recipient. Identity (the private key) and token are sealed; token is `None` until it is registered.
-
-    next_key_id: the first id that no pre-key of this device has had.
-    blocked:     the number that it has asked the network to block; empty for none.
-    """
+    """Device of one recipient."""
 
     number: str
     fleet: str
     registration_id: int
+    # Private identity key, sealed.
     identity: bytes
+    # Sealed; None until the device is registered.
     token: bytes | None
+    # First id that no pre-key of this device has had.
     next_key_id: int
+    # Number that the device has asked the network to block; empty for none.
     blocked: str = ""
 
 
 async def save(connection: AsyncConnection, rows: Sequence[DeviceRow]) -> None:
-    """Keep new devices; of those that are there already, only token, next_key_id and blocked change."""
+    """Save devices. Of existing ones only token, next_key_id and blocked change."""
     if rows:
         statement = insert_or_update(connection, devices, ("number",), ("token", "next_key_id", "blocked"))
         await connection.execute(
@@ -51,12 +51,12 @@ async def save(connection: AsyncConnection, rows: Sequence[DeviceRow]) -> None:
 
 
 async def list_devices(connection: AsyncConnection, fleet: str) -> list[DeviceRow]:
-    """All devices of a fleet, by number."""
+    """List all devices of a fleet, by number."""
     rows = await connection.execute(sa.select(devices).where(devices.c.fleet == fleet).order_by(devices.c.number))
     return [DeviceRow(*row) for row in rows]
 
 
 async def find(connection: AsyncConnection, number: str) -> DeviceRow | None:
-    """One device, of whichever fleet."""
+    """Find one device of any fleet."""
     row = (await connection.execute(sa.select(devices).where(devices.c.number == number))).first()
     return DeviceRow(*row) if row else None

@@ -1,6 +1,6 @@
 """Messages that devices received.
 
-Positions are given out by the process that runs the fleet and grow with each row.
+The process that runs the fleet assigns positions, which increase with each row.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tidings.storage.handset.tables import inbox
 from tidings.storage.row_lists import any_row_of, row_list
 from tidings.storage.rows import write_rows
 
-# Kinds of what is in the inbox.
+# Kinds of inbox rows.
 TEXT = "text"
-ANSWER = "text.answer"  # a text that answers another message: its content is the JSON, of TEXT the words
-EMPTY = "null"  # completes a key exchange; shown to nobody
-UNREADABLE = "undecryptable"  # kept by its id, so that it is acknowledged once and for all
-CONTROL = "control"  # what devices tell each other about the keys of a group; shown to nobody
+ANSWER = "text.answer"  # a text that answers another message; its content is JSON, that of TEXT the words
+EMPTY = "null"  # completes a key exchange; never shown
+UNREADABLE = "undecryptable"  # its id is kept, so that it is acknowledged permanently
+CONTROL = "control"  # message between devices about the keys of a group; never shown
 
 _KNOWN = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id).where(inbox.c.id.in_(any_of("ids")))
 _KINDS = sa.select(inbox.c.number, inbox.c.peer, inbox.c.id, inbox.c.kind, inbox.c.received_at).where(
@@ -34,11 +34,7 @@ _DELETE_UNREADABLE = inbox.delete().where(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InboxRow:
-    """One received message.
-
-    content: the text, the JSON of another type, or why it could not be decrypted; received_at: Unix milliseconds;
-    group: that it was sent to, empty for none.
-    """
+    """Received message."""
 
     fleet: str
     position: int
@@ -46,8 +42,11 @@ class InboxRow:
     peer: str
     id: str
     kind: str
+    # Unix milliseconds.
     received_at: int
+    # Text, JSON of another type, or the reason why it could not be decrypted.
     content: str
+    # Group that it was sent to; empty for none.
     group: str = ""
 
 
@@ -55,7 +54,7 @@ _ADD = inbox.insert()
 
 
 async def add(connection: AsyncConnection, rows: Sequence[InboxRow]) -> None:
-    """Keep received messages. Raises `IntegrityError` when a (number, peer, id) is there already."""
+    """Add received messages. Raises `IntegrityError` when a (number, peer, id) exists."""
     if rows:
         await write_rows(
             connection,
@@ -78,7 +77,7 @@ async def add(connection: AsyncConnection, rows: Sequence[InboxRow]) -> None:
 
 
 async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tuple[str, str, str]]:
-    """The (number, peer, id) of received messages with these ids."""
+    """Return the (number, peer, id) of received messages with these ids."""
     found: set[tuple[str, str, str]] = set()
     for page in pages(ids):
         rows = await connection.execute(_KNOWN, {"ids": page})
@@ -87,7 +86,7 @@ async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tup
 
 
 async def list_kinds(connection: AsyncConnection, ids: Sequence[str]) -> dict[tuple[str, str, str], tuple[str, int]]:
-    """Of the received messages with these ids, by (number, peer, id): the kind, and when they were received."""
+    """Return kind and receive time of the received messages with these ids, by (number, peer, id)."""
     found: dict[tuple[str, str, str], tuple[str, int]] = {}
     for page in pages(ids):
         rows = await connection.execute(_KINDS, {"ids": page})
@@ -96,14 +95,14 @@ async def list_kinds(connection: AsyncConnection, ids: Sequence[str]) -> dict[tu
 
 
 async def delete_unreadable(connection: AsyncConnection, keys: Sequence[tuple[str, str, str]]) -> None:
-    """Make room for messages that could not be decrypted before, by (number, peer, id)."""
+    """Delete undecryptable messages, (number, peer, id), so that they can be added in readable form."""
     for page in pages(keys, 333):
         found = [(id_, number, peer) for number, peer, id_ in page]
         await connection.execute(_DELETE_UNREADABLE, {"keys": row_list(found)})
 
 
 async def list_recent(connection: AsyncConnection, fleet: str, limit: int) -> list[tuple[str, str, str]]:
-    """The (number, peer, id) of a fleet's last messages, newest first."""
+    """List the (number, peer, id) of a fleet's last messages, newest first."""
     rows = await connection.execute(
         sa.select(inbox.c.number, inbox.c.peer, inbox.c.id)
         .where(inbox.c.fleet == fleet)
@@ -114,7 +113,7 @@ async def list_recent(connection: AsyncConnection, fleet: str, limit: int) -> li
 
 
 async def list_messages(connection: AsyncConnection, fleet: str, after: int, limit: int) -> list[InboxRow]:
-    """A fleet's messages behind a position, in order."""
+    """List a fleet's messages behind a position, in order."""
     rows = await connection.execute(
         sa.select(inbox).where(inbox.c.fleet == fleet, inbox.c.position > after).order_by(inbox.c.position).limit(limit)
     )
@@ -122,7 +121,7 @@ async def list_messages(connection: AsyncConnection, fleet: str, after: int, lim
 
 
 async def delete_before(connection: AsyncConnection, fleet: str, time: int, shown: int) -> int:
-    """Forget messages received before `time` (Unix milliseconds) at positions up to `shown`; returns how many."""
+    """Delete messages received before `time` (Unix milliseconds) at positions up to `shown`. Returns the number."""
     result = await connection.execute(
         inbox.delete().where(inbox.c.fleet == fleet, inbox.c.position <= shown, inbox.c.received_at < time)
     )

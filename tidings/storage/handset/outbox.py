@@ -1,6 +1,6 @@
-"""Envelopes that devices still have to send, in their order.
+"""Envelopes that devices have yet to send, in their order.
 
-Positions are given out by the process that runs the fleet and grow with each row.
+The process that runs the fleet assigns positions, which increase with each row.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _DELETE_ENVELOPES = outbox.delete().where(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """One envelope to send exactly as it is. Not before due_at, Unix milliseconds (0: at once).
-
-    group: that it goes to, and then there is no peer; or that the messages of a receipt were sent to.
-    epoch: of the group that it goes to, as it was known.
-    draft: the sealed plaintext of what goes to a group, which is encrypted again when that has changed.
-    """
+    """Envelope to be sent unchanged."""
 
     fleet: str
     position: int
     number: str
+    # Empty for an envelope to a group.
     peer: str
     id: str
     kind: str
+    # Unix milliseconds before which it is not sent; 0 for at once.
     due_at: int
     body: bytes
     refs: tuple[str, ...]
+    # Group that it is sent to, or that the messages of a receipt were sent to; empty for none.
     group: str = ""
+    # Known epoch of the group that it is sent to.
     epoch: int = 0
+    # Sealed plaintext of an envelope to a group, which is encrypted again if the group has changed; None otherwise.
     draft: bytes | None = None
 
 
@@ -47,7 +47,7 @@ _ADD = outbox.insert()
 
 
 async def add(connection: AsyncConnection, rows: Sequence[OutboxRow]) -> None:
-    """Keep envelopes until the network has accepted them."""
+    """Add envelopes, which are kept until the network has accepted them."""
     if rows:
         await write_rows(
             connection,
@@ -73,7 +73,7 @@ async def add(connection: AsyncConnection, rows: Sequence[OutboxRow]) -> None:
 
 
 async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[OutboxRow]:
-    """Everything that a fleet still has to send, in order."""
+    """List all envelopes of a fleet, in order."""
     rows = await connection.execute(sa.select(outbox).where(outbox.c.fleet == fleet).order_by(outbox.c.position))
     return [
         OutboxRow(
@@ -85,6 +85,6 @@ async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[Outbox
 
 
 async def delete(connection: AsyncConnection, fleet: str, positions: Sequence[int]) -> None:
-    """Forget envelopes that the network has accepted or refused for good."""
+    """Delete envelopes that the network has accepted or permanently refused."""
     for page in pages(positions):
         await connection.execute(_DELETE_ENVELOPES, {"of_fleet": fleet, "positions": page})

@@ -1,4 +1,4 @@
-"""Positions that a fleet has reached in its inbox and outbox, and how far it has shown the inbox."""
+"""Positions that a fleet has reached in its inbox and outbox, and the last shown position of the inbox."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tidings.storage.handset.tables import inbox, outbox, progress, sent
 
 
 async def save_shown(connection: AsyncConnection, fleet: str, position: int) -> None:
-    """Everything of this fleet up to `position` has been shown."""
+    """Record that all messages of this fleet up to `position` have been shown."""
     statement = insert_or_update(connection, progress, ("fleet",), ("shown",))
     await connection.execute(statement, [{"fleet": fleet, "shown": position}])
 
 
 async def find(connection: AsyncConnection, fleet: str) -> tuple[int, int, int]:
-    """The last position of a fleet's inbox and of what it sent, and up to which position it has shown; 0 for none."""
+    """Return the last positions of a fleet's inbox, of its sent messages and of its shown messages; 0 for none."""
     row = (
         await connection.execute(
             sa.select(

@@ -1,4 +1,4 @@
-"""Pre-keys of devices: their private parts, whose are to be replaced, which are out of use, which ids are kept."""
+"""Pre-keys of devices: their private parts, replacement, retirement and ids."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidings.storage.handset.tables import devices, prekeys
 from tidings.storage.row_lists import any_row_of, row_list
 
 # Kinds of pre-key. The ids of one device's pre-keys are unique across kinds.
-ONE_TIME = "ec"  # deleted in the transaction that stores the session it set up
+ONE_TIME = "ec"  # deleted in the transaction that saves the session it set up
 SIGNED = "signed"
 KYBER_ONE_TIME = "kyber"  # deleted like the EC ones
-KYBER_LAST = "kyber_last"  # the last resort: used again and again
+KYBER_LAST = "kyber_last"  # last-resort key, used repeatedly
 
 _LASTING = (SIGNED, KYBER_LAST)
 _OF_PAIRS = any_row_of("pairs", prekeys.c.number, prekeys.c.key_id)
@@ -26,22 +26,21 @@ _DELETE_PREKEYS = prekeys.delete().where(_OF_PAIRS)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreKeyRow:
-    """The private part of one pre-key, sealed.
-
-    created_at: Unix milliseconds. retired_at: Unix milliseconds since when nobody new is given it, as far as we know:
-    it was replaced, is gone from the network, or is not there yet. 0 for one in use.
-    """
+    """Private part of one pre-key, sealed."""
 
     number: str
     key_id: int
     kind: str
     sealed: bytes
+    # Unix milliseconds.
     created_at: int = 0
+    # Unix milliseconds since when, as far as is known, the network does not hand out the key: it was replaced, is gone
+    # from the network, or is not there yet. 0 for a key in use.
     retired_at: int = 0
 
 
 async def add(connection: AsyncConnection, rows: Sequence[PreKeyRow]) -> None:
-    """Keep new pre-keys. Raises `IntegrityError` when an id was used before."""
+    """Add new pre-keys. Raises `IntegrityError` when an id was used before."""
     if rows:
         await connection.execute(
             prekeys.insert(),
@@ -50,7 +49,7 @@ async def add(connection: AsyncConnection, rows: Sequence[PreKeyRow]) -> None:
 
 
 async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[PreKeyRow]:
-    """Those of these (number, key id) that are still there."""
+    """List those of the given pre-keys, (number, key id), that exist."""
     found: list[PreKeyRow] = []
     for page in pages(sorted(set(wanted)), 500):
         rows = await connection.execute(_PREKEYS, {"pairs": row_list(page)})
@@ -59,14 +58,16 @@ async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, 
 
 
 async def delete(connection: AsyncConnection, used: Iterable[tuple[str, int]]) -> None:
-    """Forget these (number, key id)."""
+    """Delete pre-keys, (number, key id)."""
     for page in pages(list(used), 500):
         await connection.execute(_DELETE_PREKEYS, {"pairs": row_list(page)})
 
 
 async def list_due(connection: AsyncConnection, fleet: str, before: int, *, after: str, limit: int) -> Sequence[str]:
-    """The numbers, from `after` on, of registered devices whose signed pre-keys in use are all older than `before`, in
-    Unix milliseconds."""
+    """List the numbers above `after` of registered devices that have no young signed pre-key in use.
+
+    A pre-key is young if it was made at `before` (Unix milliseconds) or later.
+    """
     young = (
         sa.select(prekeys.c.number)
         .where(prekeys.c.kind == SIGNED, prekeys.c.retired_at == 0, prekeys.c.created_at >= before)
@@ -83,7 +84,7 @@ async def list_due(connection: AsyncConnection, fleet: str, before: int, *, afte
 
 
 async def list_key_ids(connection: AsyncConnection, numbers: Sequence[str]) -> dict[str, set[int]]:
-    """The ids of all pre-keys that are kept of at most 1,000 devices."""
+    """Return the ids of all pre-keys of at most 1,000 devices."""
     found: dict[str, set[int]] = {number: set() for number in numbers}
     rows = await connection.execute(
         sa.select(prekeys.c.number, prekeys.c.key_id).where(prekeys.c.number.in_(list(numbers)))
@@ -94,7 +95,7 @@ async def list_key_ids(connection: AsyncConnection, numbers: Sequence[str]) -> d
 
 
 async def replace_lasting(connection: AsyncConnection, number: str, key_ids: Sequence[int], now: int) -> None:
-    """The network has these signed and Kyber pre-keys now, and the others are out of use."""
+    """Record that the network has these signed and Kyber pre-keys, and retire the others."""
     lasting = (prekeys.c.number == number) & prekeys.c.kind.in_(_LASTING)
     await connection.execute(
         prekeys.update()
@@ -105,7 +106,10 @@ async def replace_lasting(connection: AsyncConnection, number: str, key_ids: Seq
 
 
 async def retire_one_time(connection: AsyncConnection, number: str, left: Sequence[int], now: int) -> None:
-    """The network has these one-time pre-keys left, at most 1,000; the others were handed out, or never came there."""
+    """Retire one-time pre-keys that the network does not have: they were handed out, or never arrived.
+
+    left: ids of those that the network has, at most 1,000
+    """
     one_time = (prekeys.c.number == number) & prekeys.c.kind.in_((ONE_TIME, KYBER_ONE_TIME))
     await connection.execute(
         prekeys.update()
@@ -116,6 +120,6 @@ async def retire_one_time(connection: AsyncConnection, number: str, left: Sequen
 
 
 async def delete_retired(connection: AsyncConnection, number: str, before: int) -> int:
-    """Forget what is out of use since before then; how many keys."""
+    """Delete pre-keys retired before `before` (Unix milliseconds). Returns the number deleted."""
     old = (prekeys.c.number == number) & (prekeys.c.retired_at > 0) & (prekeys.c.retired_at < before)
     return (await connection.execute(prekeys.delete().where(old))).rowcount

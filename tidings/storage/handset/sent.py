@@ -1,4 +1,4 @@
-"""What handsets have sent, kept for a while: a peer may ask for it again."""
+"""Messages that handsets have sent, kept for a time because a peer may request them again."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from tidings.storage.handset.tables import sent
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SentRow:
-    """One message. position: of its envelope in the outbox; content: sealed; sent_at: Unix milliseconds.
-
-    session:  what tells the session that it was encrypted in last from others with this peer, 8 bytes.
-    attempts: to send it again; asked_by: the latest envelope that asked for that.
-    waits:    for a session other than that one.
-    """
+    """Sent message."""
 
     fleet: str
+    # Position of its envelope in the outbox.
     position: int
     number: str
     peer: str
     id: str
+    # Sealed.
     content: bytes = dataclasses.field(repr=False)
+    # Tag, 8 bytes, of the session with this peer in which it was last encrypted.
     session: bytes
+    # Unix milliseconds.
     sent_at: int
+    # Number of attempts to send it again.
     attempts: int = 0
+    # Id of the latest envelope that requested it again; empty for none.
     asked_by: str = ""
+    # True while it waits for a session other than `session`.
     waits: bool = False
 
 
@@ -49,7 +51,7 @@ _CHANGE = (
 
 
 async def add(connection: AsyncConnection, rows: Sequence[SentRow]) -> None:
-    """Keep messages that go out."""
+    """Add messages that are being sent."""
     if rows:
         await connection.execute(
             sent.insert(), [{column.name: getattr(row, column.name) for column in _COLUMNS} for row in rows]
@@ -57,7 +59,7 @@ async def add(connection: AsyncConnection, rows: Sequence[SentRow]) -> None:
 
 
 async def list_sent(connection: AsyncConnection, number: str, ids: Sequence[str]) -> list[SentRow]:
-    """Those of a device's messages with these ids that are kept, in the order in which they were sent."""
+    """List those of a device's messages with these ids that are kept, in the order of sending."""
     found: list[SentRow] = []
     for page in pages(ids):
         rows = await connection.execute(_BY_ID, {"ids": page, "of_number": number})
@@ -66,7 +68,7 @@ async def list_sent(connection: AsyncConnection, number: str, ids: Sequence[str]
 
 
 async def list_waiting(connection: AsyncConnection, fleet: str) -> list[SentRow]:
-    """Those of a fleet that wait for a session. Reads everything of the fleet: for its start."""
+    """List the messages of a fleet that wait for a session. Reads all messages of the fleet, for use at its start."""
     rows = await connection.execute(
         sa.select(*_COLUMNS).where(sent.c.fleet == fleet, sent.c.waits).order_by(sent.c.position)
     )
@@ -74,7 +76,7 @@ async def list_waiting(connection: AsyncConnection, fleet: str) -> list[SentRow]
 
 
 async def save(connection: AsyncConnection, rows: Sequence[SentRow]) -> None:
-    """Note how these were sent again."""
+    """Record how messages were sent again."""
     if rows:
         await connection.execute(
             _CHANGE,
@@ -93,12 +95,12 @@ async def save(connection: AsyncConnection, rows: Sequence[SentRow]) -> None:
 
 
 async def delete_old(connection: AsyncConnection, fleet: str, *, before: int, position: int) -> None:
-    """Forget what a fleet sent before a time (Unix milliseconds), and what is at or below a position."""
+    """Delete messages of a fleet sent before `before` (Unix milliseconds), or at positions up to `position`."""
     await connection.execute(
         sent.delete().where(sent.c.fleet == fleet, sa.or_(sent.c.position <= position, sent.c.sent_at < before))
     )
 
 
 async def delete_below(connection: AsyncConnection, fleet: str, position: int) -> None:
-    """Forget what is at or below a position of a fleet."""
+    """Delete messages of a fleet at positions up to `position`."""
     await connection.execute(sent.delete().where(sent.c.fleet == fleet, sent.c.position <= position))

@@ -20,7 +20,7 @@ _DELETE = sessions.delete().where(_OF_PAIRS)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session with a peer in its two halves, sealed."""
+    """Session with a peer in two halves, sealed."""
 
     number: str
     peer: str
@@ -29,7 +29,7 @@ class SessionRow:
 
 
 async def save(connection: AsyncConnection, rows: Sequence[SessionRow]) -> None:
-    """Keep sessions, new or changed."""
+    """Save sessions, new or changed."""
     if rows:
         statement = insert_or_update(connection, sessions, ("number", "peer"), ("sending", "receiving"))
         await write_rows(
@@ -40,7 +40,7 @@ async def save(connection: AsyncConnection, rows: Sequence[SessionRow]) -> None:
 
 
 async def list_sessions(connection: AsyncConnection, wanted: Iterable[tuple[str, str]]) -> list[SessionRow]:
-    """Those of these (number, peer) that exist."""
+    """List those of the given sessions, (number, peer), that exist."""
     found: list[SessionRow] = []
     for page in pages(list(wanted), 500):
         rows = await connection.execute(_SESSIONS, {"pairs": row_list(page)})
@@ -49,6 +49,6 @@ async def list_sessions(connection: AsyncConnection, wanted: Iterable[tuple[str,
 
 
 async def delete(connection: AsyncConnection, gone: Iterable[tuple[str, str]]) -> None:
-    """Forget the sessions of these (number, peer)."""
+    """Delete sessions, (number, peer)."""
     for page in pages(list(gone), 500):
         await connection.execute(_DELETE, {"pairs": row_list(page)})

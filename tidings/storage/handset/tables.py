@@ -1,4 +1,4 @@
-"""The tables of recipients: what a process with handsets keeps."""
+"""Metadata and tables of the handset family, used by processes with handsets."""
 
 import sqlalchemy as sa
 

@@ -1,1 +1,1 @@
-"""The tables of the message network: its directory, pre-keys, mailboxes, blobs and groups."""
+"""Tables of the message network: directory, pre-keys, mailboxes, blobs and groups."""

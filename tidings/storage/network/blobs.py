@@ -1,4 +1,4 @@
-"""Encrypted files that devices leave on the network for each other: who left which, and until when they are kept."""
+"""Encrypted files that devices leave on the network for each other, with their owners and expiry times."""
 
 from __future__ import annotations
 
@@ -30,19 +30,17 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Blob:
-    """One file of ciphertext.
+    """File of ciphertext."""
 
-    id:         what devices call it; who knows it may fetch it.
-    owner:      the number that left it.
-    file:       its name in the directory of files.
-    size:       bytes.
-    expires_at: Unix milliseconds.
-    """
-
+    # Known to devices only. A device that knows it may fetch the file.
     id: str
+    # Number that uploaded the file.
     owner: str
+    # Name in the file store.
     file: str
+    # Bytes.
     size: int
+    # Unix milliseconds.
     expires_at: int
 
 
@@ -56,19 +54,19 @@ _EXPIRED = (
 )
 _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 _FILES = sa.select(table.c.file).where(table.c.file.in_(any_of("files")))
-# Of those that live longest; few, since each is looked for.
+# Files with the latest expiry times. The number is small, because each file is searched for.
 _SOME_FILES = sa.select(table.c.file).order_by(table.c.expires_at.desc()).limit(20)
 _OWNED = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0)).where(table.c.owner == sa.bindparam("owner"))
 _TOTAL = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0))
 
 
 async def add(connection: AsyncConnection, rows: Sequence[Blob]) -> None:
-    """Store blobs; those that are there already stay as they are."""
+    """Add blobs. Existing ones stay unchanged."""
     await write_rows(connection, insert_or_ignore(connection, table), [dataclasses.asdict(blob) for blob in rows])
 
 
 async def find(connection: AsyncConnection, ids: Sequence[str], *, now: int) -> dict[str, Blob]:
-    """Those of the blobs that have not expired, by id."""
+    """Return those of the given blobs that exist and have not expired, by id."""
     found: dict[str, Blob] = {}
     for page in pages(ids):
         for row in await connection.execute(_FIND, {"ids": list(page), "now": now}):
@@ -78,17 +76,17 @@ async def find(connection: AsyncConnection, ids: Sequence[str], *, now: int) -> 
 
 
 async def list_expired(connection: AsyncConnection, *, now: int, limit: int) -> list[Blob]:
-    """Those whose time is over, the oldest first."""
+    """List expired blobs, oldest first."""
     return [Blob(*row) for row in await connection.execute(_EXPIRED, {"now": now, "limit": limit})]
 
 
 async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
-    """Remove rows; those that are not there are passed over."""
+    """Delete rows. Those that do not exist are ignored."""
     await delete_listed(connection, _DELETE, "ids", ids)
 
 
 async def list_files(connection: AsyncConnection, files: Sequence[str]) -> set[str]:
-    """Those of the files that belong to a blob, expired or not."""
+    """Return those of the given files that belong to a blob, expired or not."""
     found: set[str] = set()
     for page in pages(files):
         found.update((await connection.execute(_FILES, {"files": list(page)})).scalars())
@@ -96,15 +94,15 @@ async def list_files(connection: AsyncConnection, files: Sequence[str]) -> set[s
 
 
 async def list_some_files(connection: AsyncConnection) -> Sequence[str]:
-    """Names of up to 20 files, those that are kept longest."""
+    """List the names of up to 20 files, those with the latest expiry times."""
     return list((await connection.execute(_SOME_FILES)).scalars())
 
 
 async def total_size(connection: AsyncConnection) -> int:
-    """Bytes of all blobs."""
+    """Return the total size of all blobs, bytes."""
     return int((await connection.execute(_TOTAL)).scalar_one())
 
 
 async def owned_size(connection: AsyncConnection, owner: str) -> int:
-    """Bytes of all blobs of one number."""
+    """Return the total size of the blobs of one number, bytes."""
     return int((await connection.execute(_OWNED, {"owner": owner})).scalar_one())

@@ -11,7 +11,7 @@ from tidings.storage import types
 from tidings.storage.database import insert_or_ignore, insert_or_update
 from tidings.storage.network.tables import metadata
 
-# One code for each number and address: a code that another address requests neither replaces it nor uses it up.
+# One code per number and address. A code requested from another address neither replaces it nor uses it up.
 challenges = sa.Table(
     "registration_challenges",
     metadata,
@@ -28,7 +28,7 @@ challenges = sa.Table(
     mysql_engine="InnoDB",
 )
 
-# Wrong tries of short codes, by number: the Unix milliseconds at which the number's token bucket is full again.
+# Wrong tries of short codes per number, as Unix milliseconds at which the number's token bucket is full.
 tries = sa.Table(
     "registration_tries",
     metadata,
@@ -41,24 +41,24 @@ tries = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Challenge:
-    """A registration code, and how many codes this address requested for this number recently.
-
-    origin:            address that requested it; an IPv6 address stands as its /64.
-    code_hash:         keyed hash of the code.
-    digits:            length of the code.
-    issued_at:         Unix milliseconds, as are the other times.
-    attempts_left:     wrong tries until the code is void; 0 once it was used.
-    window_started_at: start of the window that `issued_in_window` counts.
-    """
+    """Registration code, and number of codes that this address requested for this number recently."""
 
     number: str
+    # Address that requested the code; an IPv6 address is reduced to its /64 prefix.
     origin: str
+    # Keyed hash of the code.
     code_hash: bytes
+    # Length of the code.
     digits: int
+    # Unix milliseconds.
     issued_at: int
+    # Unix milliseconds.
     expires_at: int
+    # Wrong tries until the code is void; 0 once it was used.
     attempts_left: int
+    # Start of the window that `issued_in_window` counts, Unix milliseconds.
     window_started_at: int
+    # Number of codes issued in the window.
     issued_in_window: int
 
 
@@ -69,7 +69,7 @@ async def find(connection: AsyncConnection, number: str, origin: str) -> Challen
 
 
 async def put(connection: AsyncConnection, challenge: Challenge) -> None:
-    """Store a code; the earlier one of the same number and address is void."""
+    """Store a code. The earlier one of the same number and address becomes void."""
     columns = [column.name for column in challenges.columns]
     await connection.execute(
         insert_or_update(connection, challenges, ("number", "origin"), tuple(columns[2:])),
@@ -85,14 +85,14 @@ async def use_attempt(connection: AsyncConnection, number: str, origin: str) -> 
 
 
 async def take(connection: AsyncConnection, number: str, origin: str, code_hash: bytes) -> bool:
-    """Use up a code that can still be used; false when another registration used it first."""
+    """Use up a code that is still usable. Returns false when another registration used it first."""
     unused = (challenges.c.code_hash == code_hash) & (challenges.c.attempts_left > 0)
     taken = await connection.execute(challenges.update().where(*_is(number, origin), unused).values(attempts_left=0))
     return taken.rowcount > 0
 
 
 async def read_tries(connection: AsyncConnection, number: str) -> int:
-    """Return when the number's bucket of wrong tries is full (Unix milliseconds), locked until the transaction ends."""
+    """Return when the bucket of wrong tries is full (Unix milliseconds), locked until the transaction ends."""
     await connection.execute(insert_or_ignore(connection, tries), [{"number": number, "full_at": 0}])
     query = sa.select(tries.c.full_at).where(tries.c.number == number).with_for_update()
     return int((await connection.execute(query)).scalar_one())
@@ -104,7 +104,7 @@ async def write_tries(connection: AsyncConnection, number: str, full_at: int) ->
 
 
 async def delete_old(connection: AsyncConnection, *, issued_before: int, full_before: int) -> int:
-    """Delete codes and full buckets that bound nothing any more; returns how many codes. Times in Unix milliseconds."""
+    """Delete codes and full buckets that limit nothing. Times are Unix milliseconds. Returns the number of codes."""
     await connection.execute(tries.delete().where(tries.c.full_at < full_before))
     return (await connection.execute(challenges.delete().where(challenges.c.issued_at < issued_before))).rowcount
 

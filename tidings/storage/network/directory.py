@@ -1,4 +1,4 @@
-"""Who is registered on the network: devices with their public keys, and who has blocked whom."""
+"""Directory of the network: registered devices with their public keys, and blocks between numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidings.storage import types
 from tidings.storage.database import any_of, insert_or_ignore, insert_or_update
 from tidings.storage.network.tables import metadata
 
-# Numbers in one IN (…).
+# Maximum number of values in one `IN (…)`.
 CHUNK = 1000
 
 registrations = sa.Table(
@@ -32,7 +32,7 @@ registrations = sa.Table(
     mysql_engine="InnoDB",
 )
 
-# Nothing in this program reads or writes this table: programs before network 0011 do. See `challenges`.
+# This program does not use this table; programs before network revision 0011 do. See `challenges`.
 codes = sa.Table(
     "registration_codes",
     metadata,
@@ -54,8 +54,8 @@ blocks = sa.Table(
     mysql_engine="InnoDB",
 )
 
-# Of numbers whose devices are several programs in turn: the highest turn in which one of them registered it or uploaded
-# keys.
+# For numbers whose devices are several programs, one after another: the highest epoch in which one of them registered
+# the number or uploaded keys.
 epochs = sa.Table(
     "registration_epochs",
     metadata,
@@ -64,7 +64,7 @@ epochs = sa.Table(
     mysql_engine="InnoDB",
 )
 
-# The identity key that a number had when it unregistered: whoever registers it next is compared with that.
+# Identity keys that numbers had when they unregistered. The next registration of a number is compared with its key.
 former_identities = sa.Table(
     "former_identities",
     metadata,
@@ -76,10 +76,7 @@ former_identities = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RegisteredDevice:
-    """One device and the keys that are not used up: identity, signed pre-key, last-resort Kyber pre-key.
-
-    token_hash: SHA-256 of the token that the device logs in with.
-    """
+    """Device with its lasting keys: identity, signed pre-key and last-resort Kyber pre-key."""
 
     number: str
     registration_id: int
@@ -87,10 +84,13 @@ class RegisteredDevice:
     signed_prekey_id: int
     signed_prekey: bytes
     signed_prekey_signature: bytes
+    # The Kyber fields are None for a device without post-quantum keys.
     kyber_prekey_id: int | None
     kyber_prekey: bytes | None
     kyber_prekey_signature: bytes | None
+    # SHA-256 of the token that the device logs in with.
     token_hash: bytes
+    # Unix milliseconds.
     registered_at: int
 
 
@@ -103,7 +103,7 @@ _UPDATED = tuple(column.name for column in registrations.columns if not column.p
 
 
 async def register(connection: AsyncConnection, devices: Sequence[RegisteredDevice]) -> None:
-    """Add devices; one that is there already is replaced, its token too."""
+    """Add devices. An existing one is replaced, including its token."""
     if devices:
         await connection.execute(
             insert_or_update(connection, registrations, ("number",), _UPDATED),
@@ -112,8 +112,10 @@ async def register(connection: AsyncConnection, devices: Sequence[RegisteredDevi
 
 
 async def enter_epoch(connection: AsyncConnection, number: str, epoch: int) -> bool:
-    """Note that keys of a number change under this epoch, in the transaction that changes them; false when they were
-    changed under a higher one, and must not be. Without an epoch (0) nothing is noted."""
+    """Record that the keys of a number change under `epoch`, in the transaction that changes them.
+
+    Returns false if they were changed under a higher epoch, and must not be changed. Does nothing for epoch 0.
+    """
     if not epoch:
         return True
     known = sa.select(epochs.c.epoch).where(epochs.c.number == number).with_for_update()
@@ -147,7 +149,7 @@ async def rotate_kyber_prekey(
 
 
 async def unregister(connection: AsyncConnection, number: str) -> bool:
-    """Remove a device and its own blocks, and remember its identity key; false when there was none."""
+    """Delete a device and its own blocks, and keep its identity key. Returns false when it does not exist."""
     await connection.execute(blocks.delete().where(blocks.c.number == number))
     await connection.execute(epochs.delete().where(epochs.c.number == number))
     key = await connection.execute(
@@ -166,7 +168,7 @@ _BLOCKS = sa.select(blocks).where(blocks.c.number.in_(any_of("numbers")))
 
 
 async def list_registered(connection: AsyncConnection, numbers: Iterable[str]) -> set[str]:
-    """Those of the numbers that are registered."""
+    """Return those of the given numbers that are registered."""
     found: set[str] = set()
     for chunk in _chunks(numbers):
         rows = await connection.execute(_REGISTERED, {"numbers": list(chunk)})
@@ -181,7 +183,7 @@ _REGISTRATIONS_LOCKED = _REGISTRATIONS.with_for_update()
 async def list_registrations(
     connection: AsyncConnection, numbers: Iterable[str], *, lock: bool = False
 ) -> dict[str, RegisteredDevice]:
-    """The devices of those numbers that are registered; with `lock` they cannot change before the transaction ends."""
+    """Return the devices of the registered numbers. With `lock` they do not change until the transaction ends."""
     found: dict[str, RegisteredDevice] = {}
     for chunk in _chunks(numbers):
         rows = await connection.execute(_REGISTRATIONS_LOCKED if lock else _REGISTRATIONS, {"numbers": list(chunk)})
@@ -190,7 +192,7 @@ async def list_registrations(
 
 
 async def list_identity_keys(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, bytes]:
-    """The identity keys of those numbers that are registered."""
+    """Return the identity keys of those of the given numbers that are registered."""
     found: dict[str, bytes] = {}
     for chunk in _chunks(numbers):
         rows = await connection.execute(
@@ -204,7 +206,7 @@ _FORMER = sa.select(former_identities).where(former_identities.c.number.in_(any_
 
 
 async def take_former_identities(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, bytes]:
-    """Read and forget the identity keys with which those of the numbers that have unregistered did so."""
+    """Read and delete the identity keys that those of the given numbers had which have unregistered."""
     found: dict[str, bytes] = {}
     for chunk in _chunks(numbers):
         found.update((number, key) for number, key in await connection.execute(_FORMER, {"numbers": list(chunk)}))
@@ -219,7 +221,7 @@ _CREDENTIALS = sa.select(registrations.c.number, registrations.c.token_hash, reg
 
 
 async def list_credentials(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
-    """(token hash, identity key) of those numbers that are registered."""
+    """Return (token hash, identity key) of those of the given numbers that are registered."""
     found: dict[str, tuple[bytes, bytes]] = {}
     for chunk in _chunks(numbers):
         rows = await connection.execute(_CREDENTIALS, {"numbers": list(chunk)})
@@ -228,23 +230,23 @@ async def list_credentials(connection: AsyncConnection, numbers: Iterable[str]) 
 
 
 async def block(connection: AsyncConnection, number: str, other: str) -> None:
-    """`number` takes nothing from `other` any more."""
+    """Make `number` refuse all messages from `other`."""
     await connection.execute(insert_or_ignore(connection, blocks), [{"number": number, "other": other}])
 
 
 async def unblock(connection: AsyncConnection, number: str, other: str) -> None:
-    """`number` takes from `other` again."""
+    """Make `number` accept messages from `other` again."""
     await connection.execute(blocks.delete().where((blocks.c.number == number) & (blocks.c.other == other)))
 
 
 async def count_blocks(connection: AsyncConnection, number: str) -> int:
-    """How many others a number has blocked."""
+    """Count the numbers that a number has blocked."""
     query = sa.select(sa.func.count()).select_from(blocks).where(blocks.c.number == number)
     return int((await connection.execute(query)).scalar_one())
 
 
 async def list_blocks(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, set[str]]:
-    """Whom each of the numbers has blocked; those that block nobody are left out."""
+    """Return the numbers that each of the given numbers has blocked. Numbers without blocks are left out."""
     found: dict[str, set[str]] = {}
     for chunk in _chunks(numbers):
         for number, other in await connection.execute(_BLOCKS, {"numbers": list(chunk)}):

@@ -1,4 +1,4 @@
-"""File stores of the network: see `tidings.storage.file_stores`."""
+"""File stores of the network family; see `tidings.storage.file_stores`."""
 
 from tidings.storage import file_stores
 from tidings.storage.network.tables import metadata

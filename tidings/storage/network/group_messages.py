@@ -1,4 +1,4 @@
-"""Messages to groups of which the network has copies in memory alone: one row each, until every copy is decided."""
+"""Messages to groups with copies that the network holds in memory only: one row each, until every copy is decided."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMessage(Message):
-    """Message under the highest `seq` of those of its copies that are not envelopes of the mailbox.
+    """Message to a group. Its `seq` is the highest of those of its copies that are not envelopes of a mailbox."""
 
-    copies: the `seq` of each of these, by recipient.
-    """
-
+    # Recipient -> `seq` of its copy, for copies that are not envelopes of a mailbox.
     copies: Mapping[str, int]
 
 
@@ -46,7 +44,7 @@ def _message(row: Sequence[Any]) -> GroupMessage:
 
 
 async def add(connection: AsyncConnection, kept: Sequence[GroupMessage]) -> None:
-    """Keep these."""
+    """Store messages. Existing ones stay unchanged."""
     await write_rows(
         connection,
         insert_or_ignore(connection, table),
@@ -59,13 +57,15 @@ _LISTED = sa.select(table).where(table.c.seq.in_(any_of("seqs"))).order_by(table
 
 
 async def list_first(connection: AsyncConnection, limit: int) -> Sequence[GroupMessage]:
-    """The first of all, in order; locked until the transaction ends."""
+    """List the first messages in order, and lock them until the transaction ends."""
     return [_message(row) for row in await connection.execute(_FIRST, {"limit": limit})]
 
 
 async def list_listed(connection: AsyncConnection, seqs: Sequence[int]) -> Sequence[GroupMessage]:
-    """Those of these that are there, in order; locked until the transaction ends. Transactions that may have added one
-    of them have ended then, one way or the other."""
+    """List those of the given messages that exist, in order, and lock them until the transaction ends.
+
+    Transactions that may have added one of them have ended by then, with either outcome.
+    """
     found: list[GroupMessage] = []
     for page in pages(sorted(seqs)):
         found += [_message(row) for row in await connection.execute(_LISTED, {"seqs": list(page)})]
@@ -76,10 +76,10 @@ _DELETE = table.delete().where(table.c.seq.in_(any_of("seqs")))
 
 
 async def delete(connection: AsyncConnection, seqs: Sequence[int]) -> None:
-    """Forget these; those that are gone already are no matter."""
+    """Delete messages. Those that do not exist are ignored."""
     await delete_listed(connection, _DELETE, "seqs", seqs)
 
 
 async def last_seq(connection: AsyncConnection) -> int:
-    """The highest `seq` that is kept, 0 when nothing is."""
+    """Return the highest stored `seq`, 0 for none."""
     return int((await connection.execute(sa.select(sa.func.max(table.c.seq)))).scalar() or 0)

@@ -1,4 +1,4 @@
-"""Groups as the network keeps them: who is in each, its invite, its icon, and which messages to it were taken."""
+"""Groups of the network: participants, invite codes, icons, and the messages accepted for each group."""
 
 from __future__ import annotations
 
@@ -60,39 +60,38 @@ sends = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chat:
-    """A group. One that everybody has left stays, without members, so that its id is never given out again.
-
-    created_at: Unix milliseconds.
-    epoch:      from 1; grows whenever somebody joins or leaves, or is removed.
-    code:       what one joins with.
-    icon_type:  the MIME type of its icon, empty without one.
-    """
+    """Group. A group without members is kept, so that its id is never used again."""
 
     id: str
     creator: str
     subject: str
+    # Unix milliseconds.
     created_at: int
+    # Starts at 1; increases whenever a participant joins, leaves or is removed.
     epoch: int
+    # Invite code, with which a number joins.
     code: str
+    # MIME type of the icon; empty without an icon.
     icon_type: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """Somebody in a group. position: lower for those who came earlier."""
+    """Participant of a group."""
 
     number: str
     admin: bool
+    # Lower for participants who joined earlier.
     position: int
 
 
 async def add(connection: AsyncConnection, chat: Chat) -> None:
-    """A new group, without members. Its id and its code must be free."""
+    """Add a group without members. Its id and its code must be unused."""
     await connection.execute(chats.insert(), [dataclasses.asdict(chat)])
 
 
 async def list_taken_ids(connection: AsyncConnection, ids: Sequence[str]) -> set[str]:
-    """Those of the ids that a group has or had."""
+    """Return those of the given ids that are in use or were in use."""
     rows = await connection.execute(sa.select(chats.c.id).where(chats.c.id.in_(ids)))
     return set(rows.scalars())
 
@@ -102,9 +101,9 @@ _CHATS_LOCKED = _CHATS.with_for_update()
 
 
 async def list_chats(connection: AsyncConnection, ids: Collection[str], *, lock: bool = False) -> dict[str, Chat]:
-    """The groups that there are; with `lock` nothing about them changes before the transaction ends."""
+    """Return those of the given groups that exist. With `lock` they do not change until the transaction ends."""
     found: dict[str, Chat] = {}
-    # In the order of their ids, so that two that lock several do not wait for each other.
+    # Rows are locked in the order of the ids, so that two transactions do not deadlock.
     for page in pages(sorted(ids)):
         rows = await connection.execute(_CHATS_LOCKED if lock else _CHATS, {"ids": list(page)})
         found.update((row[0], Chat(*row)) for row in rows)
@@ -112,7 +111,7 @@ async def list_chats(connection: AsyncConnection, ids: Collection[str], *, lock:
 
 
 async def find_id(connection: AsyncConnection, code: str) -> str | None:
-    """The group that a code is for now."""
+    """Find the group that has this invite code at present."""
     found: str | None = (await connection.execute(sa.select(chats.c.id).where(chats.c.code == code))).scalar()
     return found
 
@@ -121,7 +120,7 @@ _MEMBERS = sa.select(members).where(members.c.group_id.in_(any_of("ids"))).order
 
 
 async def list_members(connection: AsyncConnection, ids: Collection[str]) -> dict[str, list[Member]]:
-    """Who is in each of the groups, those first who came first; a group without members has an empty list."""
+    """List the participants of each group in the order in which they joined. The list of an empty group is empty."""
     found: dict[str, list[Member]] = {id_: [] for id_ in ids}
     for page in pages(list(ids)):
         for group_id, number, admin, position in await connection.execute(_MEMBERS, {"ids": list(page)}):
@@ -130,7 +129,7 @@ async def list_members(connection: AsyncConnection, ids: Collection[str]) -> dic
 
 
 async def list_of(connection: AsyncConnection, number: str, *, limit: int) -> Sequence[Chat]:
-    """The groups that a number is in, by id."""
+    """List the groups that a number is in, by id."""
     rows = await connection.execute(
         sa.select(chats)
         .join(members, members.c.group_id == chats.c.id)
@@ -142,28 +141,28 @@ async def list_of(connection: AsyncConnection, number: str, *, limit: int) -> Se
 
 
 async def count_of(connection: AsyncConnection, number: str) -> int:
-    """How many groups a number is in."""
+    """Count the groups that a number is in."""
     query = sa.select(sa.func.count()).select_from(members).where(members.c.number == number)
     return int((await connection.execute(query)).scalar_one())
 
 
 async def set_subject(connection: AsyncConnection, id: str, subject: str) -> None:
-    """Call the group something else."""
+    """Set the subject of a group."""
     await connection.execute(chats.update().where(chats.c.id == id).values(subject=subject))
 
 
 async def set_code(connection: AsyncConnection, id: str, code: str) -> None:
-    """The code before is void."""
+    """Set the invite code of a group. The earlier code becomes void."""
     await connection.execute(chats.update().where(chats.c.id == id).values(code=code))
 
 
 async def set_epoch(connection: AsyncConnection, id: str, epoch: int) -> None:
-    """Who is in the group has changed."""
+    """Set the epoch of a group after a change of its participants."""
     await connection.execute(chats.update().where(chats.c.id == id).values(epoch=epoch))
 
 
 async def put_members(connection: AsyncConnection, id: str, added: Sequence[Member]) -> None:
-    """Add members; one who is there already gets the rights and the position given."""
+    """Add members. An existing one gets the given rights and position."""
     if added:
         await connection.execute(
             insert_or_update(connection, members, ("group_id", "number"), ("admin", "position")),
@@ -175,12 +174,12 @@ async def put_members(connection: AsyncConnection, id: str, added: Sequence[Memb
 
 
 async def remove_members(connection: AsyncConnection, id: str, numbers: Sequence[str]) -> None:
-    """Those are no longer in the group."""
+    """Remove members from a group."""
     await connection.execute(members.delete().where((members.c.group_id == id) & members.c.number.in_(numbers)))
 
 
 async def set_icon(connection: AsyncConnection, id: str, icon_type: str, data: bytes) -> None:
-    """Give the group another icon; none when `icon_type` is empty."""
+    """Set the icon of a group; an empty `icon_type` removes it."""
     await connection.execute(chats.update().where(chats.c.id == id).values(icon_type=icon_type))
     if icon_type:
         await connection.execute(
@@ -191,7 +190,7 @@ async def set_icon(connection: AsyncConnection, id: str, icon_type: str, data: b
 
 
 async def find_icon(connection: AsyncConnection, id: str) -> bytes | None:
-    """The bytes of the group's icon."""
+    """Return the bytes of a group's icon."""
     found: bytes | None = (await connection.execute(sa.select(icons.c.data).where(icons.c.group_id == id))).scalar()
     return found
 
@@ -200,7 +199,7 @@ _SENDS = sa.select(sends.c.sender, sends.c.id).where(any_row_of("keys", sends.c.
 
 
 async def list_sends(connection: AsyncConnection, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those of the messages, each (sender, id), that were taken."""
+    """Return those of the given messages, (sender, id), that were accepted."""
     found: set[tuple[str, str]] = set()
     for page in pages(list(keys), 500):
         rows = await connection.execute(_SENDS, {"keys": row_list(page)})
@@ -209,11 +208,11 @@ async def list_sends(connection: AsyncConnection, keys: Collection[tuple[str, st
 
 
 async def add_sends(connection: AsyncConnection, keys: Collection[tuple[str, str]], now: int) -> None:
-    """These messages are taken."""
+    """Record that messages, (sender, id), were accepted at `now` (Unix milliseconds)."""
     rows = [{"sender": sender, "id": id_, "taken_at": now} for sender, id_ in keys]
     await write_rows(connection, insert_or_ignore(connection, sends), rows)
 
 
 async def drop_sends(connection: AsyncConnection, before: int) -> int:
-    """Forget the messages that were taken so long ago; how many."""
+    """Delete records of messages accepted before `before` (Unix milliseconds). Returns the number deleted."""
     return (await connection.execute(sends.delete().where(sends.c.taken_at < before))).rowcount

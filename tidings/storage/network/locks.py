@@ -1,4 +1,4 @@
-"""Registration locks: the PIN that a registration by code needs besides the code."""
+"""Registration locks: PINs that a registration by code requires in addition to the code."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ locks = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lock:
-    """The lock of one number. Times are Unix milliseconds.
-
-    pin_hash:       argon2's own text form.
-    active_at:      last time that the device was seen, to the hour.
-    daily_full_at:  when the bucket that bounds wrong PINs by the day is full; yearly_full_at: the one by the year.
-    """
+    """Registration lock of one number."""
 
     number: str
+    # In argon2's text form.
     pin_hash: str = dataclasses.field(repr=False)
+    # Last time that the device was seen, Unix milliseconds, accurate to one hour.
     active_at: int
+    # Time at which the daily bucket of wrong PINs is full, Unix milliseconds.
     daily_full_at: int = 0
+    # Time at which the yearly bucket of wrong PINs is full, Unix milliseconds.
     yearly_full_at: int = 0
 
 
@@ -49,7 +48,7 @@ async def find(connection: AsyncConnection, number: str, *, lock: bool = False) 
 
 
 async def put(connection: AsyncConnection, number: str, pin_hash: str, now: int) -> None:
-    """Set a number's PIN. Wrong tries of the PIN before stay counted: a new PIN gives nobody new tries."""
+    """Set a number's PIN. Earlier wrong tries stay counted, so that a new PIN allows no additional tries."""
     await connection.execute(
         insert_or_update(connection, locks, ("number",), ("pin_hash", "active_at")),
         [{"number": number, "pin_hash": pin_hash, "active_at": now, "daily_full_at": 0, "yearly_full_at": 0}],
@@ -66,7 +65,7 @@ async def write_tries(connection: AsyncConnection, number: str, daily_full_at: i
 
 
 async def delete(connection: AsyncConnection, number: str) -> bool:
-    """Remove a number's lock; false when there was none."""
+    """Delete a number's lock. Returns false when there was none."""
     return (await connection.execute(locks.delete().where(locks.c.number == number))).rowcount > 0
 
 
@@ -94,5 +93,5 @@ async def note_active(connection: AsyncConnection, numbers: Collection[str], now
 
 
 async def delete_expired(connection: AsyncConnection, active_before: int) -> int:
-    """Delete locks whose devices were last seen before `active_before` (Unix milliseconds); returns how many."""
+    """Delete locks whose devices were last seen before `active_before` (Unix milliseconds). Returns the number."""
     return (await connection.execute(locks.delete().where(locks.c.active_at < active_before))).rowcount

@@ -1,4 +1,4 @@
-"""Envelopes that wait on the network for their recipient's device."""
+"""Envelopes stored on the network for the device of their recipient."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tidings.storage.network.messages import Message
 from tidings.storage.network.tables import metadata
 from tidings.storage.rows import write_rows
 
-# Rows in one IN (…).
+# Maximum number of values in one `IN (…)`.
 CHUNK = 1000
-# Bytes that an envelope counts for beside its body: about what the rest of its frame takes, ...
+# Bytes that count for an envelope in addition to its body: about the size of the rest of its frame.
 _FRAME = 256
-# ... and each character of `refs`, of which there may be 64,000: it takes up to 6 in JSON.
+# Bytes that count for each character of `refs`, of which there may be 64,000. A character takes up to 6 bytes in JSON.
 _REF_CHARACTER = 4
 
 table = sa.Table(
@@ -40,24 +40,27 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope(Message):
-    """One envelope as it waits. slot: which of 32 parts of the mailbox it belongs to."""
+    """Stored envelope."""
 
     recipient: str
     kind: str
+    # One of the 32 slots of the mailbox.
     slot: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits in one mailbox of one sender's. size: bytes, as by `size_of`."""
+    """Stored envelopes of one sender in one mailbox."""
 
     sender: str
+    # Number of envelopes.
     envelopes: int
+    # Bytes as counted by `size_of`.
     size: int
 
 
 def size_of(body: bytes, refs: Sequence[str]) -> int:
-    """Bytes that an envelope counts for: over half of those that it takes on any transport."""
+    """Return the bytes that count for an envelope: more than half of its size on any transport."""
     size = _FRAME + len(body)
     return size + _REF_CHARACTER * (len(refs) + sum(map(len, refs))) if refs else size
 
@@ -68,7 +71,7 @@ def _envelope(row: Sequence[Any]) -> Envelope:
 
 
 async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> None:
-    """Store envelopes; one whose (sender, id, recipient) is there already is left as it is."""
+    """Store envelopes. If (sender, id, recipient) exists, that envelope stays unchanged."""
     if envelopes:
         await write_rows(
             connection,
@@ -89,7 +92,7 @@ _DELETE = table.delete().where(table.c.seq.in_(any_of("seqs")))
 
 
 async def delete(connection: AsyncConnection, seqs: Sequence[int]) -> None:
-    """Remove envelopes; those that are gone already are no matter."""
+    """Delete envelopes. Those that do not exist are ignored."""
     await delete_listed(connection, _DELETE, "seqs", seqs)
 
 
@@ -102,15 +105,16 @@ async def list_page(
     limit: int,
     slots: Sequence[int] | None = None,
 ) -> Sequence[Envelope]:
-    """A recipient's envelopes with `seq` over `after` that have not expired, in order; of these slots, or of all.
+    """List a recipient's envelopes with a `seq` above `after`, in order, of the given slots or of all slots.
 
-    Of some slots those that have expired are among them: looking for others would mean reading all of the rows.
+    Expired envelopes are left out if `slots` is None. They are included otherwise, since leaving them out would require
+    reading all rows.
     """
     waiting = (table.c.recipient == recipient) & (table.c.seq > after)
     if slots is None:
         query = sa.select(table).where(waiting, table.c.expires_at > now)
     else:
-        # However much there is of the other slots, none of it is read; and of these only the index, but for the page.
+        # Rows of other slots are never read. Of the given slots only the index is read, except for the page itself.
         each = [
             sa.select(table.c.seq).where(waiting, table.c.slot == slot).order_by(table.c.seq).limit(limit).subquery()
             for slot in slots
@@ -126,7 +130,7 @@ _RECIPIENTS = sa.select(table.c.recipient).where(table.c.recipient.in_(any_of("r
 
 
 async def list_recipients(connection: AsyncConnection, numbers: Sequence[str]) -> set[str]:
-    """Those of the numbers that have envelopes waiting."""
+    """Return those of the given numbers that have envelopes stored."""
     found: set[str] = set()
     for page in pages(numbers, CHUNK):
         rows = await connection.execute(_RECIPIENTS, {"recipients": page})
@@ -134,7 +138,7 @@ async def list_recipients(connection: AsyncConnection, numbers: Sequence[str]) -
     return found
 
 
-# In JSON `refs` has two characters more than none for each id, and two for the list.
+# In JSON, `refs` has two extra characters per id and two for the list.
 _SIZE = _FRAME + sa.func.length(table.c.body) + _REF_CHARACTER * (sa.func.length(table.c.refs) - 2)
 _WAITING = (
     sa.select(table.c.recipient, table.c.sender, sa.func.count(), sa.func.sum(_SIZE))
@@ -146,9 +150,9 @@ _WAITING = (
 async def list_waiting(
     connection: AsyncConnection, recipients: Sequence[str], *, notices: Sequence[str]
 ) -> dict[str, list[Waiting]]:
-    """What waits for each of these, by sender, without envelopes of the kinds `notices`; who has nothing is left out.
+    """Return the stored envelopes of each recipient by sender, without envelopes of the kinds `notices`.
 
-    The size of receipts is a little over that of `size_of`.
+    Recipients without envelopes are left out. The size of receipts is slightly more than that of `size_of`.
     """
     found: dict[str, list[Waiting]] = {}
     for page in pages(recipients, CHUNK):
@@ -160,15 +164,17 @@ async def list_waiting(
 
 
 async def last_seq(connection: AsyncConnection) -> int:
-    """The highest `seq` that is stored, 0 when nothing is."""
+    """Return the highest stored `seq`, 0 for none."""
     return int((await connection.execute(sa.select(sa.func.max(table.c.seq)))).scalar() or 0)
 
 
 async def list_expired(
     connection: AsyncConnection, *, now: int, after: tuple[int, int], limit: int
 ) -> Sequence[Envelope]:
-    """Envelopes that expired at `now` or before, by (expires_at, seq), from `after` on; locked until the transaction
-    ends."""
+    """List envelopes that expired at `now` or before, by (expires_at, seq), starting after `after`.
+
+    They are locked until the transaction ends.
+    """
     expires_at, seq = after
     rows = await connection.execute(
         sa.select(table)
@@ -184,6 +190,6 @@ async def list_expired(
 
 
 async def has_expired(connection: AsyncConnection, now: int) -> bool:
-    """Has any envelope expired at `now` or before?"""
+    """Return whether any envelope expired at `now` or before."""
     query = sa.select(table.c.seq).where(table.c.expires_at <= now).limit(1)
     return (await connection.execute(query)).first() is not None

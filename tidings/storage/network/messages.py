@@ -1,4 +1,4 @@
-"""Content of messages as the network stores them: what an envelope of the mailbox and a message to a group share."""
+"""Columns of stored messages that envelopes of mailboxes and messages to groups have in common."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from tidings.storage import types
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """Message that is stored, whoever it is for.
+    """Stored message, whatever its recipient."""
 
-    seq:        network-wide, increasing in the order of arrival.
-    timestamp:  Unix milliseconds of its arrival.
-    expires_at: Unix milliseconds.
-    group:      the group that it was sent to or that it is about, empty for none.
-    """
-
+    # Network-wide, increasing in the order of arrival.
     seq: int
     sender: str
     id: str
+    # Unix milliseconds of the arrival.
     timestamp: int
+    # Unix milliseconds.
     expires_at: int
     body: bytes
+    # Ids of the messages that a receipt refers to.
     refs: list[str]
     trace: str = ""
+    # Group that the message was sent to or is about; empty for none.
     group: str = ""
 
 
@@ -38,7 +37,7 @@ _decode = msgspec.json.Decoder(list[str]).decode
 
 
 def columns() -> list[sa.Column[Any]]:
-    """The first columns of a table of messages."""
+    """Return the first columns of a table of messages."""
     return [
         sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("sender", types.key(15), nullable=False),
@@ -53,7 +52,7 @@ def columns() -> list[sa.Column[Any]]:
 
 
 def values(message: Message) -> dict[str, Any]:
-    """The values of these columns, by name."""
+    """Return the values of these columns, by name."""
     return {
         "seq": message.seq,
         "sender": message.sender,
@@ -68,6 +67,6 @@ def values(message: Message) -> dict[str, Any]:
 
 
 def read(row: Sequence[Any]) -> tuple[tuple[Any, ...], Sequence[Any]]:
-    """The fields of a `Message` in their order, and what the row has besides them."""
+    """Return the fields of a `Message` in their order, and the other values of the row."""
     seq, sender, id_, timestamp, expires_at, body, refs, trace, group, *rest = row
     return (seq, sender, id_, timestamp, expires_at, body, _decode(refs), trace, group), rest

@@ -1,4 +1,4 @@
-"""The tables of the message network share one set of metadata; each module of the family adds its own."""
+"""Metadata of all tables of the network family. Each module of the family adds its own tables."""
 
 import sqlalchemy as sa
 
