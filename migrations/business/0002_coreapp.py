@@ -1,4 +1,4 @@
-"""What the Coreapp keeps: shards, accounts, contacts, sessions, messages, jobs, callbacks."""
+"""Tables of the Coreapp: shards, accounts, contacts, sessions, messages, jobs, callbacks."""
 
 import sqlalchemy as sa
 from alembic import op

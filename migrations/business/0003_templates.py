@@ -1,4 +1,4 @@
-"""Templates; when each recipient was last heard of, and which of their messages are unread."""
+"""Templates; time of the last message of each recipient, and their unread messages."""
 
 import sqlalchemy as sa
 from alembic import op

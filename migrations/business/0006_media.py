@@ -1,4 +1,4 @@
-"""Media and what is still to be downloaded."""
+"""Media files and pending downloads."""
 
 import sqlalchemy as sa
 from alembic import op

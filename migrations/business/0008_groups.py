@@ -10,7 +10,7 @@ down_revision = "0007"
 
 
 def upgrade() -> None:
-    # The id of a group is longer than a number.
+    # A group id is longer than a number.
     for table in ("jobs", "messages"):
         with op.batch_alter_table(table) as batch:
             batch.alter_column("peer", type_=types.key(40), existing_type=types.key(20), existing_nullable=False)

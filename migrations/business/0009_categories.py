@@ -1,4 +1,4 @@
-"""The category of the template that a message was made from, and what the business says of itself by law."""
+"""Category of the template of a message; legal information about the business."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Registrations whose outcome is not known yet."""
+"""Registrations whose outcome is unknown."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which identities had post-quantum protection: kept with them, so that it outlives their sessions."""
+"""Post-quantum protection of identities, kept with the identity so that it outlives the sessions."""
 
 import sqlalchemy as sa
 from alembic import op

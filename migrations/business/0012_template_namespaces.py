@@ -1,4 +1,4 @@
-"""A template is one of a name and a language in a namespace, and says whether its gaps have numbers or names."""
+"""Namespace and parameter format of templates; a template is unique by namespace, name and language."""
 
 import sqlalchemy as sa
 from alembic import op

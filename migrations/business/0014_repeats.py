@@ -1,4 +1,4 @@
-"""What was sent stays, sealed, until it is delivered; what could not be decrypted and was asked for again."""
+"""Sealed content of messages until they are delivered; undecryptable messages that were requested again."""
 
 import sqlalchemy as sa
 from alembic import op

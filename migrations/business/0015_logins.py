@@ -1,4 +1,4 @@
-"""Token buckets of logins, addresses that users logged in from, and the end of all tokens of a user."""
+"""Token buckets of logins, addresses that users logged in from, and revocation of all tokens of a user."""
 
 import sqlalchemy as sa
 from alembic import op

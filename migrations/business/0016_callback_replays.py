@@ -1,4 +1,4 @@
-"""Who brought dead letters back, and which."""
+"""Audit of replayed dead letters."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Messages that could not be decrypted, as many as there were of one sender."""
+"""Number of undecryptable messages of one sender."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Who deleted callbacks that were never posted."""
+"""Audit of callbacks that were deleted unposted."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Commits of each shard, counted: what its owner writes in every transaction."""
+"""Number of commits per shard, which the owner increments in every transaction."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Several shards: how many there are, the processes that share them, for whom one is given up, and who owned each."""
+"""Several shards: layout, Coreapp processes, successor of a shard's owner, and history of leases."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -39,7 +39,7 @@ def upgrade() -> None:
         mysql_engine="InnoDB",
     )
     op.add_column("shards", sa.Column("successor", types.key(64), nullable=False, server_default=""))
-    # However many there were before there was a layout.
+    # The first layout has the existing number of shards.
     count = op.get_bind().execute(sa.text("SELECT COUNT(*) FROM shards")).scalar_one()
     if count:
         op.execute(sa.text(f"INSERT INTO shard_layout (id, layout, shards) VALUES (0, 0, {int(count)})"))  # noqa: S608

@@ -1,4 +1,4 @@
-"""What several Webapps share: who is there, rate limits, versions of what each keeps in memory."""
+"""Webapps that share a database: live processes, rate limits, versions of cached data."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""How many shards there are to be, while that is another number than there are."""
+"""Wanted number of shards while a change is requested."""
 
 import sqlalchemy as sa
 from alembic import op

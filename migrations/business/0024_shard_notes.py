@@ -1,4 +1,4 @@
-"""What one shard leaves for another to do."""
+"""Cross-shard messages."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The trace that a message belongs to goes on in whichever process sends it."""
+"""Trace context of jobs, so that the process that sends a message continues its trace."""
 
 import sqlalchemy as sa
 from alembic import op

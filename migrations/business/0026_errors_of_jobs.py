@@ -1,4 +1,4 @@
-"""How often the sending of a message has failed, and why; and who deleted messages from the queue, unsent."""
+"""Failed attempts at jobs; audit of jobs that were deleted unsent."""
 
 import sqlalchemy as sa
 from alembic import op

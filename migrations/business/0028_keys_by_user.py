@@ -1,4 +1,4 @@
-"""The user of each idempotency key."""
+"""User of each idempotency key."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Event ids of callbacks that have one of their own: the same id after a restore."""
+"""Own event ids of callbacks, which are the same after a restore."""
 
 import sqlalchemy as sa
 from alembic import op

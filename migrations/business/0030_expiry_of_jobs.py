@@ -1,4 +1,4 @@
-"""The time at which a message that was not sent expires."""
+"""Expiry time of jobs."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What recipients keep: devices, pre-keys, sessions, inbox, outbox."""
+"""Tables of recipients: devices, pre-keys, sessions, inbox, outbox."""
 
 import sqlalchemy as sa
 from alembic import op

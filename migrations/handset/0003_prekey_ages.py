@@ -1,4 +1,4 @@
-"""The age of recipients' pre-keys, and since when they are out of use."""
+"""Age and retirement of recipients' pre-keys."""
 
 import time
 
@@ -14,7 +14,7 @@ down_revision = "0002"
 def upgrade() -> None:
     zero = sa.text("0")
     op.add_column("handset_prekeys", sa.Column("created_at", types.milliseconds(), nullable=False, server_default=zero))
-    # Those that are there count as made now.
+    # Existing pre-keys count as made now.
     made_now = sa.text("UPDATE handset_prekeys SET created_at = :now WHERE created_at = 0")
     op.execute(made_now.bindparams(now=int(time.time() * 1000)))
     op.add_column("handset_prekeys", sa.Column("retired_at", types.milliseconds(), nullable=False, server_default=zero))

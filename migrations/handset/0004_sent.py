@@ -1,4 +1,4 @@
-"""Messages that were sent, for a while: a peer may not be able to decrypt them."""
+"""Sent messages, kept for a time because a peer may be unable to decrypt them."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What the message network keeps: devices, codes, blocks, pre-keys, mailbox."""
+"""Tables of the message network: devices, codes, blocks, pre-keys, mailbox."""
 
 import sqlalchemy as sa
 from alembic import op

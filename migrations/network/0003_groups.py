@@ -11,7 +11,7 @@ down_revision = "0002"
 
 def upgrade() -> None:
     op.add_column("envelopes", sa.Column("group_id", types.key(32), nullable=False, server_default=""))
-    # A message to a group waits for each of its members under the same id.
+    # The copies of a message to a group have the same id for all of its members.
     op.create_index("envelopes_by_copy", "envelopes", ["sender", "id", "recipient"], unique=True)
     op.drop_index("envelopes_by_id", "envelopes")
     op.create_table(

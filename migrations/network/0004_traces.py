@@ -1,4 +1,4 @@
-"""What senders call their envelopes in logs."""
+"""Trace ids that senders give their envelopes in logs."""
 
 import sqlalchemy as sa
 from alembic import op

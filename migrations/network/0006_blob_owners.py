@@ -1,4 +1,4 @@
-"""Files of one number are counted when it leaves another."""
+"""Index for the total size of a number's files."""
 
 from alembic import op
 

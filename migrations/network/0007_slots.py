@@ -1,4 +1,4 @@
-"""The slot of each envelope that waits: a device that is logged in in partitions reads its own part of a mailbox."""
+"""Slot of each stored envelope, by which a device logged in as partitions reads its part of a mailbox."""
 
 import collections
 import zlib
@@ -10,9 +10,9 @@ revision = "0007"
 down_revision = "0006"
 
 SLOTS = 32
-# Kinds that are in slot 0 when they name a group; all others are in that of their sender.
+# Kinds of envelopes that are in slot 0 if they name a group. All others are in the slot of their sender.
 OF_GROUPS = ("group", "group_changed", "delivered", "read")
-# Senders in one statement.
+# Maximum number of senders in one statement.
 CHUNK = 500
 
 envelopes = sa.table(

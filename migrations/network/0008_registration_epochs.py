@@ -1,4 +1,4 @@
-"""Under which epoch a number was registered or got keys last."""
+"""Epoch under which a number was last registered or got keys."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Messages to groups of which copies are only in memory."""
+"""Messages to groups with copies in memory only."""
 
 import sqlalchemy as sa
 from alembic import op
