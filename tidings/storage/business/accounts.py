@@ -75,8 +75,8 @@ class OwnPreKey:
     created_at: int = 0
     # For signed and Kyber pre-keys: True once the network has confirmed that it has the key.
     uploaded: bool = True
-    # Unix milliseconds since when, as far as is known, the network does not hand out the key: it was replaced, or is gone
-    # from the network. 0 for a key in use.
+    # Unix milliseconds since when, as far as is known, the network does not hand out the key: it was replaced, or is
+    # gone from the network. 0 for a key in use.
     retired_at: int = 0
 
 

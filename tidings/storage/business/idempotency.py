@@ -1,4 +1,4 @@
-"""Idempotency keys: the request for which a user first used each key, and the answer to it.
+"""Idempotency keys: the request for which a user first used each key, and its result.
 
 A key belongs to a user. Programs before business revision 0028 know one form of a key only, which all users of an
 account share. While such programs may run beside this one, a use is stored in the shared form, with its user, unless
@@ -41,47 +41,41 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """An idempotency key in the forms in which it may be stored.
+    """Idempotency key in the forms in which it may be stored."""
 
-    shared:   hash of the key alone.
-    own:      hash of the user and the key; equal to `shared` when the user is not known.
-    username: empty for a request from a Webapp of a release before 0028, which does not name the user.
-    """
-
+    # Hash of the key alone.
     shared: bytes
+    # Hash of the user and the key; equal to `shared` when the user is not known.
     own: bytes
+    # Empty for a request from a Webapp of a release before 0028, which does not name the user.
     username: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UsedKey:
-    """Row of a key with the answer to its first use.
-
-    key_hash:    one of the two forms of the key.
-    fingerprint: SHA-256 of the request.
-    answer:      id that the request made.
-    created_at:  Unix milliseconds.
-    username:    user of the key; `None` when the program that wrote the row did not know it.
-    """
+    """Row of a key with the result of its first use."""
 
     account: str
     resource: str
+    # One of the two forms of the key.
     key_hash: bytes
+    # SHA-256 of the request.
     fingerprint: bytes
+    # Id that the request made.
     answer: str
+    # Unix milliseconds.
     created_at: int
+    # User of the key; None when the program that wrote the row did not know it.
     username: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """What is stored of a key.
+    """Stored state of a key."""
 
-    used: its first use; `None` when it is free.
-    form: hash under which a use of a free key is to be stored.
-    """
-
+    # First use; None when the key is free.
     used: UsedKey | None
+    # Hash under which the use of a free key is to be stored.
     form: bytes
 
 
@@ -104,7 +98,7 @@ _LIST = sa.select(table).where(
 async def look_up(
     connection: AsyncConnection, account: str, resource: str, keys: Iterable[Key], since: int
 ) -> Mapping[Key, Found]:
-    """Return what is stored of each key, by uses after `since` (Unix milliseconds)."""
+    """Return the stored state of each key, considering uses after `since` (Unix milliseconds)."""
     wanted = dict.fromkeys(keys)
     by_hash: dict[bytes, UsedKey] = {}
     for page in pages(list(dict.fromkeys(form for key in wanted for form in (key.shared, key.own)))):
@@ -123,12 +117,12 @@ def _found(key: Key, by_hash: Mapping[bytes, UsedKey]) -> Found:
 
 
 def _is_of(used: UsedKey, key: Key) -> bool:
-    """Whether a row in the shared form counts for the user of a key; without a user it counts for all."""
+    """Return whether a row in the shared form counts for the user of a key. A row without a user counts for all."""
     return not key.username or used.username in (None, key.username)
 
 
 async def save(connection: AsyncConnection, keys: Sequence[UsedKey]) -> None:
-    """Write used keys, in the transaction that makes what they answer with.
+    """Write used keys, in the transaction that makes the ids in `answer`.
 
     A later use replaces an earlier one, which must have expired.
     """
@@ -152,7 +146,7 @@ def _values(key: UsedKey) -> dict[str, object]:
 async def claim(connection: AsyncConnection, key: Key, use: UsedKey, since: int) -> UsedKey:
     """Return the first use of a key after `since` (Unix milliseconds): this one, unless there was another.
 
-    All requests that claim a key at once get the same result: the others wait until the first has committed. The form
+    Concurrent requests that claim a key get the same result: the others wait until the first has committed. The form
     of `use` does not matter.
     """
     use = dataclasses.replace(use, username=key.username or None)
@@ -170,7 +164,7 @@ async def _claim_row(connection: AsyncConnection, row: UsedKey, since: int) -> U
 
 
 async def delete_older(connection: AsyncConnection, before: int, limit: int) -> int:
-    """Forget keys that were used before `before` (Unix milliseconds), at most `limit`; returns how many."""
+    """Delete at most `limit` keys used before `before` (Unix milliseconds). Returns the number deleted."""
     rows = list(
         await connection.execute(
             sa.select(table.c.account, table.c.resource, table.c.key_hash)

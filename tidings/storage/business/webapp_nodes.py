@@ -1,4 +1,4 @@
-"""The Webapps of the installation: a row for each process, which it renews while it runs."""
+"""Webapp processes of the installation. Each renews its row while it runs."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ table = sa.Table(
 )
 
 
-# Seconds of silence after which a Webapp counts as gone.
+# Time without a heartbeat after which a Webapp counts as gone, seconds.
 SILENCE = 15.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebappNode:
-    """One process. incarnation: random, of this start of it; node: for people, `host:port`."""
+    """Webapp process."""
 
+    # Random id, new at each start.
     incarnation: str
+    # `host:port`, for display.
     node: str
 
 
 async def renew(connection: AsyncConnection, webapp: WebappNode, *, forget: float) -> None:
-    """The heartbeat of a process, whose row is made when it is not there. Rows as old as `forget` seconds go."""
+    """Record the heartbeat of a process. If it has no row, add one and delete rows older than `forget` seconds."""
     now = database_clock.now(connection)
     renewed = await connection.execute(
         table.update().where(table.c.incarnation == webapp.incarnation).values(heartbeat_at=now)
@@ -49,7 +51,7 @@ async def renew(connection: AsyncConnection, webapp: WebappNode, *, forget: floa
 
 
 async def list_live(connection: AsyncConnection, *, silence: float) -> Sequence[WebappNode]:
-    """Those that have not been silent for `silence` seconds, by name."""
+    """List the Webapps that sent a heartbeat in the last `silence` seconds, by name."""
     rows = await connection.execute(
         sa.select(table.c.incarnation, table.c.node)
         .where(table.c.heartbeat_at >= database_clock.now(connection) - int(silence * 1000))
@@ -59,5 +61,5 @@ async def list_live(connection: AsyncConnection, *, silence: float) -> Sequence[
 
 
 async def remove(connection: AsyncConnection, incarnation: str) -> None:
-    """A process ends."""
+    """Delete the row of a process that ends."""
     await connection.execute(table.delete().where(table.c.incarnation == incarnation))

@@ -1,4 +1,4 @@
-"""One-time pre-keys that devices have left with the network, and who has fetched a bundle of whom."""
+"""One-time pre-keys that devices have left with the network, and the devices that have fetched a bundle of another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidings.storage.database import any_of, insert_or_ignore, pages
 from tidings.storage.network.tables import metadata
 from tidings.storage.row_lists import any_row_of, row_list
 
-# Rows in one IN (…).
+# Maximum number of values in one `IN (…)`.
 CHUNK = 500
 
 table = sa.Table(
@@ -51,7 +51,7 @@ class TakenMeanwhile(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreKeyRow:
-    """A one-time pre-key of one device."""
+    """One-time pre-key of a device."""
 
     number: str
     key_id: int
@@ -60,7 +60,7 @@ class PreKeyRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KyberPreKeyRow:
-    """A one-time Kyber pre-key of one device."""
+    """One-time Kyber pre-key of a device."""
 
     number: str
     key_id: int
@@ -70,14 +70,14 @@ class KyberPreKeyRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counts:
-    """One-time pre-keys that one device has left."""
+    """Numbers of one-time pre-keys that a device has left at the network."""
 
     prekeys: int = 0
     kyber_prekeys: int = 0
 
 
 async def put(connection: AsyncConnection, keys: Sequence[PreKeyRow]) -> None:
-    """Add keys; one whose id is there already is left as it is."""
+    """Add keys. One whose id exists stays unchanged."""
     if keys:
         await connection.execute(
             insert_or_ignore(connection, table),
@@ -86,7 +86,7 @@ async def put(connection: AsyncConnection, keys: Sequence[PreKeyRow]) -> None:
 
 
 async def put_kyber(connection: AsyncConnection, keys: Sequence[KyberPreKeyRow]) -> None:
-    """Add Kyber keys; one whose id is there already is left as it is."""
+    """Add Kyber keys. One whose id exists stays unchanged."""
     if keys:
         await connection.execute(
             insert_or_ignore(connection, kyber),
@@ -114,9 +114,9 @@ _FIRST_OF_EACH = sa.union_all(_first_of_each(table, sa.null()), _first_of_each(k
 async def take_one_each(
     connection: AsyncConnection, numbers: Iterable[str]
 ) -> tuple[dict[str, PreKeyRow], dict[str, KyberPreKeyRow]]:
-    """Read and delete one key of each kind for each number, exactly once; who has none left is left out.
+    """Read and delete one key of each kind per number, exactly once. Numbers without keys are left out.
 
-    Raises `TakenMeanwhile` when another process was faster with one of them; the transaction must be rolled back.
+    Raises `TakenMeanwhile` when another process took one of them first. The transaction must then be rolled back.
     """
     everything = sorted(set(numbers))
     ordinary: dict[str, PreKeyRow] = {}
@@ -158,7 +158,7 @@ _COUNT = {
 
 
 async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dict[str, Counts]:
-    """How many one-time keys each of the numbers has left."""
+    """Count the one-time keys that each of the numbers has left."""
     ordinary: dict[str, int] = {}
     post_quantum: dict[str, int] = {}
     for keys, left in ((table, ordinary), (kyber, post_quantum)):
@@ -169,7 +169,7 @@ async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dic
 
 
 async def list_ids(connection: AsyncConnection, number: str) -> tuple[list[int], list[int]]:
-    """The ids of the one-time keys that a number has left: ordinary ones, Kyber ones."""
+    """Return the ids of the one-time keys that a number has left: ordinary ones, Kyber ones."""
     found = [
         await connection.execute(sa.select(keys.c.key_id).where(keys.c.number == number).order_by(keys.c.key_id))
         for keys in (table, kyber)
@@ -186,7 +186,10 @@ async def drop(connection: AsyncConnection, numbers: Sequence[str]) -> None:
 
 
 async def remember_fetchers(connection: AsyncConnection, pairs: Iterable[tuple[str, str]]) -> None:
-    """(target, fetcher): who holds a bundle of whom, or will be written to by them, and so probably has a session."""
+    """Record pairs (target, fetcher). The fetcher has a bundle of the target, or will get messages from it.
+
+    Two such devices probably have a session.
+    """
     rows = [{"target": target, "fetcher": fetcher} for target, fetcher in sorted(set(pairs))]
     if rows:
         await connection.execute(insert_or_ignore(connection, fetches), rows)
@@ -195,7 +198,7 @@ async def remember_fetchers(connection: AsyncConnection, pairs: Iterable[tuple[s
 async def take_fetchers(
     connection: AsyncConnection, targets: Sequence[str], *, limit: int = 10_000
 ) -> list[tuple[str, str]]:
-    """Read and forget the pairs (target, fetcher) of these targets, at most `limit`; more are left."""
+    """Read and delete pairs (target, fetcher) of these targets, at most `limit`. Further pairs stay."""
     if not targets:
         return []
     query = sa.select(fetches).where(fetches.c.target.in_(targets)).limit(limit).with_for_update()
