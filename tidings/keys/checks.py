@@ -40,7 +40,10 @@ async def require_master(database: Database, keys: SecretKeys) -> None:
 
 
 async def require_settings(database: Database, keys: SecretKeys) -> None:
-    """Check the settings key in the same way. Also seal settings that an earlier release left unsealed."""
+    """Raise `SettingsError` unless the database is sealed under this settings key. Record the key of a new database.
+
+    Also seals settings that an earlier release left unsealed.
+    """
     safe = SecretSealer(*keys.keys, read=keys.read)
     async with database.reading() as connection:
         check = await key_checks.find(connection, key_checks.SETTINGS)
@@ -92,7 +95,7 @@ async def _require_common(database: Database, name: str, key: str, variable: str
 
 
 def _check_value(name: str, key: str) -> str:
-    """Return a check value of 64 bits. It takes 50 ms to compute, because the key may be a weak, human-chosen one."""
+    """Return a 64-bit check value. It takes 50 ms to compute, which protects keys that a person has chosen."""
     return hashlib.scrypt(key.encode(), salt=f"tidings {name}".encode(), n=2**14, r=8, p=1, dklen=8).hex()
 
 

@@ -15,6 +15,7 @@ from tidings.storage.database import Database
 # Id of a number's only data key.
 DATA_KEY_ID = 1
 
+# Receives the number of rows done and the number of all rows.
 Progress = Callable[[int, int], None]
 
 
@@ -63,7 +64,7 @@ async def seal_settings(
 
 
 def is_sealed(row: SealedRow) -> bool:
-    """Return whether the row is sealed. It is not if it is a webhook URL stored by an earlier release."""
+    """Return whether the row is sealed. A webhook URL stored by an earlier release is not."""
     return row.kind != sealed_rows.WEBHOOK_URL or installation_secrets.is_sealed(row.content.decode())
 
 
