@@ -70,8 +70,8 @@ SUSPICION_SECONDS = 30.0
 HANG_SECONDS = 1.5
 # Time for which a conflicting transaction is repeated where an outage is not, seconds.
 CONFLICT_PATIENCE = 10.0
-# Part of a transaction's time limit that it may wait for a slot, which leaves the rest for the database; and the wait
-# of a transaction without a time limit, seconds.
+# Part of a transaction's time limit that it may wait for a slot, which leaves the rest for the database; and the
+# maximum of that wait, seconds, which also applies without a time limit.
 SLOT_SHARE, SLOT_SECONDS = 0.5, 30.0
 # Delay between two attempts, first and maximum, seconds.
 FIRST_DELAY, LAST_DELAY = 0.02, 1.0
@@ -198,13 +198,13 @@ class Database:
 
         The database is probed at most once per `probe_seconds`. A full disk or a read-only server still answers reads.
         Therefore a write that met an outage makes the result false for `FAILURE_SECONDS` or until the next commit, and
-        the probes after it are writes that change nothing.
+        the probes of the next `SUSPICION_SECONDS` are writes that change nothing.
         """
         answers = await self._probe.answer(timeout)
         return answers and asyncio.get_running_loop().time() >= self._failed_at + FAILURE_SECONDS
 
     async def _answers(self, timeout: float) -> bool:
-        # A table that migrations alone write: others may be locked while the server responds to everything else.
+        # A table of this family: its tables may be locked while the server responds to all other queries.
         table = f"schema_{self.family}"
         loop = asyncio.get_running_loop()
         started = loop.time()

@@ -74,7 +74,7 @@ class Steps:
             yield
         except sa.exc.DBAPIError as error:
             if not error.connection_invalidated and _is_done(self._last, _code(error.orig)):
-                # A table that this migration did not make is in the way. The step is not done, at the next run either.
+                # A table that this step did not make is in the way. The step must not count as done at the next run.
                 self._mark(in_doubt=False)
                 self._execute("COMMIT")
             raise

@@ -40,7 +40,7 @@ class Writes:
 
     @property
     def milliseconds(self) -> float:
-        """Return the mean time that a client waited for one write."""
+        """Return the mean time that a client waited for one write, milliseconds."""
         return self.seconds * 1000 * self.clients / self.count
 
 

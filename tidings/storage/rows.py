@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.pipeline import Check, PipelinedConnection
 
-# Compiled statements kept, per process. No process has as many.
+# Maximum number of compiled statements in the cache; a process has fewer.
 _PREPARED = 256
 # Maximum size of a statement with many rows, bytes; far below the limits of servers.
 _MAX_STATEMENT = 1_000_000

@@ -193,7 +193,7 @@ async def list_prekeys_by_id(
 
 
 async def delete_prekeys(connection: AsyncConnection, account: str, kind: str, key_ids: Sequence[int]) -> None:
-    """Delete private pre-keys of one kind."""
+    """Delete pre-keys of one kind; used one-time pre-keys in the transaction that saves the sessions they opened."""
     for page in pages(key_ids):
         await connection.execute(
             own_prekeys.delete().where(

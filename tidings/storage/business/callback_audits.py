@@ -15,7 +15,7 @@ from tidings.storage.row_lists import any_row_of, row_list
 async def list_after(
     connection: AsyncConnection, table: sa.Table, key: str, after: tuple[int, int], limit: int
 ) -> Sequence[tuple[Any, ...]]:
-    """List a page of whole rows, oldest first, starting behind the row with this time and key."""
+    """List a page of whole rows, oldest first, starting after the row with this time and key."""
     own, (at, last) = table.c[key], after
     query = (
         sa.select(table)

@@ -74,7 +74,7 @@ async def add(connection: AsyncConnection, purge: Purge) -> None:
 async def list_after(
     connection: AsyncConnection, after: tuple[int, int], limit: int = 500, *, queue: str = CALLBACKS
 ) -> Sequence[Purge]:
-    """List a page of the purges of one queue, oldest first, starting behind the one with this time and shard."""
+    """List a page of the purges of one queue, oldest first, starting after the one with this time and shard."""
     rows = await callback_audits.list_after(connection, _TABLES[queue], "shard", after, limit)
     return [Purge(*(*row, queue)) for row in rows]
 

@@ -62,7 +62,7 @@ async def add(connection: AsyncConnection, replays: Sequence[Replay]) -> None:
 
 
 async def list_after(connection: AsyncConnection, after: tuple[int, int], limit: int = 500) -> Sequence[Replay]:
-    """List a page of replays, oldest first, starting behind the one with this time and `seq`."""
+    """List a page of replays, oldest first, starting after the one with this time and `seq`."""
     return [Replay(*row) for row in await callback_audits.list_after(connection, table, "seq", after, limit)]
 
 

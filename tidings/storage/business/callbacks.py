@@ -54,7 +54,7 @@ class Callback:
     seq: int
     shard: int
     account: str
-    # Id of the message. Callbacks of one subject are delivered in the order of `seq`.
+    # Id of the message, or `contacts:…` for a contact change. Callbacks of one subject are delivered in order of `seq`.
     subject: str
     # "inbound_message", "status_change" or "contact_change".
     kind: str
@@ -73,7 +73,7 @@ class Callback:
     event: str = ""
     volatile: bool = False  # in memory only: True if `callback_persist` is off
     author: str = ""  # in memory only: valid only if the subject is a message of this recipient; empty: always valid
-    recipient: str = ""  # in memory only: recipient of its message or cause of the event; empty if unknown
+    recipient: str = ""  # in memory only: peer whose message it is about, or who caused it; empty if unknown
     traceparent: str = ""  # in memory only: trace context of its message
 
     @property

@@ -53,7 +53,7 @@ class Changes:
 
     # New or changed rows.
     saved: Sequence[JobError] = ()
-    # Ids of jobs that are deleted. No row of theirs is saved later.
+    # Ids of deleted jobs, for which no row is saved later.
     deleted: Sequence[str] = ()
 
 

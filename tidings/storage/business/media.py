@@ -147,7 +147,7 @@ async def note_uses(connection: AsyncConnection, uses: Sequence[Use]) -> None:
 async def list_unused(
     connection: AsyncConnection, account: str, before: int, *, after: str = "", limit: int = 1000
 ) -> Sequence[Media]:
-    """List files of an account last used before `before` (Unix milliseconds), by id, starting behind `after`.
+    """List files of an account last used before `before` (Unix milliseconds), by id, starting after `after`.
 
     The files of stickers in packs are excluded: they are in use as long as their pack exists.
     """

@@ -146,7 +146,7 @@ async def keep(connection: AsyncConnection, kept: Mapping[str, bytes]) -> None:
 
 
 async def change_kinds(connection: AsyncConnection, kinds: Mapping[str, str]) -> None:
-    """Store the types of messages, which were found out after they were added."""
+    """Store the types of messages whose type became known after they were added."""
     if kinds:
         await connection.execute(
             _RENAME.values(kind=sa.bindparam("type")),

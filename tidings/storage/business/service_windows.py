@@ -18,6 +18,7 @@ threads = sa.Table(
     metadata,
     sa.Column("account", types.key(20), primary_key=True),
     sa.Column("peer", types.key(20), primary_key=True),
+    # Unix milliseconds of the last message of the peer.
     sa.Column("heard_at", types.milliseconds(), nullable=False),
     mysql_engine="InnoDB",
 )

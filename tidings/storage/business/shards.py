@@ -170,7 +170,7 @@ _FENCE_OF_SQLITE = sa.select(table.c.epoch).where(_OWNED)
 
 
 async def fence(connection: AsyncConnection, lease: Lease) -> None:
-    """Require the lease; the first statement of every transaction that writes for a shard. Raises `LeaseLost`.
+    """Check the lease. Must be the first statement of every transaction that writes for a shard. Raises `LeaseLost`.
 
     The row stays locked until the commit, so a takeover happens either before this transaction or after it. A cluster
     that certifies what was written (Galera) refuses one of two conflicting transactions of different nodes (decision

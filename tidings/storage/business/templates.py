@@ -41,7 +41,7 @@ versions = sa.Table(
 
 
 POSITIONAL, NAMED = "POSITIONAL", "NAMED"  # formats of parameters
-Key = tuple[str, str, str]
+Key = tuple[str, str, str]  # namespace, name, language
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Groups of recipients: the groups they are in, the sender keys of all participants, and the holders of their own."""
+"""Groups of recipients: the groups they are in, the sender keys of all participants, and the holders of own keys."""
 
 from __future__ import annotations
 

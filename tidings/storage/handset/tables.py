@@ -129,6 +129,7 @@ progress = sa.Table(
     "handset_progress",
     metadata,
     sa.Column("fleet", types.key(40), primary_key=True),
+    # Highest position of the inbox that has been shown.
     sa.Column("shown", sa.BigInteger, nullable=False),
     mysql_engine="InnoDB",
 )

@@ -32,7 +32,7 @@ table = sa.Table(
 class Blob:
     """File of ciphertext."""
 
-    # Known to devices only. A device that knows it may fetch the file.
+    # Id by which devices name the file. A device that knows it may fetch the file.
     id: str
     # Number that uploaded the file.
     owner: str

@@ -206,7 +206,7 @@ _FORMER = sa.select(former_identities).where(former_identities.c.number.in_(any_
 
 
 async def take_former_identities(connection: AsyncConnection, numbers: Iterable[str]) -> dict[str, bytes]:
-    """Read and delete the identity keys that those of the given numbers had which have unregistered."""
+    """Read and delete the former identity keys of those of the given numbers that have unregistered."""
     found: dict[str, bytes] = {}
     for chunk in _chunks(numbers):
         found.update((number, key) for number, key in await connection.execute(_FORMER, {"numbers": list(chunk)}))
