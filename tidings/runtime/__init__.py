@@ -1,1 +1,1 @@
-"""What every process needs and no process owns: settings, services, batching, metrics."""
+"""Parts shared by all processes: settings, services, batching, limits, TLS, metrics."""

@@ -1,4 +1,4 @@
-"""Connections taken from a listening socket, each when the door lets it in."""
+"""Accept connections from a listening socket when admission has a slot for them; queue the others unread."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ log = logging.getLogger(__name__)
 
 WAITED = Counter("tidings_strangers_waited_total", "Connections that waited before they were served")
 
-# Seconds that a connection waits for a slot.
+# Seconds that a connection may wait for a slot.
 PATIENCE = 10.0
-# Of a connection that gets 503: seconds and bytes until it is closed, so that its client reads the response and no
-# reset takes it away; and connections at once, above which one more is reset.
+# After a 503 the connection stays open so that its client reads the response before a reset discards it: seconds and
+# bytes read until it is closed, and connections in this state. When that many linger, further ones are reset.
 _LINGER, _LINGER_BYTES, _LINGERING = 1.0, 64 * 1024, 256
-# Connections that may be closed at once in a period of so many seconds; after that none is taken until its end.
+# Connections refused per period of `_PERIOD` seconds; after that none is accepted until the period ends.
 _TURNED_AWAY, _PERIOD = 100, 0.05
-# Addresses whose first connections are tried when there may be room, and the seconds between two such times.
+# Addresses whose oldest connection is tried in one pass over the queues, and seconds between two passes.
 _TRIED, _PAUSE = 32, 0.02
 
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Visitor(asyncio.Protocol):
-    """The protocol of a connection."""
+    """Protocol of an accepted connection."""
 
     def arrive(self, visit: Visit) -> None:
-        """Comes before `connection_made`, from which on it says itself that it is served, and when it has left."""
+        """Hand over the admitted connection; called before `connection_made`.
+
+        From `connection_made` on, the protocol itself reports to admission when requests are served and when it closes.
+        """
         raise NotImplementedError
 
     def give_way(self) -> None:
-        """Close: its place is another's."""
+        """Close the connection because its slot goes to another one."""
         raise NotImplementedError
 
     def response(self, status: int, text: str) -> bytes:
-        """A whole response with which a connection ends."""
+        """Return a complete response after which the connection closes."""
         raise NotImplementedError
 
 
 class _Arrival:
-    """A connection that was taken: it waits, speaks TLS or is served.
-
-    is_known: whether its address had logged in within the hour when it came.
-    """
+    """An accepted connection while it waits, performs its TLS handshake or is served."""
 
     __slots__ = ("connecting", "connection", "host", "is_known", "protocol", "since")
 
@@ -64,9 +64,10 @@ class _Arrival:
         self.connection = connection
         self.host = host
         self.since = since
+        # Whether its address had logged in within the last hour when the connection was accepted.
         self.is_known = is_known
         self.connecting: asyncio.Task[None] | None = None
-        # Weak: the protocol has its visit, and that has `close`.
+        # Weak, to avoid a cycle: the protocol holds its visit, which holds `close`.
         self.protocol: weakref.ref[Visitor] | None = None
 
     def close(self) -> None:
@@ -78,10 +79,12 @@ class _Arrival:
 
 
 class Acceptor(SocketServer):
-    """Server whose connections, where they find no place, wait for one, unread, in the order in which they came.
+    """Server whose connections wait unread when there is no slot for them.
 
-    Connections of addresses that have logged in within the hour wait apart from the others. One that cannot wait, or
-    has waited for too long, gets 503 with `Retry-After`; over TLS, and from other addresses, it is reset.
+    Each address has a queue in order of arrival, and the addresses are served round robin. Connections from addresses
+    that have logged in within the last hour count towards a separate limit. A connection that may not wait, or has
+    waited too long, is refused: in plaintext and from a known address with 503 and `Retry-After`, otherwise with a
+    reset.
     """
 
     def __init__(
@@ -93,21 +96,26 @@ class Acceptor(SocketServer):
         context: ssl.SSLContext | None = None,
         handshakes: Handshakes | None = None,
     ) -> None:
-        """context: for connections over TLS, whose `handshakes` are counted."""
+        """Register with `door` for free slots.
+
+        make: returns the protocol of a new connection.
+        context: for TLS; `None` for plaintext.
+        handshakes: limits and counts the TLS handshakes.
+        """
         super().__init__(listening, refusals=_TURNED_AWAY, window=_PERIOD)
         self._make = make
         self._door = door
         self._tls = context
         self._handshakes = handshakes or Handshakes("http")
         self._waiting: OrderedDict[str, deque[_Arrival]] = OrderedDict()
-        # Connections that wait: of addresses that are known, and of others.
+        # Waiting connections from known addresses (True) and from others (False).
         self._waiting_counts = {True: 0, False: 0}
         self._lingering = 0
         self._next: asyncio.TimerHandle | None = None
         door.on_room.append(self._room)
 
     def close(self) -> None:
-        """Take no more, and close those that wait."""
+        """Stop accepting, and close the waiting connections."""
         super().close()
         if self._room in self._door.on_room:
             self._door.on_room.remove(self._room)
@@ -140,7 +148,7 @@ class Acceptor(SocketServer):
         self._room()
 
     def _may_wait(self, arrival: _Arrival, before: int) -> bool:
-        """before: connections of its address that wait."""
+        """Return whether there is room in the queue. before: waiting connections from the same address."""
         limits, waiting = self._door.limits, self._waiting_counts[arrival.is_known]
         if arrival.is_known:
             return waiting < limits.waiting_known
@@ -154,7 +162,7 @@ class Acceptor(SocketServer):
             _reset(arrival.connection)
 
     async def _dismiss(self, connection: socket.socket) -> None:
-        """Send 503, and read what the client sends until it has closed, or for a while."""
+        """Send 503, then read and discard until the client closes or a `_LINGER` limit is reached."""
         self._lingering += 1
         try:
             connection.send(self._make().response(503, "too many connections wait: try again in a second"))
@@ -219,14 +227,14 @@ class Acceptor(SocketServer):
                 queue.popleft()
                 self._waiting_counts[first.is_known] -= 1
             if queue:
-                # Behind the other addresses.
+                # Behind the other addresses: round robin.
                 self._waiting[key] = queue
         if self._waiting and self._next is None:
-            # Places also become free with time.
+            # Slots also become available with time.
             self._next = self._loop.call_later(_PAUSE * 5, self._admit)
 
 
 def _reset(connection: socket.socket) -> None:
-    """Close it and leave nothing of it to the system."""
+    """Reset the connection, so that the kernel keeps no state for it."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     connection.close()

@@ -1,4 +1,4 @@
-"""Allowance of each of many keys in a period."""
+"""Limit of uses per key and period."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Allowance(Generic[Key]):
-    """Uses, at most `limit` for each key in a period, which begins with the first of them.
+    """Limit of uses per key in a period, which starts with the key's first use.
 
-    The last `remembered` keys are known; whoever is forgotten among so many may have as much again.
+    The `remembered` most recently used keys are known. A key that has been evicted starts a new period.
     """
 
     def __init__(self, clock: Clock, *, limit: int, period: float, remembered: int) -> None:
-        """period: seconds."""
+        """period: length, seconds. remembered: keys."""
         self._clock = clock
         self._limit = limit
         self._period = period
         self._used: LRU[Key, tuple[float, int]] = LRU(remembered)
 
     def take(self, key: Key) -> bool:
-        """May this key have one more? Counts as one."""
+        """Count one use of the key. Returns false, without counting, when the limit is reached."""
         since, used = self._of(key)
         if used >= self._limit:
             return False
@@ -33,7 +33,7 @@ class Allowance(Generic[Key]):
         return True
 
     def used(self, key: Key) -> int:
-        """How many this key has had within its period."""
+        """Return the key's uses in its current period."""
         return self._of(key)[1]
 
     def _of(self, key: Key) -> tuple[float, int]:

@@ -1,6 +1,6 @@
-"""The keys of monitoring and of operators, from a variable or from a file that `<variable>_FILE` names.
+"""API keys for monitoring and for operators, from a variable or from the file that `<variable>_FILE` names.
 
-The monitoring key opens GET of health and metrics. The operator key opens what changes something.
+The monitoring key allows GET of health and metrics. The operator key allows requests that change something.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SCHEME = b"apikey "
 
 
 class ApiKey(str):
-    """12 to 128 characters, or empty for none; never shown."""
+    """API key of 12 to 128 characters, or empty for none. Its repr hides the value."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class ApiKey(str):
         return "ApiKey(…)" if self else "ApiKey()"
 
     def is_given(self, authorization: bytes) -> bool:
-        """Is this value of the header `Apikey` and the key?"""
+        """Return whether this `Authorization` header has the scheme `Apikey` and this key."""
         scheme, given = authorization[: len(_SCHEME)].lower(), authorization[len(_SCHEME) :].strip()
         return bool(self) and scheme == _SCHEME and hmac.compare_digest(given, self.encode())
 

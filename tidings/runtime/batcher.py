@@ -1,9 +1,8 @@
-"""The one batching tool: what arrives while a flush is in flight goes into the next.
+"""Batcher: items that arrive while a flush is in flight go into the next flush.
 
-Unless `spacing` is asked for, it never waits on a timer. An item that arrives when a slot is free is flushed at the end
-of the current turn of the event loop, so one lone item goes straight through, while items that arrive together or
-behind a busy flush share it. Where one flush runs at a time, the next begins before those who waited for the last go
-on.
+Without `spacing` it never waits on a timer. An item that arrives while a flush may start is flushed at the end of the
+current event-loop iteration: a single item is not delayed, and items that arrive together, or during a flush, share
+the next one. With one flush at a time, the next flush starts before the callers of the last one resume.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SIZES = Histogram(
 
 
 class BatcherFull(Exception):
-    """The queue of a batcher is at its limit: shed the load or try again later."""
+    """The batcher's queue is at its limit: shed the load or try again later."""
 
 
 class BatcherClosed(Exception):
@@ -39,17 +38,18 @@ class BatcherClosed(Exception):
 
 
 class Batcher(Generic[Item, Result]):
-    """Items handed to `flush` in batches, in their order.
+    """Passes items to `flush` in batches, in the order of arrival.
 
-    `flush(items)` returns one result for each item, in order. When it raises, and the batch had more than one item and
-    `isolate(error)` says so, its items are tried one by one, so that a poisoned item fails alone; any other error goes
-    to every caller of the batch.
+    `flush(items)` returns one result per item, in order. When it raises, and the batch has more than one item and
+    `isolate(error)` is true, the items are flushed one by one, so that only a poisoned item fails. Any other error is
+    passed to every caller of the batch.
 
-    max_size:      items in one batch.
-    max_in_flight: flushes that may run at the same time; with 1 the batches are strictly in order.
-    max_pending:   items waiting for a flush; one more raises `BatcherFull`.
-    spacing:       seconds between the starts of two flushes that are not full, so that a steady stream makes fewer and
-                   larger batches; an item that comes after a pause still goes straight through.
+    max_size:      items per batch.
+    max_in_flight: concurrent flushes; with 1 the batches are strictly in order.
+    max_pending:   items that wait for a flush; one more raises `BatcherFull`.
+    spacing:       minimum seconds between the starts of two flushes that are not full, so that a steady stream makes
+                   fewer and larger batches. An item that arrives after a pause is not delayed.
+    isolate:       called with the error of a failed flush; `None` never flushes items one by one.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Batcher(Generic[Item, Result]):
         self._earliest = 0.0
         self._isolate = isolate
         self._pending: collections.deque[tuple[Item, asyncio.Future[Result]]] = collections.deque()
-        # Flushes in flight: `time.monotonic()` of their start, and their items.
+        # Flushes in flight: their start (`time.monotonic()`) and number of items.
         self._running: dict[asyncio.Task[None], tuple[float, int]] = {}
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -84,23 +84,28 @@ class Batcher(Generic[Item, Result]):
 
     @property
     def pending(self) -> int:
-        """Items that wait for a flush; those in flight are not counted."""
+        """Items that wait for a flush, without those in flight."""
         return len(self._pending)
 
     @property
     def depth(self) -> int:
-        """Items that have no result yet."""
+        """Items without a result: waiting and in flight."""
         return len(self._pending) + sum(count for _, count in self._running.values())
 
     @property
     def since(self) -> float | None:
-        """`time.monotonic()` of the start of the oldest flush in flight; what waits came about then, or later."""
+        """Start of the oldest flush in flight (`time.monotonic()`); `None` when there is none.
+
+        Waiting items arrived at that time or later.
+        """
         return min((started for started, _ in self._running.values()), default=None)
 
     def put(self, item: Item, *, urgent: bool = False) -> asyncio.Future[Result]:
-        """Queue one item; the future brings its result or its error. An urgent one does not wait for the spacing.
+        """Queue one item; the future receives its result or its error.
 
         Raises `BatcherFull` and `BatcherClosed`.
+
+        urgent: flush without waiting for the spacing.
         """
         if self._closed:
             raise BatcherClosed(self.name)
@@ -114,21 +119,21 @@ class Batcher(Generic[Item, Result]):
         if not self._scheduled and len(self._running) < self._max_in_flight:
             self._schedule(loop)
         elif self._timer is not None and (urgent or len(self._pending) >= self._max_size):
-            # Neither does a full batch.
+            # A full batch does not wait for the spacing either.
             self._timer.cancel()
             self._schedule(loop)
         return future
 
     def waiting(self) -> Iterator[Item]:
-        """The items that no flush has taken yet, in order."""
+        """Iterate over the items that no flush has taken yet, in order."""
         return (item for item, _ in self._pending)
 
     async def submit(self, item: Item) -> Result:
-        """`put` and wait for the result."""
+        """Queue one item and wait for its result."""
         return await self.put(item)
 
     async def close(self) -> None:
-        """Take no more, flush what is pending, wait for what is in flight."""
+        """Accept no more items, flush the waiting ones and wait for the flushes in flight."""
         self._closed = True
         while self._pending or self._running:
             self._start()
@@ -144,7 +149,7 @@ class Batcher(Generic[Item, Result]):
             self._timer = loop.call_at(self._earliest, self._start)
 
     def _is_due(self) -> bool:
-        """Is there something to flush that waits for no company?"""
+        """Return whether a flush is to start now: items wait, and the spacing has passed or they fill a batch."""
         waits = asyncio.get_running_loop().time() < self._earliest
         return len(self._pending) >= (self._max_size if waits else 1)
 
@@ -174,8 +179,11 @@ class Batcher(Generic[Item, Result]):
             self._schedule(asyncio.get_running_loop())
 
     async def _work(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
-        """One batch. Where there is one flush at a time, those that are due follow at once: what callers do with their
-        results falls into the time of the next flush rather than between the two."""
+        """Flush a batch.
+
+        With one flush at a time, batches that are due follow directly: callers process the results of one flush during
+        the next flush rather than between the two.
+        """
         task = asyncio.current_task()
         assert task is not None
         await self._run(batch)
@@ -210,7 +218,7 @@ class Batcher(Generic[Item, Result]):
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)
-                    # A caller that went away leaves nobody to look at the error.
+                    # Mark the error as retrieved, in case that the caller no longer waits.
                     future.exception()
             return
         self._flushed.inc()

@@ -1,4 +1,4 @@
-"""The time as a parameter, so that a test can move it."""
+"""Clocks as a parameter, so that tests can control the time."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Readings of the wall clock for what others see, and of a monotonic clock for measuring."""
+    """A wall clock, for times that others see, and a monotonic clock, for durations."""
 
     def now(self) -> float:
-        """Unix time in seconds."""
+        """Return the Unix time in seconds."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Return the seconds since an arbitrary start; never decreases."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """Clocks of the machine."""
 
     def now(self) -> float:
         return time.time()
@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is moved."""
+    """Clock that stands still until `advance`."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._now = now

@@ -1,7 +1,7 @@
-"""Named places where a process can be made to die, so that tests can prove that dying there loses nothing.
+"""Named crash points, at which tests kill the process to prove that nothing is lost.
 
-`TIDINGS_CRASH_AT=name` dies the first time the place is reached, `name:5` the fifth time. Unset, `reach` is one
-comparison with `None`.
+`TIDINGS_CRASH_AT=name` kills the process the first time it reaches the point, `name:5` the fifth time. When the
+variable is unset, `reach` costs one comparison with `None`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def arm(spec: str | None) -> None:
 
 
 def reach(name: str) -> None:
-    """Die here, as by `kill -9`, if this point is armed and its count has run down."""
+    """Kill this process, as by `kill -9`, if the point is armed and this is the pass on which it is to die."""
     global _passes_left
     if _armed is None or _armed != name:
         return

@@ -1,4 +1,4 @@
-"""Whose data directory it is: a file in it has the business's number."""
+"""Check that a data directory belongs to this business number, which a file in it records."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NAME = "business_number"
 
 
 def require_number(directory: Path, number: str) -> None:
-    """Raises `SettingsError` for the directory of another number; a new one is this number's from now on.
+    """Record the business number in a new data directory. Raises `SettingsError` when it records another number.
 
-    One that cannot be written is nobody's: then all that is kept is in the database.
+    A directory that cannot be written or read is accepted: everything to be kept is then in the database.
     """
     path = directory / NAME
     with contextlib.suppress(OSError):
@@ -24,7 +24,7 @@ def require_number(directory: Path, number: str) -> None:
         found = path.read_text().strip()
     except OSError:
         return
-    # Another process may just be writing it.
+    # Empty while another process is writing it.
     if found and found != number:
         raise SettingsError(
             f"TIDINGS_BUSINESS_NUMBER is {number}, but {directory} is the data directory of {found}: set the number "

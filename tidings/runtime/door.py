@@ -1,4 +1,4 @@
-"""The door of a server over HTTP: which connections it takes, and what it does for those who have proved nothing."""
+"""Connection limiter of an HTTP server: admits connections, and limits the work for unauthenticated clients."""
 
 from __future__ import annotations
 
@@ -24,44 +24,43 @@ REFUSED = Counter(
 
 SHED = Counter("tidings_requests_shed_total", "Requests over HTTP that were refused because too many waited")
 
-# What is done for a stranger, in tokens; one of them is about 0.7 ms of CPU.
+# Work for unauthenticated clients, in tokens; one token is about 0.7 ms of CPU.
 REQUEST = 1.0
 SEGMENT = 0.1
 BYTES_PER_TOKEN = 512 * 1024
-# The longest that a request of a stranger waits for its turn, in seconds; one that would wait longer is refused.
+# Longest delay of a request from an unauthenticated client, seconds; one that would wait longer is refused.
 LONGEST_WAIT = 5.0
-# Connections a second for each request, and those that one over TLS counts as, for its handshake.
+# Connections per second for each request per second, and connections that one over TLS counts as (its handshake).
 _CONNECTIONS = 2.0
 _HANDSHAKE = 8.0
-# Tokens of a full bucket, in seconds of its rate: of one address and of all.
+# Size of a full bucket, in seconds of its rate: for one address and for all together.
 _FULL_EACH, _FULL = 20.0, 4.0
-# Bytes that are held for strangers: heads that are not complete, and bodies that nobody has read.
+# Bytes held for unauthenticated clients: incomplete heads, and bodies that have not been read.
 MAX_HELD = 8 * 1024 * 1024
-# Of them for each connection, whatever the others hold: a head and a login's body.
+# Bytes of these that each connection may hold whatever the others hold: a head and the body of a login.
 HELD_EACH = 16 * 1024
-# Connections that are closed in one turn of the loop, of clients that have hung up: 2 ms of work.
+# Disconnected clients whose connections are closed per event-loop iteration: 2 ms of work.
 _FAREWELLS = 64
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Visit:
-    """One connection.
-
-    stranger: its place among those who have proved nothing; `None` once it has logged in, and for trusted proxies.
-    proxied:  each request is another client's, so none proves anything for the next.
-    unnamed:  of one that is proxied: the request that is under way is nobody's but the proxy's own, such as a probe.
-    vouched:  of one that is proxied: the request that is under way has logged in.
-    spent:    tokens that it gets back when it logs in; payer: the address that they are of.
-    held:     bytes.
-    """
+    """One admitted connection."""
 
     host: str
+    # Its slot among the unauthenticated connections; `None` once it has logged in, and for trusted proxies.
     stranger: Stranger | None
+    # Through a trusted proxy: each request may be another client's, so a login does not authenticate the next one.
     proxied: bool
+    # Address from whose bucket `spent` was consumed.
     payer: str
+    # Proxied only: the request in progress is the proxy's own, such as a probe.
     unnamed: bool = False
+    # Proxied only: the request in progress has logged in.
     vouched: bool = False
+    # Tokens to be refunded when it logs in.
     spent: float = 0.0
+    # Bytes held.
     held: int = 0
     is_served: bool = False
     has_left: bool = False
@@ -72,7 +71,7 @@ class Visit:
 
 
 class Door:
-    """Who comes in, who has logged in, and what may be done for the others."""
+    """Admits connections, tracks which of them have logged in, and limits the work for the others."""
 
     def __init__(
         self,
@@ -86,26 +85,27 @@ class Door:
         urgent: Collection[str] = (),
         is_crowded: Callable[[str, float], bool] = lambda path, delay: False,
     ) -> None:
-        """connections: open at a time, of all; recognise(): is this value of `Authorization` known to be good?
-
-        urgent: paths of requests that are begun before others that came with them.
-
-        is_crowded(path, delay): would such a request, which waits so many seconds to be begun, be refused, since too
-        many wait already?
+        """connections: open at a time, of all kinds.
+        trusted: networks of proxies whose `X-Forwarded-For` is believed.
+        recognise(authorization): whether this value of `Authorization` is known to be valid.
+        tls: connections use TLS, and count as `_HANDSHAKE` connections each.
+        urgent: paths of requests that are dispatched before others that arrived with them.
+        is_crowded(path, delay): whether such a request, dispatched `delay` seconds from now, would be refused because
+            too many wait already.
         """
         self.urgent = urgent
         self.is_crowded = is_crowded
         self.turns = Turns()
         self.refusals = Refusals()
-        # Connections whose clients have hung up are closed.
+        # Closes connections whose clients have disconnected.
         self.farewells = Turns(_FAREWELLS, math.inf)
-        # Connections that wait for a slot are bounded by whoever takes them.
+        # Waiting connections are bounded by the acceptor.
         self.limits = limits
         self.refusal_log = RefusalLog(clock)
         self._strangers = _table(limits, clock, 1.0, trusted)
-        # Buckets of their own, so that requests that wait for their turn keep no connection out.
+        # Separate buckets, so that requests that wait do not keep connections out.
         self._arrivals = _table(limits, clock, _CONNECTIONS, trusted)
-        # Of trusted proxies, what they ask for themselves: a flood of strangers delays no probe of health.
+        # Requests of the trusted proxies themselves: a flood from unauthenticated clients delays no health probe.
         self._unnamed: TokenBuckets[str] = TokenBuckets(
             clock, rate=limits.rate, burst=limits.rate * _FULL, remembered=strangers.REMEMBERED
         )
@@ -114,7 +114,7 @@ class Door:
         self._recognise = recognise
         self._open = 0
         self._held = 0
-        # Called when there may be room for another connection, and when one was closed because there is none.
+        # Called when a slot may have become available, and when a connection was closed for want of one.
         self.on_room: list[Callable[[], None]] = []
         self.on_refusal: list[Callable[[], None]] = []
 
@@ -122,7 +122,10 @@ class Door:
         return self._open
 
     def enter(self, host: str, close: Callable[[], None]) -> Visit | Refusal:
-        """A visit until it `left`; close: called when its place is given to another."""
+        """Admit a connection; the visit lasts until `left`. Returns a `Refusal` when there is no slot.
+
+        close: called when its slot is given to another connection.
+        """
         if self._open >= self._connections and not self._strangers.replace():
             return Refusal(strangers.ALL, 1.0)
         if self._strangers.is_trusted(host):
@@ -141,22 +144,22 @@ class Door:
         return visit
 
     def is_known(self, host: str) -> bool:
-        """Whether this address has logged in within the hour, or is a trusted proxy."""
+        """Return whether this address has logged in within the last hour, or is a trusted proxy."""
         return self._strangers.is_known(host) or self._strangers.is_trusted(host)
 
     def refused(self, host: str, reason: str) -> None:
-        """A connection was closed because there was no place for it."""
+        """Record that a connection was closed because there was no slot for it."""
         REFUSED.labels("connection").inc()
         self.refusal_log.refused(strangers.key_of(host), reason)
         for tell in self.on_refusal:
             tell()
 
     def shed(self) -> None:
-        """A request was refused because too many waited to be begun, whoever's they are."""
+        """Count a request, authenticated or not, that was refused because too many waited to be dispatched."""
         SHED.inc()
 
     def left(self, visit: Visit) -> None:
-        """The connection is closed, or is none over HTTP any more. Without effect on one that has left before."""
+        """Release the slot of a connection that is closed or has left HTTP. Without effect the second time."""
         if visit.has_left:
             return
         visit.has_left = True
@@ -168,7 +171,10 @@ class Door:
         self._room()
 
     def proved(self, visit: Visit) -> None:
-        """What it sent was a good token, password or key; or, when it has left, what came of it has logged in."""
+        """Record that the connection sent a valid token, password or key, and refund its tokens.
+
+        May come after `left`, as for a connection that was upgraded and then logged in.
+        """
         self._give_back(visit, visit.spent)
         visit.spent = 0.0
         visit.vouched = visit.proxied
@@ -182,13 +188,13 @@ class Door:
             self._room()
 
     def begin(self, visit: Visit, headers: Iterable[tuple[bytes, bytes]]) -> float:
-        """Of a visit that is not proved: a request is to be served; the seconds until it may be, infinite for never."""
+        """Admit a request from an unauthenticated client. Returns the seconds to delay it, infinity to reject it."""
         authorization = forwarded = None
         for name, value in headers:
             if name == b"authorization":
                 authorization = value
             elif name == b"x-forwarded-for":
-                # Some proxies add a line of their own to those of others.
+                # Some proxies append a line rather than to the existing one.
                 forwarded = value if forwarded is None else forwarded + b"," + value
         visit.vouched = False
         if visit.proxied:
@@ -207,28 +213,34 @@ class Door:
         return wait
 
     def serve(self, visit: Visit, *, is_whole: bool) -> None:
-        """Its request is being served; is_whole: all of it is here, so that the rest is up to us."""
+        """Record that its request is being served.
+
+        is_whole: all of the request has arrived, so only this process delays the response.
+        """
         if visit.stranger is not None:
             visit.stranger.busy = is_whole
 
     def ended(self, visit: Visit) -> None:
-        """The request was answered."""
+        """Record that the request was answered."""
         self.release(visit)
         visit.vouched = False
         if visit.stranger is not None:
             visit.stranger.busy = False
 
     def given_up(self, visit: Visit) -> None:
-        """The connection closed before its request had its turn."""
+        """Refund the tokens of a request whose connection closed before it was dispatched."""
         self._give_back(visit, REQUEST)
 
     def charge(self, visit: Visit, tokens: float) -> None:
-        """A request costs more than others do."""
+        """Consume tokens for a request that costs more than others."""
         self._reserve(visit, tokens)
         visit.spent += tokens
 
     def received(self, visit: Visit, size: int, *, is_held: bool) -> float:
-        """Of a visit that is not proved: bytes came; the seconds until more may."""
+        """Consume tokens for bytes from an unauthenticated client. Returns the seconds until more may be read.
+
+        is_held: the bytes stay in memory until `release`.
+        """
         if is_held:
             visit.held += size
             self._held += size
@@ -239,11 +251,14 @@ class Door:
         return self._strangers.reserve(visit.host, tokens)
 
     def is_over(self, visit: Visit) -> bool:
-        """Is more held for strangers than may be, and is it this one's turn to go? Who holds little is not."""
+        """Return whether this connection is to be closed because too much is held for unauthenticated clients.
+
+        A connection that holds at most `HELD_EACH` bytes is not.
+        """
         return self._held > MAX_HELD and visit.held > HELD_EACH
 
     def release(self, visit: Visit) -> None:
-        """What it had sent is not held any more."""
+        """Record that none of its bytes are held any longer."""
         self._held -= visit.held
         visit.held = 0
 

@@ -1,4 +1,4 @@
-"""Settings from environment variables: every mistake is collected, then reported together."""
+"""Settings from environment variables; all mistakes are collected and reported together."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ class SettingsError(Exception):
 
 
 class Variables(BaseSettings):
-    """Base of what is read from environment variables.
+    """Base of settings that are read from environment variables.
 
     A field that is given as an argument is taken as it is. An empty variable counts as unset.
-
-    variables: the environment. Without it, as when settings are made in code, no environment is read.
     """
 
     model_config = SettingsConfigDict(
         frozen=True, extra="ignore", populate_by_name=True, case_sensitive=True, enable_decoding=False
     )
 
+    # The environment; empty when settings are made in code, which then reads no environment.
     variables: Mapping[str, str] = Field(default={}, repr=False)
 
     @classmethod
@@ -46,13 +45,15 @@ class Variables(BaseSettings):
         assert isinstance(init_settings, InitSettingsSource)
         environment = EnvSettingsSource(settings_cls)
         given = init_settings.init_kwargs.get("variables", {})
-        # Fields may be given by their own names, too, which are in lower case.
+        # Fields may also be given by their own names, which are in lower case.
         environment.env_vars = {name: value for name, value in given.items() if value and name.isupper()}
         return init_settings, environment
 
     @classmethod
     def part(cls, variables: Mapping[str, str], **given: Any) -> Self:
-        """For a field of other settings: its mistakes are reported with theirs. The environment is not kept.
+        """Read settings for a field of other settings, whose validation reports the mistakes.
+
+        The environment is not kept.
 
         given: fields that are taken as they are.
         """
@@ -60,7 +61,7 @@ class Variables(BaseSettings):
 
     @classmethod
     def read(cls, variables: Mapping[str, str], **given: Any) -> Self:
-        """Raises `SettingsError` with every mistake at once. given: as of `part`."""
+        """Read settings. Raises `SettingsError` with all mistakes. given: fields that are taken as they are."""
         try:
             return cls.part(variables, **given)
         except pydantic.ValidationError as error:
@@ -68,7 +69,7 @@ class Variables(BaseSettings):
 
     @classmethod
     def mistakes(cls, variables: Mapping[str, str], **given: Any) -> Sequence[str]:
-        """What `read` would raise, a line for each."""
+        """Return the mistakes that `read` would raise, one line each."""
         try:
             cls.part(variables, **given)
         except pydantic.ValidationError as error:
@@ -85,32 +86,37 @@ def _problem(entry: Any) -> str:
     return f"{entry['loc'][-1]}={entry['input']!r} {entry['msg']}" if entry["type"] == _VALUE else str(entry["msg"])
 
 
-# Types of errors: of a value, which is shown before the message; of more, or of a secret; of what follows from another.
+# Types of errors: `_VALUE` shows the value before the message; `_MISTAKE` is the message only, as for secrets;
+# `_FOLLOWS` is caused by another mistake, and not reported.
 _VALUE, _MISTAKE, _FOLLOWS = "value", "mistake", "follows"
 
 
 def wrong(text: str) -> PydanticCustomError:
-    """Raised for a value of a variable; `text` goes on from the variable and its value."""
+    """Return an error about the value of a variable; `text` continues a line that starts with `NAME=value`."""
     return PydanticCustomError(_VALUE, "{text}", {"text": text})
 
 
 def mistake(text: str) -> PydanticCustomError:
-    """Raised for what `text` says alone, as it must for a secret."""
+    """Return an error whose message is `text` alone, as it must be for a secret."""
     return PydanticCustomError(_MISTAKE, "{text}", {"text": text})
 
 
 def variable(name: str, default: Any = "", *, shown: bool = True) -> Any:
-    """A field that comes from an environment variable. A default that is a string is read as if it were set."""
+    """Return a field that is read from an environment variable. A default that is a string is parsed like a value."""
     return Field(default, validation_alias=name, validate_default=True, repr=shown)
 
 
 def text(check: Callable[[str], Any]) -> PlainValidator:
-    """Reads a variable by `check`; what is given in code, other than strings, is taken as it is."""
+    """Return a validator that parses a string with `check`; other values, given in code, are taken as they are."""
     return PlainValidator(lambda value: check(value) if isinstance(value, str) else value)
 
 
 def made(make: Callable[[Mapping[str, Any]], Any], read: Callable[[str], Any] | None = None) -> PlainValidator:
-    """For a field that is not given: it is made of the fields before it. `read` is for its variable, if it has one."""
+    """Return a validator for a field that is computed from the fields before it, unless it is given.
+
+    make: computes the value from the fields before it.
+    read: parses the field's variable; `None` when there is no variable.
+    """
 
     def check(value: Any, info: pydantic.ValidationInfo) -> Any:
         if value is not None:
@@ -125,7 +131,7 @@ def made(make: Callable[[Mapping[str, Any]], Any], read: Callable[[str], Any] | 
 
 
 MADE: Any = Field(default=None, validate_default=True)
-# As `MADE`, and not printed.
+# Like `MADE`, and not printed.
 HIDDEN: Any = Field(default=None, validate_default=True, repr=False)
 
 
@@ -137,12 +143,12 @@ def parse_choice(value: str, *choices: str) -> str:
 
 
 def choice(*choices: str) -> PlainValidator:
-    """One of these words, in upper or lower case."""
+    """Return a validator for one of these words, in upper or lower case."""
     return text(lambda value: parse_choice(value, *choices))
 
 
 def integer(low: int = 0, high: int = 2**31 - 1, *, unit: float = 1) -> PlainValidator:
-    """A whole number of `unit`."""
+    """Return a validator for a whole number from `low` to `high`, which it multiplies by `unit`."""
 
     def check(value: str) -> float:
         try:
@@ -167,7 +173,7 @@ def parse_number(value: str, low: float = 0.0, high: float = 1e9) -> float:
 
 
 def number(low: float = 0.0, high: float = 1e9, *, unit: float = 1) -> PlainValidator:
-    """A number of `unit`."""
+    """Return a validator for a number from `low` to `high`, which it multiplies by `unit`."""
     return text(lambda value: parse_number(value, low, high) * unit)
 
 
@@ -180,7 +186,7 @@ def parse_flag(value: str) -> bool:
 
 
 def parse_address(value: str) -> tuple[str, int]:
-    """`host:port`."""
+    """Parse `host:port`."""
     host, _, port = value.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise wrong("is not host:port")
@@ -188,7 +194,7 @@ def parse_address(value: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Is what listens on this host reached from this machine alone?"""
+    """Return whether only this machine can reach a listener on this host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -200,7 +206,7 @@ def parse_path(value: str) -> Path:
 
 
 def parse_milliseconds(value: str) -> tuple[float, float]:
-    """`80..150` or `100`, in milliseconds; returned in seconds."""
+    """Parse `80..150` or `100`, in milliseconds; returns the least and the most in seconds."""
     low, _, high = value.partition("..")
     try:
         least, most = float(low) / 1000, float(high or low) / 1000
@@ -216,7 +222,9 @@ Address = Annotated[tuple[str, int], text(parse_address)]
 
 
 def printable(settings: Variables) -> dict[str, str]:
-    """The fields of a settings object for the log at start, without those that are not for its repr; secrets show as
-    `Secrets(…)`."""
+    """Return the fields of a settings object for the log at start, without those that are excluded from its repr.
+
+    Secrets show as `Secrets(…)`.
+    """
     fields = type(settings).model_fields
     return {name: repr(getattr(settings, name)) for name, field in fields.items() if field.repr}

@@ -1,4 +1,4 @@
-"""The metrics of the process as Prometheus text, and how it is, over HTTP, for few connections that are short."""
+"""Metrics as Prometheus text and health over HTTP, for few and short connections."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tidings.runtime.tls import NO_FILES, TlsFiles
 
 log = logging.getLogger(__name__)
 
-# Connections at the same time; one more is closed at once.
+# Concurrent connections; one more is closed at once.
 CONNECTIONS = 32
-# Connections a second, and at once; the others wait with the system. One takes about 0.3 ms.
+# Connections accepted per second, and burst; the others wait in the kernel's backlog. One takes about 0.3 ms.
 RATE, BURST = 30.0, 100.0
-# Bytes of a request's head, and seconds from the connection to the end of the answer.
+# Bytes of a request head, and seconds from the connection to the end of the response.
 MAX_HEAD = 8 * 1024
 SECONDS = 5.0
 LIVE, READY = b"/health/live", b"/health/ready"
 OK = "ok"
-# Seconds that a text is handed out again: to make one takes some milliseconds.
+# Seconds for which a generated text is served again: generating one takes some milliseconds.
 FRESH = 0.5
 
 
-# `ok`, or what is wrong, of each thing that a process needs.
+# `ok`, or the error, of each dependency of the process.
 Checks = Callable[[], Awaitable[Mapping[str, str]]]
 
 
@@ -42,14 +42,16 @@ async def _nothing() -> Mapping[str, str]:
 
 
 class Exposition:
-    """Answers every GET with the metrics, but for the two paths about its health, and closes the connection."""
+    """Answers every GET with the metrics, except for the two health paths, and closes the connection."""
 
     def __init__(self, key: ApiKey | None, ready: Checks) -> None:
-        """key: that metrics take; `None` for everybody. ready(): what is checked for readiness."""
+        """key: needed for the metrics; `None` when everybody may read them.
+        ready(): the readiness checks.
+        """
         self._key = key
         self._ready = ready
         self._server: PacedServer | None = None
-        # `None` in the clear.
+        # `None` for plaintext.
         self.tls: ssl.SSLContext | None = None
         self._open = 0
         self._text = b""
@@ -67,11 +69,13 @@ class Exposition:
         plaintext: bool = False,
         variable: str = "TIDINGS_COREAPP_METRICS_ADDRESS",
     ) -> Self:
-        """Serve on an address: with TLS where others than this machine reach it, unless `plaintext` is set.
+        """Serve on an address: with TLS where other machines reach it, unless `plaintext` is set.
 
-        key:   without which others than this machine see no metrics.
-        files: the certificate; empty for one that is made here. variable: by which the address is set.
-        Raises `SettingsError` when the address cannot be had or the certificate cannot be used.
+        Raises `SettingsError` when the address is not available or the certificate cannot be used.
+
+        key: without it, other machines see no metrics.
+        files: certificate; without one, a self-signed certificate is generated.
+        variable: setting that holds the address, for errors.
         """
         is_local = is_loopback(host)
         made = cls(None if is_local else key, ready)
@@ -89,12 +93,12 @@ class Exposition:
 
     @property
     def port(self) -> int:
-        """That it listens on."""
+        """Port that it listens on."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Listen no more; what is under way ends within `SECONDS`."""
+        """Stop listening; requests in progress end within `SECONDS`."""
         if self._server is not None:
             self._server.close()
 

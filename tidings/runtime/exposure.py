@@ -1,4 +1,4 @@
-"""What goes over a network in the clear, and whether anybody asked for that."""
+"""Plaintext connections to other machines, and whether the settings allow them."""
 
 from __future__ import annotations
 
@@ -17,38 +17,41 @@ OWN = "TIDINGS_TLS_CERTIFICATE, TIDINGS_TLS_KEY and TIDINGS_TLS_CA"
 
 
 class PlaintextRefused(ConnectionError):
-    """A connection off this machine would have no TLS, and nobody asked for that. It was not made."""
+    """A connection to another machine would have no TLS, and no setting allows that. It was not made."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Way:
-    """A listener or a server that is called.
+    """A listener, or a server that this process calls."""
 
-    part: of `PARTS`, or `api`, which has a switch of its own. variable: that names the address; host: its host.
-    secured: it has TLS. remedy: the variables that would give it.
-    """
-
+    # One of `PARTS`, or `api`, which has a separate switch.
     part: str
+    # Setting that holds the address.
     variable: str
+    # Host in that address.
     host: str
+    # Whether it has TLS.
     secured: bool
+    # Settings that would give it TLS.
     remedy: str
 
     @property
     def is_open(self) -> bool:
-        """In the clear, and not on this machine."""
+        """Return whether it is in plaintext and not confined to this machine."""
         return not self.secured and not env.is_loopback(self.host)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkCalls:
-    """How Coreapps are called, whose hosts the shard map says. plaintext: also in the clear, off this machine."""
+    """Security of the calls to Coreapps, whose hosts are in the shard map."""
 
+    # `None` without TLS.
     context: FileContext | None = None
+    # Whether other machines may be called in plaintext.
     plaintext: bool = False
 
     def context_for(self, host: str) -> FileContext | None:
-        """`None` for a connection in the clear. Raises `PlaintextRefused`."""
+        """Return the TLS context for a host; `None` for plaintext. Raises `PlaintextRefused`."""
         if self.context is None and not self.plaintext and not env.is_loopback(host):
             raise PlaintextRefused(f"{host} is not on this machine and there is no TLS: set {OWN}")
         return self.context
@@ -59,7 +62,7 @@ ON_THIS_MACHINE = LinkCalls()
 
 
 def require(ways: Iterable[Way], allowed: frozenset[str]) -> None:
-    """Raises `env.mistake` for what is open and was not asked for."""
+    """Raise `env.mistake` for what is in plaintext and not allowed."""
     wrong = [
         f"{way.variable}: {way.host} is not on this machine and there is no TLS: set {way.remedy}, "
         f"or ask for plaintext with {VARIABLE}={way.part}"
@@ -71,12 +74,12 @@ def require(ways: Iterable[Way], allowed: frozenset[str]) -> None:
 
 
 def metrics_way(variable: str, host: str, allowed: frozenset[str]) -> Way:
-    """The metrics: with TLS where nothing else was asked for, by a certificate that is made where there is none."""
+    """Return the metrics listener: with TLS unless plaintext is allowed, by a generated certificate if none is set."""
     return Way(METRICS, variable, host, METRICS not in allowed, f"{VARIABLE} without {METRICS}")
 
 
 def link_calls(files: TlsFiles, allowed: frozenset[str]) -> LinkCalls:
-    """For those who call Coreapps, with a certificate of their own. Raises `UnusableCertificate`."""
+    """Return how a process calls Coreapps, with its own certificate. Raises `UnusableCertificate`."""
     context = tls.client("link", files, least=ssl.TLSVersion.TLSv1_3) if files.chain else None
     return LinkCalls(context, LINK in allowed)
 
@@ -93,7 +96,7 @@ def _parse_allowed(value: str) -> frozenset[str]:
 
 
 def _installation_files(data: Mapping[str, Any]) -> TlsFiles:
-    """The certificate of this process for the other ones, and the authorities that vouch for theirs."""
+    """Return this process's certificate for internal connections, and the authorities that verify the others'."""
     variables: Mapping[str, str] = data["variables"]
     files = TlsFiles(*(variables.get(f"TIDINGS_TLS_{word}", "") for word in ("CERTIFICATE", "KEY", "CA")))
     if bool(files.chain) != bool(files.key) or (files.chain and not files.authorities):
@@ -106,7 +109,7 @@ class _Allowed(env.Variables):
 
 
 def read_allowed(variables: Mapping[str, str]) -> frozenset[str]:
-    """The parts that may be in the clear."""
+    """Return the parts that may be in plaintext."""
     return _Allowed(variables=variables).allowed
 
 

@@ -1,4 +1,4 @@
-"""The built-in administrator, and the password that is the first one of an installation."""
+"""The built-in administrator and an installation's first password."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tidings.runtime import env
 
 ADMINISTRATOR = "admin"
-# On loopback alone; and only until the first login.
+# Only on loopback, and only until the first login.
 DEFAULT = "secret"
 
 VARIABLE = "TIDINGS_ADMIN_PASSWORD"
@@ -18,19 +18,21 @@ VARIABLE = "TIDINGS_ADMIN_PASSWORD"
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class FirstPassword:
-    """given: by the environment, empty if not; is_default_safe: only this machine reaches the API."""
+    """First password of the administrator."""
 
+    # From the environment; empty when it gives none.
     given: str
+    # Whether only this machine can reach the API, which makes `DEFAULT` acceptable.
     is_default_safe: bool
 
 
 def make() -> str:
-    """A random one, which obeys the rule for passwords."""
+    """Return a random password that satisfies the password rule."""
     return f"{secrets.token_urlsafe(16)}-Aa1"
 
 
 def read(variables: Mapping[str, str]) -> str:
-    """What the environment gives, by itself or in a file; empty for nothing. Raises `env.mistake`."""
+    """Return the password from the variable or from the file that it names; empty for none. Raises `env.mistake`."""
     path = variables.get(f"{VARIABLE}_FILE")
     if not path:
         return variables.get(VARIABLE, "")

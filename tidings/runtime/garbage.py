@@ -1,9 +1,8 @@
-"""When the garbage collector looks: not by itself, but when memory has grown, or ten minutes have passed, and the
-process has had little to do for a while.
+"""Schedule of the interpreter's garbage collector: collect when memory has grown, or after ten minutes, while idle.
 
-Almost nothing here is in a cycle: objects are freed when nobody has them any more. A collection is mostly in vain, and
-stops the process for as long as there are objects to look through: a quarter of a second for those of ten thousand
-connections, and a tenth for what comes in one second of a flood.
+Almost no object here is part of a cycle, and objects without one are freed by reference counting. A collection mostly
+finds nothing, and stops the process for as long as it takes to scan all objects: a quarter of a second for those of
+10,000 connections, a tenth for those that one second of a flood creates.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# Seconds between two looks at how much memory there is.
+# Seconds between two checks of the memory in use.
 PERIOD = 1.0
-# Bytes by which memory grows until there is a collection: of a process that is calm, and of any. Right after a flood
-# there are those who wait, and most of what it has left is freed without one.
+# Bytes by which memory grows until a collection: in an idle process, and in any. Right after a flood its connections
+# still wait, and most of what it left is freed without a collection.
 GROWTH, BUSY_GROWTH = 64 * 1024 * 1024, 256 * 1024 * 1024
-# Calm is who had less than this part of a core to do in so many periods, one after the other.
+# A process is idle when it used less than this part of a core in each of the last `CALM` periods.
 BUSY, CALM = 0.1, 10
-# Periods after which a calm one has a collection, memory or not: what is in a cycle may hold a file.
+# Periods after which an idle process collects even if memory has not grown: a cycle may hold a file open.
 PERIODS = 600
-# Elsewhere than on Linux, where memory cannot be read like this: new objects after which the collector looks by itself.
+# Other systems than Linux, where memory cannot be read like this: the collector's own thresholds, in new objects.
 THRESHOLDS = (50_000, 5, 20)
 
 _STATM = Path("/proc/self/statm")
 
 
 class Collector:
-    """Collects what is in cycles, now and then."""
+    """Runs the interpreter's garbage collector when memory has grown or the process is idle."""
 
     def __init__(self, resident: Callable[[], int], cpu: Callable[[], float] = time.process_time) -> None:
-        """resident: bytes of memory that the process has; cpu: seconds that it has used."""
+        """resident(): bytes of memory in use. cpu(): CPU seconds used."""
         self._resident = resident
         self._cpu = cpu
         self._used = cpu()
@@ -42,7 +41,7 @@ class Collector:
         self._periods = self._calm = 0
 
     def look(self) -> None:
-        """Once in each period."""
+        """Check once, and collect if it is time; called once per period."""
         used = self._cpu()
         self._calm = 0 if used - self._used > BUSY * PERIOD else self._calm + 1
         self._used = used
@@ -54,13 +53,13 @@ class Collector:
             self._periods = 0
 
     def run(self) -> None:
-        """For as long as the loop runs."""
+        """Check now and then once per period, as long as the event loop runs."""
         self.look()
         asyncio.get_running_loop().call_later(PERIOD, self.run)
 
 
 def settle() -> None:
-    """From now on, in the loop that runs. What was made so far stays, and is passed by."""
+    """Take over garbage collection in the running event loop. Objects that exist now are never scanned again."""
     gc.collect()
     gc.freeze()
     if _STATM.exists():
@@ -71,12 +70,12 @@ def settle() -> None:
 
 
 class Resident:
-    """The memory that this process has. Its file stays open, so that it can be read when no other can be opened."""
+    """Memory of this process. Its file stays open, so that it can be read when no descriptor is left."""
 
     def __init__(self) -> None:
         self._file = os.open(_STATM, os.O_RDONLY | os.O_CLOEXEC)
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def read(self) -> int:
-        """Bytes."""
+        """Return the resident set size in bytes."""
         return int(os.pread(self._file, 256, 0).split()[1]) * self._page

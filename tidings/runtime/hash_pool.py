@@ -1,4 +1,4 @@
-"""Argon2 hashes of secrets that people choose, computed on threads of their own."""
+"""Argon2 hashes of secrets that people choose, computed on dedicated threads."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class HashPoolFull(Exception):
 class HashPool:
     """Argon2 off the event loop.
 
-    At most `threads` hashes are computed at a time and `max_waiting` wait for a thread. One more raises `HashPoolFull`,
-    so that a flood of guesses costs bounded memory and time.
+    At most `threads` hashes are computed at a time, and at most `max_waiting` wait for a thread. One more raises
+    `HashPoolFull`, so that a flood of guesses costs bounded memory and time.
     """
 
     def __init__(self, *, threads: int = 2, max_waiting: int = 64, memory_kib: int = MEMORY_KIB) -> None:
@@ -37,11 +37,11 @@ class HashPool:
         return await self._run(lambda: self._argon2.hash(secret))
 
     async def verify(self, stored: str, secret: str) -> bool:
-        """Whether this is the secret of a stored text. Raises `HashPoolFull`."""
+        """Return whether this is the secret of a stored text. Raises `HashPoolFull`."""
         return await self._run(lambda: self._matches(stored, secret))
 
     def close(self) -> None:
-        """Take no more; what is being computed ends by itself."""
+        """Accept no more work; hashes in progress complete on their own."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _matches(self, stored: str, secret: str) -> bool:

@@ -1,4 +1,4 @@
-"""Answers over HTTP/1.1 as they are written: uvicorn writes head and body apart, which wakes the client twice."""
+"""HTTP/1.1 responses in one write: uvicorn writes head and body separately, which wakes the client twice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Answer:
-    """The transport of one answer: its head is written together with what follows, in one segment rather than two."""
+    """Transport of one response: writes its head together with what follows, in one segment rather than two."""
 
     __slots__ = ("_head", "_is_begun", "_transport")
 
@@ -28,7 +28,7 @@ class Answer:
             self._head = data
 
     def flush(self) -> None:
-        """Nothing follows."""
+        """Write the head when nothing follows it."""
         if self._head:
             self._transport.write(self._head)
             self._head = b""

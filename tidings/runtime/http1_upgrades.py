@@ -1,7 +1,7 @@
-"""HTTP/1.1 also for clients that ask for HTTP/2.
+"""HTTP/1.1 for clients that ask for HTTP/2.
 
-Java's and others do so with their first request (`Upgrade: h2c`). They stay with HTTP/1.1, which httptools has no word
-for: it takes a request that asks for another protocol to end with its head, and its body for the next request.
+Java's and others' first request has `Upgrade: h2c`. The connection stays with HTTP/1.1, which httptools does not
+support: it ends a request that asks for another protocol at its head, and parses its body as the next request.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class _Known:
-    """What is told of a request whose head the protocol knows: all but that head."""
+    """Parser callbacks for a request whose head the protocol already has: passes on everything but that head."""
 
     def __init__(self, protocol: StayingProtocol) -> None:
         self._protocol = protocol
@@ -38,10 +38,10 @@ class _Known:
 
 
 class StayingProtocol(HttpToolsProtocol):
-    """uvicorn's, but an upgrade that is not taken up changes nothing of the request. WebSockets are as ever."""
+    """uvicorn's protocol, but a declined upgrade does not change the request. WebSocket upgrades are unaffected."""
 
     def parse(self, data: bytes | memoryview) -> None:
-        """Go on with the parser; the connection may be refused then, or be another protocol's."""
+        """Parse more data. Afterwards the connection may be refused or belong to another protocol."""
         while True:
             try:
                 self.parser.feed_data(data)
@@ -60,14 +60,16 @@ class StayingProtocol(HttpToolsProtocol):
                 return
 
     def forget(self) -> None:
-        """Nothing comes any more. What this protocol has refers to it: both would be there until the collector of
-        garbage found them, which may be long. What is still being answered stays."""
+        """Break the reference cycles of a connection that receives nothing more.
+
+        Otherwise the objects would stay until the next garbage collection. A response in progress stays.
+        """
         self.parser = None  # type: ignore[assignment]
         if self.cycle is None or self.cycle.response_complete:
             self.cycle = self.scope = None  # type: ignore[assignment]
 
     def _refuse_upgrade(self) -> None:
-        """Have a parser that knows the same head, but for what asks for another protocol: the body is to come."""
+        """Replace the parser by one that has parsed the same head without the upgrade, and expects the body."""
         head = [b"POST / HTTP/1.1\r\n"]
         for name, value in self.headers:
             if name != b"upgrade":

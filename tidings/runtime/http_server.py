@@ -1,4 +1,4 @@
-"""uvicorn's server, on listening sockets whose connections come through a door."""
+"""uvicorn's server on listening sockets whose connections pass through admission."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from tidings.runtime.door import Door
 from tidings.runtime.settings import StrangerSettings
 from tidings.runtime.tls_server import Handshakes
 
-# Descriptors that a process needs for everything but connections to it.
+# Descriptors that a process needs for everything other than these connections.
 _OWN_DESCRIPTORS = 256
-# Connections that the system keeps until they are taken. In a flood 2,000 a second are taken and turned away: whoever
-# comes behind it waits for three quarters of a second.
+# Connections in the kernel's backlog. In a flood, 2,000 a second are accepted and refused, so a client behind a full
+# backlog waits three quarters of a second.
 BACKLOG = 1536
 
 
 def affordable(connections: int, limits: StrangerSettings) -> int:
-    """At most so many connections, and as many as the process has descriptors for beside those that wait."""
+    """Return the number of connections that the process has descriptors for, at most `connections`.
+
+    Descriptors of waiting connections are set aside. Raises the process's soft limit as far as needed and possible.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     own = _OWN_DESCRIPTORS + limits.waiting + limits.waiting_known
     wanted = connections + own
@@ -36,10 +39,10 @@ def affordable(connections: int, limits: StrangerSettings) -> int:
 
 
 class Server(uvicorn.Server):
-    """Leaves signals to the process. The protocol of its configuration is a `Visitor`."""
+    """uvicorn's server without signal handlers. The protocol of its configuration is a `Visitor`."""
 
     def __init__(self, config: uvicorn.Config, door: Door, handshakes: Handshakes | None = None) -> None:
-        """handshakes: of TLS, which is spoken once `tls` is there."""
+        """handshakes: limits TLS handshakes, once `tls` is set."""
         super().__init__(config)
         self.tls: ssl.SSLContext | None = None
         self._door = door

@@ -1,4 +1,4 @@
-"""Logging: one line for each event, `key=value` for people or JSON for machines."""
+"""Logging: one line per event, as `key=value` text or JSON."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _plain(value: object) -> str:
-    # What came from outside must not be able to start a line of its own.
+    # Values from outside must not be able to start a new line.
     text = str(value)
     return text if text.isprintable() else repr(text)
 
 
 class TextFormatter(logging.Formatter):
-    """`12:00:00.123 INFO coreapp.jobs message.sent id=… took_ms=3`"""
+    """Formatter for `12:00:00.123 INFO coreapp.jobs message.sent id=… took_ms=3`."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JSONFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formatter for one JSON object per line."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class JSONFormatter(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        # What a line has of its own is not written over.
+        # Extra fields do not overwrite the standard ones.
         entry |= {f"field_{key}" if key in entry else key: value for key, value in _fields(record).items()}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
@@ -60,8 +60,10 @@ class JSONFormatter(logging.Formatter):
 
 
 class LineHandler(logging.Handler):
-    """Handler that passes each line to `write` and never raises: lines refused with `OSError` are counted, and the
-    next line that is written comes with their number."""
+    """Handler that passes each line to `write` and never raises.
+
+    Lines that `write` refuses with `OSError` are counted, and the next line that is written carries their number.
+    """
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
@@ -72,7 +74,7 @@ class LineHandler(logging.Handler):
         try:
             line = self.format(record)
         except Exception as error:
-            # A value that cannot be shown is a defect of whoever logs it, not a reason to end.
+            # A value that cannot be formatted is a defect of the caller, and no reason to end.
             line = f"{record.levelname} {record.name} {record.msg!r} cannot be formatted: {type(error).__name__}"
         lost, self._lost = self._lost, 0
         if lost:
@@ -98,7 +100,7 @@ def _write_to_standard_error(line: str) -> None:
     if stream is None or sys.stderr is not stream:
         print(line, file=sys.stderr, flush=True)  # noqa: T201
         return
-    # Past the stream's buffer, which would keep a line that the device refuses, and offer it again.
+    # Bypasses the stream's buffer, which would keep a line that the device refuses and write it again.
     left = memoryview(f"{line}\n".encode(errors="backslashreplace"))
     descriptor = stream.fileno()
     while left:
@@ -108,13 +110,13 @@ def _write_to_standard_error(line: str) -> None:
 def configure(
     process: str, *, level: str = "INFO", style: str = "text", write: Callable[[str], None] = _write_to_standard_error
 ) -> None:
-    """Send every logger to `write`, by default standard error, line by line. `style` is `text` or `json`."""
+    """Send all log records to `write`, by default standard error, line by line. style: `text` or `json`."""
     handler = LineHandler(write)
     handler.setFormatter(JSONFormatter(process) if style == "json" else TextFormatter(process))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("aiosqlite", "alembic", "asyncio", "httpx", "httpcore", "websockets", "uvicorn.access"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # It warns of each try to reach a receiver that is away, and says at the end what was lost.
+    # It warns of each failed attempt to reach the receiver, and reports at the end what was lost.
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)
-    # It warns of each malformed form, which its sender hears of, too.
+    # It warns of each malformed form, for which the client gets an error anyway.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""A mapping with a size limit that forgets what was used longest ago."""
+"""A mapping with a size limit that evicts the least recently used entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class LRU(Generic[Key, Value]):
-    """Entries, at most `limit`; a `get` or a `put` makes an entry the newest."""
+    """Least recently used cache of at most `limit` entries; `get` and `put` make an entry the newest."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -28,31 +28,31 @@ class LRU(Generic[Key, Value]):
 
     @property
     def is_full(self) -> bool:
-        """May something have been forgotten?"""
+        """Return whether the limit is reached, so that entries may have been evicted."""
         return len(self._entries) >= self._limit
 
     def get(self, key: Key) -> Value | None:
-        """The value, or `None` when it is not (or no longer) held."""
+        """Return the value, or `None` when the key is not (or no longer) present."""
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)
         return value
 
     def put(self, key: Key, value: Value) -> None:
-        """Store, and forget the oldest entry when over the limit."""
+        """Store a value, and evict the oldest entry when over the limit."""
         self._entries[key] = value
         self._entries.move_to_end(key)
         if len(self._entries) > self._limit:
             self._entries.popitem(last=False)
 
     def pop(self, key: Key) -> Value | None:
-        """The value, which is forgotten, or `None` when it is not (or no longer) held."""
+        """Remove an entry and return its value, or `None` when the key is not (or no longer) present."""
         return self._entries.pop(key, None)
 
     def drop(self, key: Key) -> None:
-        """Forget one entry, if it is there."""
+        """Remove an entry if it is present."""
         self._entries.pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._entries.clear()

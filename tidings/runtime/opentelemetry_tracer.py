@@ -1,4 +1,7 @@
-"""The tracer that exports spans by OTLP over HTTP, as the standard variables say. Imported only where it is wanted."""
+"""Tracer that exports spans with OTLP over HTTP, as the standard variables configure it.
+
+Imported only when tracing is enabled.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _KINDS = {
 
 
 class OpenTelemetrySpan:
-    """A sampled span of the SDK's."""
+    """A sampled span of the SDK."""
 
     __slots__ = ("_span", "traceparent")
 
@@ -37,7 +40,7 @@ class OpenTelemetrySpan:
         self.traceparent = traceparent
 
     def end(self, *, name: str = "", error: str = "", attributes: Attributes | None = None) -> None:
-        """As of `tracing.Span`."""
+        """See `tracing.Span`."""
         if name:
             self._span.update_name(name)
         if attributes:
@@ -48,7 +51,7 @@ class OpenTelemetrySpan:
 
 
 class OpenTelemetryTracer:
-    """Spans of one provider. It has nothing to do with the SDK's global one."""
+    """Spans of one provider, independent of the SDK's global one."""
 
     def __init__(self, provider: TracerProvider, version: str = "") -> None:
         self._provider = provider
@@ -58,7 +61,7 @@ class OpenTelemetryTracer:
     def start(
         self, name: str, parent: str = "", *, kind: Kind, attributes: Attributes | None = None
     ) -> OpenTelemetrySpan | None:
-        """As of `tracing.Tracer`."""
+        """See `tracing.Tracer`."""
         context = Context()
         if parent:
             context = self._contexts.extract({"traceparent": parent}, context)
@@ -69,15 +72,18 @@ class OpenTelemetryTracer:
         return OpenTelemetrySpan(span, f"00-{made.trace_id:032x}-{made.span_id:016x}-01")
 
     def close(self) -> None:
-        """As of `tracing.Tracer`."""
-        # A receiver that is away would be waited for until the SDK gives up.
+        """See `tracing.Tracer`."""
+        # When the receiver is away, the SDK would block until it gives up.
         closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)
 
 
 def open_tracer(process: str, version: str, variables: Mapping[str, str] = os.environ) -> OpenTelemetryTracer:
-    """process: `webapp`, say; `tidings-webapp` is the service's name unless the variables name one."""
+    """Return a tracer for a process.
+
+    process: such as `webapp`; the service name is then `tidings-webapp` unless the variables name one.
+    """
     attributes: dict[str, str] = {
         "service.version": version,
         "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",

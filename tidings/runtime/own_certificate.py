@@ -1,4 +1,4 @@
-"""A certificate that a listener makes for itself at its start. It encrypts, and proves nothing."""
+"""Self-signed certificate that a listener generates when it starts. It encrypts, and authenticates nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cryptography.x509.oid import NameOID
 from tidings.runtime import tls
 
 DAY = datetime.timedelta(days=1)
-# A process that runs for longer has its certificate refused by clients that look at the end of it; those that cannot
-# check the certificate do not.
+# In a process that runs for longer, clients that check the expiry refuse the certificate; clients that do not verify
+# certificates do not check it.
 VALID_DAYS = 3650
 
 
 def make_context(name: str) -> ssl.SSLContext:
-    """A context for a server, with a new key that is kept in memory alone. name: of the host, for people."""
+    """Return a server context with a new key, which stays in memory. name: host name, for information only."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     now = datetime.datetime.now(datetime.UTC)
@@ -39,7 +39,7 @@ def make_context(name: str) -> ssl.SSLContext:
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.harden_server(context)
-    # OpenSSL takes files only. The directory is ours alone.
+    # OpenSSL reads only files. Only this user has access to the directory.
     with tempfile.TemporaryDirectory(prefix="tidings-certificate-") as directory:
         path = Path(directory) / "certificate.pem"
         path.write_bytes(secret + certificate.public_bytes(pem))

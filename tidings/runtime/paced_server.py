@@ -1,4 +1,4 @@
-"""Connections taken from a listening socket at a pace: whoever comes faster waits with the system."""
+"""Accept connections from a listening socket at a limited rate; the others wait in the kernel's backlog."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tidings.runtime.token_buckets import TokenBuckets
 
 
 class PacedServer(SocketServer):
-    """Server for listeners that few connect to and everybody on the machine can reach: a flood of connections costs no
-    more than the pace."""
+    """Server for listeners with few clients that everything on the machine can reach.
+
+    A flood of connections costs no more than the rate allows.
+    """
 
     def __init__(
         self,
@@ -27,9 +29,11 @@ class PacedServer(SocketServer):
         context: ssl.SSLContext | None = None,
         handshake_seconds: float = tls.HANDSHAKE_SECONDS,
     ) -> None:
-        """make(): the protocol of a connection; rate: connections a second, and burst: at once.
-
-        context: for TLS, `None` for none. handshake_seconds: that a handshake may take.
+        """make: returns the protocol of a connection.
+        rate: connections per second.
+        burst: connections at once.
+        context: for TLS; `None` for plaintext.
+        handshake_seconds: limit of a handshake.
         """
         super().__init__(listening)
         self._make = make
@@ -58,5 +62,5 @@ class PacedServer(SocketServer):
                     ssl_shutdown_timeout=tls.GOODBYE_SECONDS,
                 )
         except (OSError, asyncio.CancelledError):
-            # The peer has gone.
+            # The peer has disconnected.
             connection.close()

@@ -1,8 +1,8 @@
-"""Bytes under a password, as text: scrypt makes the key, AES-256-GCM seals.
+"""Bytes encrypted under a password, as text: scrypt derives the key, AES-256-GCM encrypts.
 
     text:  base64 of  "TBX" version 1 (0x01), log2 of scrypt's N 1, salt 16, nonce 12, ciphertext, tag 16
 
-The first five bytes and the purpose are authenticated too. To make one or to open one costs some 100 ms and 32 MiB:
+The first five bytes and the purpose are authenticated as well. Sealing or opening a box takes some 100 ms and 32 MiB:
 do it on a thread.
 """
 
@@ -23,15 +23,15 @@ _HEAD = len(_MAGIC) + 1
 
 
 class NotABox(ValueError):
-    """The text is no box, or one of a later version."""
+    """The text is not a box, or one of a later version."""
 
 
 class CannotOpen(ValueError):
-    """The password is wrong, or the box was changed: the two cannot be told apart."""
+    """The password is wrong or the box was changed; the two cannot be distinguished."""
 
 
 def seal(password: str, content: bytes, *, purpose: str) -> str:
-    """A box. purpose: what `open_box` must say too."""
+    """Return a box. purpose: must be the same for `open_box`."""
     head = _MAGIC + bytes([_LOG_N])
     salt, nonce = os.urandom(_SALT), os.urandom(_NONCE)
     sealed = AESGCM(_key(password, salt, _LOG_N)).encrypt(nonce, content, head + purpose.encode())
@@ -39,7 +39,7 @@ def seal(password: str, content: bytes, *, purpose: str) -> str:
 
 
 def open_box(password: str, text: str, *, purpose: str) -> bytes:
-    """What is in a box. Raises `NotABox` and `CannotOpen`."""
+    """Return the content of a box. Raises `NotABox` and `CannotOpen`."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""A cache whose entries can be pinned: whoever works with one keeps it in memory, whatever the limit says."""
+"""A cache whose entries can be pinned: an entry that is in use stays in memory, whatever the limit."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from tidings.runtime.lru import LRU
 
 
 class Entry:
-    """Entry of a `PinnedCache` for one key; subclasses add the value. pins: counted by the cache alone."""
+    """Entry of a `PinnedCache` for one key; subclasses add the value."""
 
     __slots__ = ("pins",)
 
+    # Number of pins; changed by the cache alone.
     pins: int
 
     def is_known(self) -> bool:
-        """Is there something to remember once nobody has it pinned?"""
+        """Return whether the entry is to be cached once it is not pinned."""
         raise NotImplementedError
 
 
@@ -25,19 +26,17 @@ Held = TypeVar("Held", bound=Entry)
 
 
 class PinnedCache(Generic[Key, Held]):
-    """Entries counted by reference, over the `limit` others that were used last.
-
-    pinned: the entries of pinned keys, for look-ups; whoever pins sees to it that they are bounded.
-    """
+    """Reference-counted entries, and at most `limit` others in order of their last use."""
 
     def __init__(self, make: Callable[[], Held], limit: int) -> None:
-        """make: an entry of which nothing is known yet."""
+        """make: returns an empty entry. limit: entries that are not pinned."""
+        # Entries of pinned keys, for look-ups. The callers of `pin` bound their number.
         self.pinned: dict[Key, Held] = {}
         self._make = make
         self._others: LRU[Key, Held] = LRU(limit)
 
     def pin(self, keys: Iterable[Key]) -> None:
-        """Keep one entry for each of these keys until as many `unpin`."""
+        """Pin one entry per key; it stays until `unpin` was called as often."""
         for key in keys:
             entry = self.pinned.get(key)
             if entry is None:
@@ -47,7 +46,7 @@ class PinnedCache(Generic[Key, Held]):
                 entry.pins += 1
 
     def unpin(self, keys: Iterable[Key]) -> None:
-        """Take one pin of each back."""
+        """Release one pin per key."""
         for key in keys:
             entry = self.pinned[key]
             entry.pins -= 1
@@ -57,9 +56,9 @@ class PinnedCache(Generic[Key, Held]):
                     self._others.put(key, entry)
 
     def get(self, key: Key) -> Held | None:
-        """The entry, pinned or not, if there is one in memory."""
+        """Return the entry, pinned or not; `None` when it is not in memory."""
         return self.pinned.get(key) or self._others.get(key)
 
     def clear(self) -> None:
-        """Forget what is not pinned."""
+        """Drop all entries that are not pinned."""
         self._others.clear()

@@ -1,4 +1,4 @@
-"""What another process says through a pipe."""
+"""Read the output of another process from a pipe."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 
 
 async def read_to_the_end(pipe: int) -> bytes:
-    """Everything until the other end is closed, by its line or by its process; then this end is closed, too.
+    """Read until the other end is closed, explicitly or because its process ended; then close this end.
 
-    Not `connect_read_pipe`: uvloop closes its descriptor twice, the second time perhaps that of another file, which has
-    got the number meanwhile.
+    Not `connect_read_pipe`: uvloop closes its descriptor twice, and by the second time the number may belong to another
+    file.
     """
     loop = asyncio.get_running_loop()
     found = bytearray()

@@ -1,4 +1,4 @@
-"""Places for what may be done at the same time, however many parts of the process do it; how many can change."""
+"""Slots for work of which a bounded number may be done at the same time; the bound can change."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ import math
 
 
 class Crowded(Exception):
-    """Others have waited for a place for too long already."""
+    """The oldest waiter has already waited too long for a slot."""
 
 
 class Places:
-    """As many as `limit`. Whoever finds none waits, in the order of coming, unless the first who waits has waited for
-    more than `patience` seconds."""
+    """Bounded number of slots. Without a free slot, callers wait in order of arrival.
+
+    When the oldest waiter has waited more than `patience` seconds, new ones are refused.
+    """
 
     def __init__(self, limit: int = 1, *, patience: float = math.inf) -> None:
         self._limit = limit
         self._patience = patience
         self._taken = 0
-        # With the loop's time of their coming.
+        # Waiters with the event-loop time of their arrival.
         self._waiting: collections.deque[tuple[float, asyncio.Future[None]]] = collections.deque()
 
     def resize(self, limit: int) -> None:
-        """From now on so many; what is being done already goes on."""
+        """Change the number of slots; work in progress continues."""
         self._limit = limit
         self._wake()
 
     def is_crowded(self, delay: float = 0.0) -> bool:
-        """Would whoever has to wait now be turned away? delay: seconds that he has to wait before he comes here."""
+        """Return whether a caller that arrives in `delay` seconds would be refused."""
         self._forget_gone()
         now = asyncio.get_running_loop().time()
         return bool(self._waiting) and now - self._waiting[0][0] + delay > self._patience
 
     def try_take(self) -> bool:
-        """Take one if there is one for whoever comes now."""
+        """Take a slot if one is free and nothing waits for it. Returns whether it was taken."""
         if self._taken >= self._limit or self._waiting:
             return False
         self._taken += 1
         return True
 
     async def take(self) -> None:
-        """Wait for one. Raises `Crowded`."""
+        """Wait for a slot and take it. Raises `Crowded`."""
         if self.try_take():
             return
         if self.is_crowded():
@@ -57,7 +59,7 @@ class Places:
             raise
 
     def give_back(self) -> None:
-        """It is done."""
+        """Release a slot."""
         self._taken -= 1
         self._wake()
 
@@ -70,6 +72,6 @@ class Places:
             self._forget_gone()
 
     def _forget_gone(self) -> None:
-        """The first who waits, if anybody does, is somebody who still does."""
+        """Remove cancelled waiters from the front of the queue."""
         while self._waiting and self._waiting[0][1].done():
             self._waiting.popleft()

@@ -1,6 +1,6 @@
-"""Files and directories that nobody but their owner may read, made so whatever the umask is.
+"""Files and directories that only their owner may read, created so whatever the umask is.
 
-Those that are looser, of an earlier release or by somebody's hand, are mended at start.
+Those with wider permissions, left by an earlier release or set by hand, are restricted at start.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ log = logging.getLogger(__name__)
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-# Folders of the data directory that are ours to the last file, with few files in them.
+# Folders of the data directory in which every file is ours, and files are few.
 _WHOLE = ("logs", "secrets")
 _FOLDERS = (*_WHOLE, "media", "blobs", "files")
 _OURS = (".db", ".db-wal", ".db-shm", ".jsonl", ".jsonl.1", ".lock", ".json")
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open`: a new file is private."""
+    """Open a file with private permissions if it is new; for `open(opener=…)`."""
     return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
 
 def make_directory(path: Path) -> None:
-    """A private directory, and parents as the umask says; one that is there stays as it is. Raises `OSError`."""
+    """Make a private directory, and its parents with the umask; an existing one is unchanged. Raises `OSError`."""
     try:
         path.mkdir(mode=DIRECTORY_MODE)
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def make_directory(path: Path) -> None:
 
 
 def replace(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
-    """Write a file, over the one that is there: whole at any time, and on disk when this returns. Raises `OSError`."""
+    """Write or replace a file atomically; it is on disk when this returns. Raises `OSError`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(temporary, "wb", opener=opener) as file:
@@ -55,7 +55,7 @@ def replace(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Which files a directory has is on disk when this returns. Raises `OSError`."""
+    """Sync the list of a directory's files to disk. Raises `OSError`."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -64,9 +64,9 @@ def sync_directory(directory: Path) -> None:
 
 
 def restrict(path: Path) -> bool:
-    """Take what others may do with a file or directory from them; was there anything? Raises `OSError`.
+    """Remove the permissions of group and others; returns whether there were any. Raises `OSError`.
 
-    Only permissions of what is no link and no directory that everybody shares (`/tmp`) are changed.
+    Symbolic links and shared directories (with the sticky bit, such as `/tmp`) are unchanged.
     """
     found = path.lstat().st_mode
     if not found & _OTHERS or stat.S_ISLNK(found) or (stat.S_ISDIR(found) and found & stat.S_ISVTX):
@@ -76,7 +76,7 @@ def restrict(path: Path) -> bool:
 
 
 def mend(data_dir: Path) -> None:
-    """Make the data directory, and what we keep in it, private where it is not; a warning says what was not."""
+    """Restrict the data directory and our files in it to their owner; logs a warning for each that was not."""
     for path in _kept(data_dir):
         try:
             if restrict(path):
@@ -101,14 +101,17 @@ def _kept(data_dir: Path) -> Iterator[Path]:
 
 
 def shared_mode(directory: Path) -> int:
-    """Mode of new files in a directory that an operator may have made for several users: its group may do with them
-    what it may do with the directory, everybody else nothing. Raises `OSError`."""
+    """Return the mode of new files in a directory that an operator may have made for several users.
+
+    The group may read and write the files if it may read and write the directory; others have no access. Raises
+    `OSError`.
+    """
     found = directory.stat().st_mode
     return FILE_MODE | (stat.S_IRGRP if found & stat.S_IRGRP else 0) | (stat.S_IWGRP if found & stat.S_IWGRP else 0)
 
 
 def warn_of_strangers(directory: Path) -> None:
-    """A warning for a directory that everybody may look into, which is not ours to change."""
+    """Log a warning for a directory that every user may access, and whose permissions are not ours to change."""
     try:
         loose = directory.stat().st_mode & stat.S_IRWXO
     except OSError:

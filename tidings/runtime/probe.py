@@ -1,4 +1,4 @@
-"""A question that many ask and that is asked once."""
+"""A call whose result is shared by concurrent callers."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ Value = TypeVar("Value")
 
 
 class Probe(Generic[Arguments, Value]):
-    """Whoever asks while `ask` is under way shares its answer, which stands for `seconds` after it came."""
+    """Shares one run of `ask` among concurrent callers; its result is reused for `seconds` after it arrived."""
 
     def __init__(self, ask: Callable[Arguments, Coroutine[Any, Any, Value]], seconds: float, name: str) -> None:
-        """name: of the task."""
+        """ask: the call. seconds: for which a result or an error is reused. name: of the task."""
         self._ask = ask
         self._seconds = seconds
         self._name = name
         self._asking: asyncio.Task[Value] | None = None
         self._began_at = self._ended_at = self._answered_at = -math.inf
-        # The latest that did not fail.
+        # The latest run that did not fail.
         self._answered: asyncio.Task[Value] | None = None
 
     async def answer(self, *arguments: Arguments.args, **named: Arguments.kwargs) -> Value:
-        """What `ask` returns or raises; the arguments are those of whoever comes first."""
+        """Return or raise the result of `ask`; the arguments are those of the caller that starts the run."""
         return await asyncio.shield(self._begin(*arguments, **named))
 
     async def soon(self, patience: float, age: float, *arguments: Arguments.args, **named: Arguments.kwargs) -> Value:
-        """The same; but `patience` seconds after it was asked for, the last answer that did not fail, if that is not
-        older than `age`."""
+        """Return the result of `ask`, or an earlier one when it takes too long.
+
+        patience: seconds after the start of the run at which the last successful result is returned instead.
+        age: seconds that this result may be old.
+        """
         asking = self._begin(*arguments, **named)
         done, _ = await asyncio.wait((asking,), timeout=self._began_at + patience - asking.get_loop().time())
         if not done and self._answered is not None and asking.get_loop().time() <= self._answered_at + age:
@@ -47,6 +50,6 @@ class Probe(Generic[Arguments, Value]):
 
     def _ended(self, asking: asyncio.Task[Value]) -> None:
         self._ended_at = asking.get_loop().time()
-        # Whoever asked may have gone; nobody has to look at the error.
+        # The callers may be gone, so mark the error as retrieved.
         if not asking.cancelled() and asking.exception() is None:
             self._answered, self._answered_at = asking, self._ended_at

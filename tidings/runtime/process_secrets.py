@@ -1,4 +1,4 @@
-"""The secrets of one process: given by the operator, or made once and kept in its file in the data directory."""
+"""Secrets of one process: given by the operator, or generated once and kept in its file in the data directory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ VARIABLES = {
     "handset_key": "TIDINGS_HANDSET_KEY",
     "webhook_secret": "TIDINGS_WEBHOOK_SECRET",
 }
-# May come from a command, a key service's client say.
+# Secrets that may come from a command, such as a key service's client.
 _BY_COMMAND = ("master_key",)
-# Were derived from the master key by releases in which they had no variable of their own.
+# Secrets that earlier releases derived from the master key.
 _ONCE_DERIVED = ("settings_key", "handset_key")
 KEY_LENGTH = 32
 MAX_KEYS = 8
@@ -32,18 +32,17 @@ MAX_KEYS = 8
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class SecretKeys:
-    """SecretKeys of one kind: the first seals, all open. source: what they are read from, for errors.
-
-    read(): what they are by now, since one may have been added or dropped meanwhile; raises `SecretUnavailable`.
-    """
+    """Keys of one kind: the first encrypts, all decrypt."""
 
     keys: tuple[bytes, ...]
+    # Reads the current keys, as one may have been added or removed; raises `SecretUnavailable`.
     read: Callable[[], tuple[bytes, ...]] = dataclasses.field(compare=False)
+    # Where the keys are read from, for errors.
     source: str = dataclasses.field(compare=False)
 
     @classmethod
     def of(cls, *keys: bytes) -> SecretKeys:
-        """SecretKeys that stay."""
+        """Return keys that never change."""
         return cls(keys, lambda: keys, "memory")
 
     def __repr__(self) -> str:
@@ -59,38 +58,47 @@ class _Hidden:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class WebappSecrets(_Hidden):
-    """jwt_key: signs the tokens of the v1 API; link_key: Webapp and Coreapp prove it to each other; settings_key: seals
-    what the business has set and what is secret in it."""
+    """Secrets of a Webapp."""
 
+    # Signs the tokens of the v1 API.
     jwt_key: str
+    # Mutual authentication of Webapp and Coreapp.
     link_key: str
+    # Encrypts the business's settings and the secrets among them.
     settings_key: SecretKeys
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class CoreappSecrets(_Hidden):
-    """registration_key: registers numbers without a code; master_key: wraps the keys of sessions, messages and
-    callbacks; webhook_secret: signs callbacks, `whsec_` and base64; the others as of `WebappSecrets`."""
+    """Secrets of a Coreapp."""
 
+    # Mutual authentication of Webapp and Coreapp.
     link_key: str
+    # Registers numbers without a code.
     registration_key: str
+    # Wraps the keys of sessions, messages and callbacks.
     master_key: SecretKeys
+    # Encrypts the business's settings and the secrets among them.
     settings_key: SecretKeys
+    # Signs callbacks; `whsec_` and base64.
     webhook_secret: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class NetworkSecrets(_Hidden):
-    """registration_key: whoever has it registers numbers without a code."""
+    """Secrets of a network node."""
 
+    # Clients that have it register numbers without a code.
     registration_key: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class HandsetSecrets(_Hidden):
-    """registration_key: as of the network; handset_key: seals the store of recipients."""
+    """Secrets of handsets."""
 
+    # Registers numbers without a code.
     registration_key: str
+    # Encrypts the store of recipients.
     handset_key: SecretKeys
 
 
@@ -104,7 +112,7 @@ _PROCESSES: Mapping[type, str] = {
 
 
 def read(kind: type[OfProcess], variables: Mapping[str, str], data_dir: Path) -> OfProcess:
-    """The secrets of a process. A file is read, or made, only when some of them are not given."""
+    """Return the secrets of a process. Reads, or makes, its file only when some of them are not given."""
     reader = _Reader(_PROCESSES[kind], variables, data_dir)
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     try:
@@ -114,14 +122,14 @@ def read(kind: type[OfProcess], variables: Mapping[str, str], data_dir: Path) ->
 
 
 def secrets_of(kind: type[_Hidden]) -> PlainValidator:
-    """For the field of a process that has a data directory."""
+    """Return the validator of a settings field with the secrets of a process that has a data directory."""
     return env.made(lambda data: read(kind, data["variables"], data["data_dir"]))
 
 
 class _Reader:
     def __init__(self, process: str, variables: Mapping[str, str], data_dir: Path) -> None:
         own = tuple(VARIABLES[field] for field in (*OWNERS[process], *_BY_COMMAND))
-        # It is kept to read keys again: with nobody else's secrets.
+        # Kept to read keys again: without the secrets of other processes.
         self._variables = {
             name: value
             for name, value in variables.items()
@@ -144,7 +152,7 @@ class _Reader:
         return lambda: parse_keys(*self._text(name))
 
     def _text(self, name: str) -> tuple[str, str]:
-        """A secret, and where it is from. Raises `SecretUnavailable`."""
+        """Return a secret and its source. Raises `SecretUnavailable`."""
         variable = VARIABLES[name]
         given = secret_sources.find(self._variables, variable, command=name in _BY_COMMAND)
         if given is not None:
@@ -166,7 +174,7 @@ class _Reader:
 
 
 def derived(name: str, master_keys: Sequence[bytes]) -> Sequence[bytes]:
-    """The settings or handset keys that earlier releases had with these master keys, of which the first is the newest.
+    """Return the settings or handset keys of earlier releases with these master keys, whose first is the newest.
 
     The handset key is not rotated: the oldest comes first.
     """
@@ -175,7 +183,7 @@ def derived(name: str, master_keys: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def parse_keys(value: str, source: str) -> tuple[bytes, ...]:
-    """SecretKeys in hexadecimal digits with white space between them. Raises `SecretUnavailable`."""
+    """Parse keys in hexadecimal digits, separated by white space. Raises `SecretUnavailable`."""
     try:
         keys = tuple(bytes.fromhex(word) for word in value.split())
     except ValueError:

@@ -1,4 +1,4 @@
-"""What waits in the queues of this process, for its metrics: read when somebody asks, so that queues only count."""
+"""Metrics of the queues of this process; they are read at a scrape, so queues only keep counts."""
 
 from __future__ import annotations
 
@@ -16,37 +16,40 @@ LABELS = ("queue", "shard")
 
 
 class Reading(NamedTuple):
-    """A queue at one moment. depth: items in it; left: items that have left it since it was made; oldest: seconds for
-    which the item that has waited longest has done so, 0 for an empty queue."""
+    """State of a queue at one moment."""
 
+    # Items in it.
     depth: int
+    # Items that have left it since it was created.
     left: int
+    # Age of the oldest item, seconds; 0 for an empty queue.
     oldest: float
 
 
 class Queue(Protocol):
-    """One of several queues of the same name, that come and go while the process runs."""
+    """One of several queues with the same name, which come and go while the process runs."""
 
     @property
     def depth(self) -> int:
-        """Items in it."""
+        """Items in the queue."""
         ...
 
     @property
     def since(self) -> float | None:
-        """`time.monotonic()` from which the oldest item has been there at the latest; `None` when it is not known."""
+        """Latest possible arrival of the oldest item (`time.monotonic()`); `None` when it is not known."""
         ...
 
 
 @dataclasses.dataclass(slots=True)
 class Through:
-    """What has left the queues of one name, those included that are gone."""
+    """Throughput of all queues of one name."""
 
+    # Items that have left any of them, including queues that no longer exist.
     left: int = 0
     queues: weakref.WeakSet[Queue] = dataclasses.field(default_factory=weakref.WeakSet)
 
     def read(self) -> Reading:
-        """All of them together."""
+        """Return the sum of all of them."""
         queues = list(self.queues)
         begun = [since for queue in queues if (since := queue.since) is not None]
         oldest = max(0.0, time.monotonic() - min(begun)) if begun else 0.0
@@ -54,9 +57,9 @@ class Through:
 
 
 class QueueMetrics(Collector):
-    """The metrics of all queues: how deep each is, how old its oldest item, how many have entered and left it.
+    """Metrics of all queues: depth, age of the oldest item, and items that entered and left.
 
-    A queue has a name, and where the process has one for each of its shards, the shard's number.
+    A queue is identified by its name and, where the process has one per shard, by the shard's number.
     """
 
     def __init__(self) -> None:
@@ -64,15 +67,15 @@ class QueueMetrics(Collector):
         self._through: dict[str, Through] = {}
 
     def watch(self, queue: str, read: Callable[[], Reading], *, shard: str = "") -> None:
-        """Ask `read` about a queue until `forget`."""
+        """Read a queue with `read` at each scrape, until `forget`."""
         self._read[queue, shard] = read
 
     def forget(self, queue: str, *, shard: str = "") -> None:
-        """The queue is gone, and so are its metrics."""
+        """Remove a queue and its metrics."""
         self._read.pop((queue, shard), None)
 
     def join(self, name: str, queue: Queue) -> Through:
-        """Count this one among those of its name for as long as it lives; it adds to `left` what has left it."""
+        """Include a queue in its name's metrics while it exists; it adds the items that leave it to `Through.left`."""
         through = self._through.get(name)
         if through is None:
             through = self._through[name] = Through()
@@ -96,7 +99,7 @@ class QueueMetrics(Collector):
         yield from (depth, oldest, entered, left)
 
     def describe(self) -> Sequence[Metric]:
-        """Names only, so that nothing is read when this is registered."""
+        """Return the names only, so that registration reads nothing."""
         return (
             GaugeMetricFamily("tidings_queue_depth", ""),
             GaugeMetricFamily("tidings_queue_oldest_seconds", ""),

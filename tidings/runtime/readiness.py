@@ -1,4 +1,4 @@
-"""Whether a process can do its work, for those who ask every few seconds and have no secret."""
+"""Readiness of a process, for probes every few seconds by clients without a secret."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from tidings.runtime.clock import Clock
 
-# Seconds that an answer is handed out again: strangers may ask, and to find out takes questions to others.
+# Seconds for which a result is reused: unauthenticated clients may request it, and a check calls other processes.
 FRESH = 1.0
 
 OK, AWAY = "ok", "away"
 
 
 class Readiness:
-    """What the process needs, looked into at most once in `FRESH` seconds."""
+    """Readiness of the process's dependencies, checked at most once in `FRESH` seconds."""
 
     def __init__(self, look: Callable[[], Awaitable[Mapping[str, str]]], clock: Clock) -> None:
-        """look(): `OK` or `AWAY` for each need."""
+        """look(): `OK` or `AWAY` for each dependency."""
         self._look = look
         self._clock = clock
         self._asking = asyncio.Lock()
@@ -26,8 +26,8 @@ class Readiness:
         self._found_at = -math.inf
 
     async def check(self) -> Mapping[str, str]:
-        """`OK` or `AWAY` for each need, at most `FRESH` seconds old."""
-        # One at a time: whoever comes meanwhile gets what the first one finds.
+        """Return `OK` or `AWAY` for each dependency, at most `FRESH` seconds old."""
+        # One check at a time: concurrent callers share its result.
         async with self._asking:
             if self._clock.monotonic() - self._found_at > FRESH:
                 self._found = await self._look()

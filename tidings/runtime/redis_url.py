@@ -1,4 +1,4 @@
-"""Addresses of Redis and Valkey, as `TIDINGS_REDIS_URL` has them: a server, a cluster, or the Sentinels of a master."""
+"""Redis and Valkey URLs, as in `TIDINGS_REDIS_URL`: a server, a cluster, or the Sentinels of a master."""
 
 from __future__ import annotations
 
@@ -14,37 +14,35 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 SENTINEL_PORT = 26379
-# Seconds that one Sentinel has to answer before the next one is asked.
+# Seconds that a Sentinel has to respond before the next one is tried.
 SENTINEL_SECONDS = 0.4
 _SCHEME = re.compile(r"(redis|valkey)(s?)(\+sentinel)?")
 
 
 class UnusableRedisUrl(ValueError):
-    """The address has no form that is known; `str()` says which ones are, and has nothing of the address."""
+    """The URL has an unknown form; `str()` names the known forms, and contains nothing of the URL."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """One address, read.
+    """A parsed URL."""
 
-    plain:     for one server or any node of a cluster: the address with the scheme that the client library knows.
-    hosts:     of the server, or of the Sentinels, with their ports.
-    master:    the name that the Sentinels have for the server; empty without Sentinels.
-    is_secure: connections have TLS.
-    """
-
+    # One server, or any node of a cluster: the URL with the scheme that the client library knows.
     plain: str
+    # The server, or the Sentinels, with their ports.
     hosts: Sequence[tuple[str, int]]
+    # Name of the server in the Sentinels; empty without Sentinels.
     master: str
+    # Whether connections use TLS.
     is_secure: bool
     username: str
     password: str
     database: int
 
     def make_master(self, options: Mapping[str, Any], *, sentinel_password: str = "") -> Redis:
-        """Return a client of the master, which asks the Sentinels where it is for each connection that it makes.
+        """Return a client of the master, which asks the Sentinels for its address before each new connection.
 
-        options: of connections to the master; those of TLS are for the Sentinels too.
+        options: of connections to the master; the TLS options also apply to the Sentinels.
         """
         tls: dict[str, Any] = {"ssl": True} if self.is_secure else {}
         timeouts = {"socket_timeout": SENTINEL_SECONDS, "socket_connect_timeout": SENTINEL_SECONDS}
@@ -60,8 +58,10 @@ class RedisUrl:
 
 
 def parse(url: str) -> RedisUrl:
-    """Read `redis://host:6379`, `rediss://…` with TLS, or `redis+sentinel://host:26379,host2:26379/master`, each also
-    as `valkey…`. Raises `UnusableRedisUrl`."""
+    """Parse `redis://host:6379`, `rediss://…` with TLS, or `redis+sentinel://host:26379,host2:26379/master`.
+
+    Each is also accepted with `valkey` instead of `redis`. Raises `UnusableRedisUrl`.
+    """
     scheme, separator, rest = url.partition("://")
     form = _SCHEME.fullmatch(scheme)
     if form is None or not separator:

@@ -11,18 +11,18 @@ log = logging.getLogger(__name__)
 
 # Seconds between two lines about one address.
 PERIOD = 60.0
-# Lines in a period about all addresses: a flood from very many must not fill the disk.
+# Lines per period for all addresses: a flood from very many must not fill the disk.
 LINES = 100
-# Addresses that are remembered.
+# Addresses remembered.
 REMEMBERED = 1_000
 
 
 class RefusalLog:
-    """Logs refusals of connections. A line tells how many there were of its address since the line before."""
+    """Logs refused connections. A line contains the number of refusals from its address since the last line."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # The time of the last line about an address, and the refusals since.
+        # Time of the last line about an address (`Clock.monotonic`), and refusals since.
         self._noted: LRU[str, tuple[float, int]] = LRU(REMEMBERED)
         self._period_ends = 0.0
         self._lines = 0
@@ -31,7 +31,7 @@ class RefusalLog:
         return len(self._noted)
 
     def refused(self, address: str, reason: str) -> None:
-        """Note a refusal; address: as `strangers.key_of` has it."""
+        """Record a refusal, and log it unless the limit is reached. address: as returned by `strangers.key_of`."""
         now = self._clock.monotonic()
         noted_at, count = self._noted.get(address) or (-PERIOD, 0)
         if now - noted_at < PERIOD or not self._may_log(now):

@@ -1,7 +1,7 @@
-"""Where a process spends its CPU time: its stacks sampled once for each millisecond of it, while it is measured.
+"""CPU profile of a process: its stacks sampled once per millisecond of CPU time.
 
-`TIDINGS_PROFILE=path` switches it on; `path` is written when the process ends in good order, one line for each stack
-with its count, `outermost;…;innermost 12`: the format that flame graph programs read.
+`TIDINGS_PROFILE=path` enables it. `path` is written when the process ends normally, one line per stack with its count,
+`outermost;…;innermost 12`: the format that flame graph programs read.
 """
 
 from __future__ import annotations

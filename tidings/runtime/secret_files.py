@@ -1,13 +1,13 @@
-"""Secrets that an installation makes for itself: a file for each process, with those alone that it needs.
+"""Secrets that an installation generates: one file per process, with only the secrets that it needs.
 
     secrets/webapp.json    jwt_key, link_key, settings_key
     secrets/coreapp.json   link_key, registration_key, master_key, settings_key, webhook_secret
     secrets/network.json   registration_key
     secrets/handset.json   registration_key, handset_key
 
-All are made together, so that what several processes need is the same in each; what may have to be derived from a
-master key that only its owner is given is empty until its owner comes. A file is on disk under its name, whole, before
-anything that it protects can be.
+All files are made together, so that a secret shared by several processes is the same in each. A secret that may have
+to be derived from a master key stays empty until a process that has the master key starts. A file is complete and on
+disk before anything that it protects can be.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "network": ("registration_key",),
     "handset": ("registration_key", "handset_key"),
 }
-# What the one file had that all processes of earlier releases read.
+# Fields of the single file that all processes of earlier releases read.
 _LEGACY = ("jwt_key", "link_key", "registration_key", "master_key", "webhook_secret")
-# Once derived from the master key, which may be in the environment of those alone that have these: nobody else makes
-# them without one. They are empty until then.
+# Earlier releases derived these from the master key, which may be in the environment of their owners only. A process
+# without the master key does not generate them for others, and leaves them empty.
 _DERIVED = ("settings_key", "handset_key")
 _KEY_LENGTH = 32
 
 
 class UnusableFile(ValueError):
-    """A file of secrets that is no such file, or lacks some; the text names it."""
+    """The file is not a file of secrets, or lacks some; the text names it."""
 
 
 def derive(master_key: bytes) -> bytes:
-    """The key under which earlier releases sealed settings and handsets' stores: now a secret of its own."""
+    """Return the key with which earlier releases encrypted settings and handsets' stores; now a separate secret."""
     info = b"Tidings data key v1" + b"\x01\x00\x00\x00\x01"
     return HKDF(hashes.SHA256(), _KEY_LENGTH, salt=bytes(_KEY_LENGTH), info=info).derive(master_key)
 
 
 class ChangedMeanwhile(Exception):
-    """Somebody else has changed a secret since it was read."""
+    """Another process has changed the secret since it was read."""
 
 
 class SecretFiles:
@@ -66,15 +66,17 @@ class SecretFiles:
         return self.directory / f"{process}.json"
 
     def exist(self, process: str) -> bool:
-        """Have secrets been made here before?"""
+        """Return whether secrets were made here before."""
         return self.path(process).exists() or self._legacy.exists()
 
     def load(self, process: str, master_key: str = "") -> Mapping[str, str]:
-        """The secrets of one process, made if they are not there, on disk when this returns.
+        """Return the secrets of one process, made if they are missing; they are on disk when this returns.
 
-        master_key: the one in the environment, hexadecimal; empty for none. Raises `UnusableFile` and `OSError`.
+        Raises `UnusableFile` and `OSError`.
+
+        master_key: value from the environment, hexadecimal; empty for none.
         """
-        # Read before writing: what is there serves on a full or read-only disk, too.
+        # Read before writing: existing secrets work on a full or read-only disk, too.
         found = None if self._legacy.exists() else self._read(process)
         if found is not None and not any(found.get(field) == "" for field in _DERIVED):
             return found
@@ -82,7 +84,7 @@ class SecretFiles:
         try:
             private_files.make_directory(self.directory)
             with self._alone():
-                # Another process may have made them meanwhile.
+                # Another process may have made them since.
                 self._make(process, master_key)
         except OSError:
             if legacy is None:
@@ -93,9 +95,11 @@ class SecretFiles:
         return made
 
     def replace(self, field: str, value: str, *, present: str) -> list[Path]:
-        """Put another value in the place of a secret in every file that has it; the files, the Coreapp's first.
+        """Replace a secret in every file that has it. Returns these files, the Coreapp's first.
 
-        present: its value there, as it was read. Raises `ChangedMeanwhile` when it is another one by now.
+        Raises `ChangedMeanwhile` when the present value is another one.
+
+        present: the present value, as it was read.
         """
         changed: list[Path] = []
         with self._alone():
@@ -124,7 +128,7 @@ class SecretFiles:
                 self._write(name, content)
         private_files.sync_directory(self._data_dir)
         if legacy:
-            # Everything of it is in the files that need it, and those are on disk.
+            # All of it is in the files that need it, and those are on disk.
             self._legacy.unlink(missing_ok=True)
             private_files.sync_directory(self._data_dir)
 
@@ -143,7 +147,7 @@ class SecretFiles:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One process at a time makes or changes files."""
+        """Lock the files against other processes that make or change them."""
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -153,12 +157,12 @@ class SecretFiles:
 
 
 def _complete(legacy: Mapping[str, str], master_key: str) -> dict[str, str]:
-    """The secrets of an earlier release, and what it derived from its master key; nothing if there are none."""
+    """Return the secrets of an earlier release and those that it derived from its master key; empty if none exist."""
     known = dict(legacy)
     master = master_key or legacy.get("master_key", "")
     with contextlib.suppress(ValueError):
         if master:
-            # A master key that is none is reported where it is read. Of several the last is the one that was first.
+            # An invalid master key is reported where it is read. Of several, the last is the oldest.
             known["settings_key"] = known["handset_key"] = derive(bytes.fromhex(master.split()[-1])).hex()
     return known
 

@@ -1,4 +1,4 @@
-"""Where a secret comes from that an operator gives: its variable, a file that one names, or the output of a command."""
+"""Sources of a secret that an operator gives: its variable, a file that a variable names, or a command's output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidings.runtime import env
 LIMIT = 16_384  # bytes of a file or an output
 COMMAND_SECONDS = 10.0
 FILE, COMMAND = "_FILE", "_COMMAND"
-# Prefixes of what a command has no use for, our own secrets among it.
+# Prefixes of variables that a command does not get, as our own secrets are among them.
 OURS = ("TIDINGS_", "WA_")
 
 
@@ -28,17 +28,15 @@ class SecretUnavailable(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """A variable that was set. A file and a command can be read again: they may have another value then.
-
-    environment: of the command.
-    """
+    """A variable that was set. A file or a command can be read again, and may then give another value."""
 
     name: str
     value: str = dataclasses.field(repr=False)
+    # Environment of the command.
     environment: Mapping[str, str] = dataclasses.field(repr=False, default_factory=dict)
 
     def read(self) -> str:
-        """The secret, without white space around it. A command is waited for. Raises `SecretUnavailable`."""
+        """Return the secret without surrounding white space; waits for a command. Raises `SecretUnavailable`."""
         if self.name.endswith(FILE):
             found = self._read_file()
         elif self.name.endswith(COMMAND):
@@ -63,7 +61,7 @@ class Source:
             raise SecretUnavailable(f"{self.name}: {error.strerror}") from None
 
     def _run(self) -> bytes:
-        """The output, without a shell, of at most `LIMIT` bytes and one more, within ten seconds."""
+        """Run the command without a shell. Returns at most `LIMIT` + 1 bytes of its output, within 10 seconds."""
         try:
             running = subprocess.Popen(  # noqa: S603
                 shlex.split(self.value),
@@ -85,16 +83,18 @@ class Source:
         except (TimeoutError, subprocess.TimeoutExpired):
             raise SecretUnavailable(f"{self.name}: no answer within {COMMAND_SECONDS:g} s") from None
         finally:
-            # With whatever it has started.
+            # With all processes that it has started.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
             running.communicate()
 
 
 def find(variables: Mapping[str, str], name: str, *, command: bool = False) -> Source | None:
-    """What was given for a secret, by the variable `name` or `name` and `_FILE` or, if it may be one, `_COMMAND`.
+    """Return the source of a secret: the variable `name`, `name` + `_FILE`, or `name` + `_COMMAND`; `None` if unset.
 
-    Raises `SecretUnavailable` when there are several.
+    Raises `SecretUnavailable` when several are set.
+
+    command: allow `_COMMAND`.
     """
     names = [name, name + FILE, *([name + COMMAND] if command else [])]
     given = [found for found in names if variables.get(found)]
@@ -107,7 +107,7 @@ def find(variables: Mapping[str, str], name: str, *, command: bool = False) -> S
 
 
 def read(variables: Mapping[str, str], name: str) -> str:
-    """What was given for a secret that may be left out, by its variable or a file; empty for nothing.
+    """Return an optional secret from its variable or file; empty when unset.
 
     Raises `SecretUnavailable`.
     """
@@ -116,7 +116,7 @@ def read(variables: Mapping[str, str], name: str) -> str:
 
 
 def given(variables: Mapping[str, str], name: str) -> str:
-    """As `read`, for a field of settings. Raises `env.mistake`."""
+    """Return the result of `read` for a settings field. Raises `env.mistake`."""
     try:
         return read(variables, name)
     except SecretUnavailable as error:
@@ -124,7 +124,7 @@ def given(variables: Mapping[str, str], name: str) -> str:
 
 
 def _read_until(descriptor: int, deadline: float) -> bytes:
-    """What comes until the end, or beyond the limit. Raises `TimeoutError`."""
+    """Read until the end, or until the limit is exceeded. Raises `TimeoutError`."""
     found = b""
     while len(found) <= LIMIT:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Long-running parts of a process: started in order, stopped in the reverse order under a deadline."""
+"""Services, the long-running parts of a process: started in order, stopped in reverse order under a deadline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Service(Protocol):
-    """A background loop with a name. `run` returns soon after `stop` is set, with its work flushed."""
+    """A named background loop. `run` returns soon after `stop` is set, with its work flushed."""
 
     @property
     def name(self) -> str: ...
@@ -22,7 +22,7 @@ class Service(Protocol):
 
 
 class ServiceFailed(Exception):
-    """A service ended by itself or with an error; the process should stop and say which."""
+    """A service ended before it was stopped, or with an error; the process should stop and report it."""
 
     def __init__(self, name: str, cause: BaseException | None) -> None:
         super().__init__(f"service {name} ended: {cause!r}" if cause else f"service {name} ended by itself")
@@ -37,10 +37,12 @@ async def run_services(
     grace: float = 10.0,
     stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run all until `stop`, then stop them one by one, the last started first.
+    """Run all services until `stop`, then stop them one by one, the last started first.
 
-    Each has `grace` seconds to finish and is cancelled after that. Raises `ServiceFailed` when one ends before `stop`;
-    the others are stopped first. stopping(): called before the first of them is stopped.
+    Raises `ServiceFailed` when one ends before `stop`; the others are stopped first.
+
+    grace: seconds that each has to finish before it is cancelled.
+    stopping(): called before the first of them is stopped.
     """
     stops = [asyncio.Event() for _ in services]
     tasks = [
@@ -89,14 +91,14 @@ async def run_workers(stop: asyncio.Event, *workers: Coroutine[Any, Any, None]) 
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` at SIGINT and SIGTERM."""
+    """Set `stop` on SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
 
 
 async def wait_for(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait for `stop` at most so long; true when it was set."""
+    """Wait for `stop`, at most `seconds`; returns whether it is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stop.wait()
@@ -110,11 +112,11 @@ class Wakeup:
         self._event = asyncio.Event()
 
     def kick(self) -> None:
-        """Look now."""
+        """Wake the waiter."""
         self._event.set()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for a kick, at most `timeout` seconds; true when kicked."""
+        """Wait for a kick, at most `timeout` seconds; returns whether it came."""
         if not self._event.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):

@@ -51,20 +51,18 @@ def _networks(value: str) -> tuple[strangers.Network, ...]:
 
 
 class StrangerSettings(env.Variables):
-    """What clients over HTTP may have that have not logged in.
+    """Limits for unauthenticated clients over HTTP."""
 
-    connections:      open at a time; connections_each: the same of one address.
-    rate:             requests a second, and twice as many connections; rate_each: the same for one address.
-    waiting:          connections that wait for a slot; waiting_each: the same of one address.
-    waiting_known:    connections that wait for a slot and whose addresses have logged in within the hour, in all.
-    """
-
+    # Connections open at a time, of all addresses and of one.
     connections: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS", 256)
     connections_each: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS_EACH", 100)
+    # Requests per second, and twice as many connections, of all addresses and of one.
     rate: Annotated[float, env.number()] = env.variable("TIDINGS_HTTP_STRANGERS_RATE", 16.0)
     rate_each: Annotated[float, env.number()] = env.variable("TIDINGS_HTTP_STRANGERS_RATE_EACH", 8.0)
+    # Connections that wait for a slot, of all addresses and of one.
     waiting: Annotated[int, env.integer(0, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS_WAITING", 1_024)
     waiting_each: Annotated[int, env.integer(0, 100_000)] = env.variable("TIDINGS_HTTP_STRANGERS_WAITING_EACH", 256)
+    # Connections that wait for a slot, of all addresses that have logged in within the last hour.
     waiting_known: Annotated[int, env.integer(0, 100_000)] = env.variable("TIDINGS_HTTP_WAITING", 2_048)
 
 
@@ -72,14 +70,14 @@ Strangers = Annotated[StrangerSettings, env.made(lambda data: StrangerSettings.p
 
 
 def below_data_dir(name: str) -> PlainValidator:
-    """A path with a variable; by default this one in the data directory."""
+    """Return the validator of a path that a variable sets; by default `name` in the data directory."""
     return env.made(lambda data: data["data_dir"] / name, env.parse_path)
 
 
-# Made when it is not there. Whether it can be written is for those to say who write.
+# Made when it does not exist. Processes that write to it check whether they can.
 DataDir = Annotated[Path, env.text(_data_dir)]
 BusinessNumber = Annotated[str, env.text(_business_number)]
-# Proxies that speak for others; what these may cost is not counted for the proxy's address.
+# Proxies that forward requests of others; limits for unauthenticated clients do not apply to the proxy's address.
 TrustedProxies = Annotated[tuple[strangers.Network, ...], env.text(_networks)]
 TRUSTED_PROXIES: Any = env.variable("TIDINGS_TRUSTED_PROXIES", ())
 LogLevel = Annotated[str, env.choice("debug", "info", "warning", "error")]
@@ -88,20 +86,19 @@ BUSINESS_NUMBER: Any = env.variable("TIDINGS_BUSINESS_NUMBER", DEFAULT_NUMBER)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DatabaseSettings:
-    """Where one family of tables lives.
-
-    commit_delay: seconds added to each commit, to play a slow or replicated disk in measurements.
-    tls: of the connections to a server, `None` for plaintext.
-    """
+    """Location of the database of one family of tables."""
 
     url: str
+    # Connections.
     pool_size: int = 10
+    # Seconds added to each commit, to simulate a slow or replicated disk in measurements.
     commit_delay: float = 0.0
+    # TLS of the connections to a server; `None` for plaintext.
     tls: TlsFiles | None = None
 
     @property
     def engine(self) -> str:
-        """`sqlite` or `mysql`."""
+        """Either `sqlite` or `mysql`."""
         return self.url.partition("+")[0]
 
     def __repr__(self) -> str:
@@ -109,7 +106,7 @@ class DatabaseSettings:
 
 
 def describe_url(url: str) -> str:
-    """The address without user and password."""
+    """Return the URL without user and password."""
     scheme, separator, rest = url.partition("://")
     return scheme + separator + rest.rpartition("@")[2]
 
@@ -122,7 +119,7 @@ class _PoolVariables(env.Variables):
 
 
 class _OriginalVariables(_PoolVariables):
-    """The original's variables of the database too, which nobody looks at where ours name one."""
+    """Database variables of the On-Premises API, which are ignored when one of our own names the database."""
 
     engine: Annotated[str, env.choice("SQLITE", "MYSQL")] = env.variable("WA_DB_ENGINE", "SQLITE")
     username: str = env.variable("WA_DB_USERNAME", "root")
@@ -141,10 +138,12 @@ class _OriginalVariables(_PoolVariables):
 def database_at(
     url: str, variables: Mapping[str, str], name: str, *, pool_size: int = 10, commit_delay: float = 0.0
 ) -> DatabaseSettings:
-    """The database at an address, which may have the files for TLS in its query: `ssl_ca`, `ssl_cert` and `ssl_key`.
+    """Return the database at a URL, whose query may name TLS files: `ssl_ca`, `ssl_cert` and `ssl_key`.
 
-    Where it has none, `WA_DB_SSL_CA`, `_CERT` and `_KEY` are for every server. name: of the variable with the host.
-    Raises `env.mistake`, also when a server on another machine would be spoken to in the clear unasked.
+    A URL without them uses `WA_DB_SSL_CA`, `_CERT` and `_KEY`. Raises `env.mistake`, also for plaintext to a server on
+    another machine that the settings do not allow.
+
+    name: variable that holds the host, for errors.
     """
     if not url.startswith(("sqlite+aiosqlite://", "mysql+aiomysql://")):
         raise env.mistake(f"{name}={describe_url(url)!r} is neither sqlite+aiosqlite:// nor mysql+aiomysql://")
@@ -172,10 +171,10 @@ _SSL = ("ssl_ca", "ssl_cert", "ssl_key")
 
 
 def read_database(variables: Mapping[str, str], data_dir: Path, family: str) -> DatabaseSettings:
-    """The database of one family of tables, `business` or `network`.
+    """Return the database of one family of tables, `business` or `network`.
 
-    `TIDINGS_<FAMILY>_DB_URL` wins; then the original's `WA_DB_*`; with neither, SQLite in the data directory.
-    The MySQL schema is `WA_DB_NAME_PREFIX` (default `tidings_`) + family.
+    `TIDINGS_<FAMILY>_DB_URL` takes precedence, then the On-Premises API's `WA_DB_*`; otherwise it is SQLite in the data
+    directory. The MySQL schema is `WA_DB_NAME_PREFIX` (default `tidings_`) + family.
     """
     pool: _PoolVariables
     name = f"TIDINGS_{family.upper()}_DB_URL"
@@ -190,30 +189,28 @@ def read_database(variables: Mapping[str, str], data_dir: Path, family: str) -> 
 
 
 def database(family: str) -> PlainValidator:
-    """For the field of a process that has a data directory."""
+    """Return the validator of a field with the database of a process that has a data directory."""
     return env.made(lambda data: read_database(data["variables"], data["data_dir"], family))
 
 
 class LogSettings(env.Variables):
-    """What a process logs, and how."""
+    """Level and style of a process's log."""
 
     log_level: LogLevel = env.variable("TIDINGS_LOG_LEVEL", "info", shown=False)
     log_style: Annotated[str, env.choice("text", "json")] = env.variable("TIDINGS_LOG_STYLE", "text", shown=False)
 
 
 class InstallationSettings(LogSettings):
-    """Settings of all that works in the data directory of an installation.
-
-    tls_files: the certificate that this process shows to the others, and the authorities that vouch for theirs.
-    plaintext: parts of `exposure.PARTS` that may go over a network in the clear.
-    """
+    """Settings of every program that works in the data directory of an installation."""
 
     data_dir: DataDir = env.variable("TIDINGS_DATA_DIR", "data")
+    # Certificate of this process for internal connections, and the authorities that verify the others'.
     tls_files: exposure.InstallationFiles = env.MADE
+    # Parts (`exposure.PARTS`) that may use plaintext over a network.
     plaintext: exposure.Allowed = exposure.ALLOWED
 
     def ways(self) -> Sequence[exposure.Way]:
-        """What this process listens on and calls, as far as it is the installation's own."""
+        """Return the internal addresses of the installation that this process listens on and calls."""
         return ()
 
     @pydantic.model_validator(mode="after")
@@ -223,13 +220,11 @@ class InstallationSettings(LogSettings):
 
 
 class ProcessSettings(InstallationSettings):
-    """Settings that all processes have.
+    """Settings that all processes have."""
 
-    embedded: bring the tables up to date at start instead of refusing to start.
-    profile:  where a profile of the process is written; empty for none.
-    traces:   export traces, as OpenTelemetry's own variables say.
-    """
-
+    # Migrate the tables at start instead of refusing to start.
     embedded: env.Flag = env.variable("TIDINGS_EMBEDDED", False)
+    # Path to which a profile of the process is written; empty for none.
     profile: str = env.variable("TIDINGS_PROFILE", shown=False)
+    # Export traces, as OpenTelemetry's own variables configure it.
     traces: tracing.Wanted = env.MADE

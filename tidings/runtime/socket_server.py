@@ -1,4 +1,4 @@
-"""Connections taken from a listening socket, so many in one turn of the loop, with rests when they are too many."""
+"""Accept connections from a listening socket: a bounded number per event-loop iteration, with pauses under a flood."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-# Connections taken in one turn of the loop, between which others have theirs.
+# Connections accepted per event-loop iteration, so that other work is not delayed.
 _TURN = 32
-# Seconds of rest when the process has no descriptor or memory left for a connection.
+# Seconds without accepting when the process has no descriptor or memory left for a connection.
 _EXHAUSTED = 1.0
 
 
 class SocketServer:
-    """Server as `asyncio.Server` is one, on one listening socket, which is closed with it. While it rests, connections
-    wait with the system. What becomes of one that is taken is for `taken` to say.
+    """Server with the interface of `asyncio.Server`, on one listening socket, which it closes with itself.
 
-    sockets: the one that listens.
+    During a pause, connections wait in the kernel's backlog. Subclasses implement `taken`.
     """
 
     def __init__(self, listening: socket.socket, *, refusals: int = 1, window: float = 0.0) -> None:
-        """refusals: after so many within `window` seconds it rests until these end, so that refusing costs little."""
+        """listening: bound socket that listens.
+        refusals: refused connections per `window` after which it pauses until the window ends, which bounds their cost.
+        window: seconds.
+        """
         listening.setblocking(False)
         self.sockets = (listening,)
         self._refusals = refusals
@@ -36,16 +38,16 @@ class SocketServer:
         self._loop = asyncio.get_running_loop()
 
     def taken(self, connection: socket.socket, host: str) -> None:
-        """One connection was; it does not block. host: its address."""
+        """Handle an accepted connection; must not block. host: address of the peer."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Take connections from now on."""
+        """Accept connections from now on."""
         self._resting = None
         self._loop.add_reader(self.sockets[0], self._take)
 
     def close(self) -> None:
-        """Take no more, and end the work on those that are beginning; connections that are open stay."""
+        """Stop accepting and cancel the tasks of `begin`; open connections stay."""
         (listening,) = self.sockets
         if listening.fileno() < 0:
             return
@@ -57,16 +59,16 @@ class SocketServer:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when everything that `close` has ended is over."""
+        """Wait until the tasks that `close` cancelled have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def rest(self, seconds: float) -> None:
-        """Take none for a while."""
+        """Accept no connections for a time."""
         self._loop.remove_reader(self.sockets[0])
         self._resting = self._loop.call_later(seconds, self.start)
 
     def refused(self) -> None:
-        """One of those taken was closed at once."""
+        """Record that an accepted connection was closed at once."""
         now = self._loop.time()
         if now >= self._window_ends:
             self._window_ends, self._refused = now + self._window, 0
@@ -75,7 +77,7 @@ class SocketServer:
             self.rest(self._window_ends - now)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do what a connection needs to begin; it ends with `close`."""
+        """Run a task that sets up a connection; `close` cancels it."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -99,7 +101,7 @@ class SocketServer:
 
 
 def listen(host: str, port: int, *, backlog: int = 100) -> socket.socket:
-    """A socket for a server. Raises `OSError`."""
+    """Return a listening socket. Raises `OSError`."""
     return socket.create_server(
         (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=backlog
     )

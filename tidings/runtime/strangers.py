@@ -1,4 +1,4 @@
-"""Bounds on what those who have not logged in may have: one address, and all addresses together."""
+"""Limits for unauthenticated clients, per address and for all addresses together."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ from tidings.runtime.token_buckets import TokenBuckets
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# Which bound was the reason of a refusal.
+# Limit that caused a refusal.
 ADDRESS, ALL = "address", "all"
-# Addresses that are remembered: their token buckets, and that one of their connections has logged in.
+# Addresses remembered: those with token buckets that are not full, and those that have logged in.
 REMEMBERED = 10_000
 # Seconds that an address stays known after a login.
 KNOWN = 3600.0
-# Seconds that a connection has to prove something before another may have its place.
+# Seconds that a connection has to log in before its slot may be given to another one.
 GRACE = 1.0
-# Addresses of a list of forwarders that are looked at, from the end.
+# Addresses of a list of forwarders that are examined, from its end.
 _MAX_HOPS = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """connections: open at a time that have proved nothing; rate: tokens a second, 0 is unlimited; burst: at once."""
+    """Limits for one address or for all addresses."""
 
+    # Unauthenticated connections open at a time.
     connections: int
+    # Tokens per second; 0 is unlimited.
     rate: float
+    # Tokens of a full bucket.
     burst: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusal:
-    """reason: `ADDRESS` or `ALL`; retry_after: seconds."""
+    """Refusal of a connection or of work."""
 
+    # `ADDRESS` or `ALL`.
     reason: str
+    # Seconds.
     retry_after: float
 
 
 class Stranger:
-    """One open connection that has proved nothing.
-
-    busy: something that it asked for is under way, so its place is not given to another.
-    """
+    """One open unauthenticated connection."""
 
     __slots__ = ("_close", "busy", "counted", "key", "places", "since")
 
@@ -61,9 +63,11 @@ class Stranger:
         close: Callable[[], None],
     ) -> None:
         self.key = key
+        # Whether it counts towards the limit of its address.
         self.counted = counted
         self.places = places
         self.since = since
+        # Whether a request of it is in progress, so that its slot is not given to another connection.
         self.busy = False
         self._close = close
 
@@ -72,12 +76,12 @@ class Stranger:
 
 
 class Strangers:
-    """Connections that have proved nothing, and token buckets of what is done for them.
+    """Unauthenticated connections, and token buckets for the work that is done for them.
 
-    An address is one of IPv4 or a /64 of IPv6. Once one of its connections has logged in it is known for an hour: its
-    other connections have places of their own, as many as all strangers have, and it has a bucket of its own, as large
-    as that of all strangers, so none of these keeps it out. When all places are used up, the oldest connection makes
-    room for the next, unless all of them are busy or younger than a second.
+    An address is one of IPv4 or a /64 of IPv6. Once one of its connections has logged in, it is known for an hour.
+    Known addresses use separate slots, as many as there are for all unknown addresses together, and each has a bucket
+    as large as that of all unknown addresses, so that unknown clients cannot lock it out. When all slots are in use,
+    the oldest connection gives its slot to the next one, unless all of them are busy or younger than a second.
     """
 
     def __init__(
@@ -89,7 +93,11 @@ class Strangers:
         trusted: Sequence[Network] = (),
         remembered: int = REMEMBERED,
     ) -> None:
-        """each: of one address; together: of all; trusted: proxies that speak for others."""
+        """each: limits of one address.
+        together: limits of all addresses.
+        trusted: proxies whose `X-Forwarded-For` is believed.
+        remembered: addresses.
+        """
         self._clock = clock
         self._each = each
         self._together = together
@@ -108,9 +116,9 @@ class Strangers:
         return len(self._unknown) + len(self._of_known)
 
     def enter(self, host: str, close: Callable[[], None]) -> Stranger | Refusal:
-        """A place for a connection, until `proved` or `left`.
+        """Return the slot of a connection, which it has until `proved` or `left`, or the refusal.
 
-        close: called when the place is given to another; the stranger has left by then.
+        close: called when the slot is given to another connection; `left` has been applied by then.
         """
         key = key_of(host)
         known = self.is_known(host)
@@ -127,20 +135,20 @@ class Strangers:
         return stranger
 
     def replace(self) -> bool:
-        """Have the oldest connection that may go make room for another of any kind; false when none may."""
+        """Close the oldest connection that may be replaced, to make room. Returns whether there was one."""
         return self._replace(self._unknown) or self._replace(self._of_known)
 
     def proved(self, stranger: Stranger) -> None:
-        """The connection has logged in; it is no stranger's any more, and its address is known."""
+        """Record that the connection has logged in: its slot is released, and its address is known."""
         self.left(stranger)
         self.know(stranger.key)
 
     def know(self, host: str) -> None:
-        """Somebody has logged in from this address."""
+        """Record a login from this address."""
         self._known.put(key_of(host), self._clock.monotonic() + KNOWN)
 
     def left(self, stranger: Stranger) -> None:
-        """The connection is closed. Without effect on one that has left before."""
+        """Release the slot of a closed connection. Without effect the second time."""
         if stranger not in stranger.places:
             return
         del stranger.places[stranger]
@@ -152,7 +160,7 @@ class Strangers:
                 del self._counts[stranger.key]
 
     def take(self, host: str, cost: float = 1.0) -> Refusal | None:
-        """Take tokens for something that is to be done now; none are taken when there are too few."""
+        """Consume tokens for work to be done now. Returns a refusal, and consumes none, when there are too few."""
         wait, reason = self._wait(host, cost)
         if wait:
             return Refusal(reason, wait)
@@ -160,36 +168,39 @@ class Strangers:
         return None
 
     def reserve(self, host: str, cost: float = 1.0) -> float:
-        """Take tokens in any case; returns the seconds to wait until it may be done.
+        """Consume tokens in any case. Returns the seconds to wait until the work may be done.
 
-        For what each connection does one at a time: only so many can be waiting, so none waits for long.
+        For work that each connection does one at a time: the number of connections bounds the wait.
         """
         wait, _ = self._wait(host, cost)
         self._add(host, cost)
         return wait
 
     def give_back(self, host: str, cost: float = 1.0) -> None:
-        """Undo a `take` or `reserve`: whoever asked has logged in."""
+        """Refund the tokens of a `take` or `reserve` after a login."""
         self._add(host, -cost)
 
     def is_known(self, host: str) -> bool:
-        """Has a connection of this address logged in within the hour?"""
+        """Return whether a connection from this address has logged in within the last hour."""
         until = self._known.get(key_of(host))
         return until is not None and self._clock.monotonic() < until
 
     def is_trusted(self, host: str) -> bool:
-        """Is this a proxy that speaks for others?"""
+        """Return whether this is the address of a trusted proxy."""
         return bool(self._trusted) and _is_within(host, self._trusted)
 
     def speaks_for(self, host: str, forwarded: bytes | None) -> str:
-        """Whose request it is: the peer's own, or, if that is a trusted proxy, the last address of `X-Forwarded-For`
-        that is none. The proxy's where it does not say."""
+        """Return the address of the client that a request comes from.
+
+        This is the peer, or, if the peer is a trusted proxy, the last address of `X-Forwarded-For` that is not a
+        trusted proxy. Without such an address it is the last proxy that was found.
+        """
         if forwarded is None or not self.is_trusted(host):
             return host
         for raw in reversed(forwarded.decode("latin-1").rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]):
             hop = raw.strip()
             if hop.count(":") == 1 or hop.startswith("["):
-                # With a port, or as it stands in a URL.
+                # With a port, or in brackets.
                 hop = hop.removeprefix("[").partition("]" if hop.startswith("[") else ":")[0]
             if _parse(hop) is None:
                 return host
@@ -227,9 +238,9 @@ class Strangers:
 
 @functools.lru_cache(1024)
 def key_of(host: str) -> str:
-    """What counts as one address: an IPv4 address, also one that is written as IPv6, or a /64 of IPv6.
+    """Return the key that stands for an address: an IPv4 address, also if written as IPv6, or a /64 of IPv6.
 
-    What is no address is a key of its own.
+    Text that is not an address is its own key.
     """
     address = _parse(host)
     if isinstance(address, ipaddress.IPv6Address):

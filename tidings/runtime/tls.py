@@ -1,4 +1,4 @@
-"""TLS between the processes of an installation, and to its database, from files that may be renewed meanwhile."""
+"""TLS between the processes of an installation, and to its database, from files that may be renewed at run time."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ EXPIRY = Gauge(
     ["use", "kind"],
 )
 
-# Of TLS 1.2: forward secrecy and authenticated encryption only, for keys on curves and RSA alike.
+# For TLS 1.2: forward secrecy and authenticated encryption only, for keys on curves and RSA alike.
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-# The same without curves, which servers with OpenSSL 1.0 may lack: MySQL before 8.0.16.
+# The same without elliptic curves, which servers with OpenSSL 1.0 may lack: MySQL before 8.0.16.
 CIPHERS_WITHOUT_CURVES = "DHE+AESGCM"
-# Seconds until a handshake is given up; that the other side's goodbye is waited for.
+# Seconds until a handshake is aborted, and seconds to wait for the peer's close_notify.
 HANDSHAKE_SECONDS = 10.0
 GOODBYE_SECONDS = 5.0
-# Seconds between two looks at the files by `CertificateWatch`, and between two warnings of the same end.
+# Seconds between two checks of the files by `CertificateWatch`, and between two warnings about the same expiry.
 INTERVAL = 60.0
 REMINDER_SECONDS = 86_400.0
-# Seconds before the end of a certificate from which on it is warned of.
+# Seconds before the expiry of a certificate at which warnings start.
 SOON = 30 * 86_400.0
 
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class UnusableCertificate(SettingsError):
-    """A file of a certificate, its key or its authorities is not there or not right; `str()` names it."""
+    """The file of a certificate, its key or its authorities is missing or invalid; `str()` names it."""
 
 
 class Clients(enum.Enum):
-    """Whether a server asks its clients for certificates."""
+    """Client certificates that a server requests."""
 
     NONE = ssl.CERT_NONE
-    # One that is shown must be right.
+    # Optional, but must be valid if present.
     ASKED = ssl.CERT_OPTIONAL
     REQUIRED = ssl.CERT_REQUIRED
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of PEM files, empty for none.
+    """Paths of PEM files, empty for none."""
 
-    chain: a certificate and what it was issued by, key: its private key. authorities: that vouch for the other side.
-    """
-
+    # A certificate and the intermediate ones that issued it.
     chain: str = ""
+    # Private key of the certificate.
     key: str = ""
+    # Authorities that verify the peer.
     authorities: str = ""
 
 
@@ -72,16 +72,16 @@ NO_FILES = TlsFiles()
 
 
 class FileContext(ssl.SSLContext):
-    """A context that gives each new connection what the files hold at that moment.
+    """SSL context that uses the present content of its files for each new connection.
 
-    Files that cannot be used leave what they held before in force.
+    Files that cannot be used leave the previous content in force.
     """
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
     def __init__(self, use: str, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext]) -> None:
-        """use: what for, in metrics and the log. Raises `UnusableCertificate`."""
+        """use: purpose, for metrics and the log. Raises `UnusableCertificate`."""
         self.use = use
         self._files = files
         self._make = make
@@ -90,11 +90,11 @@ class FileContext(ssl.SSLContext):
         self.ends = self._read_ends()
 
     def refresh(self) -> None:
-        """Look at the files, and read them again when they have changed."""
+        """Read the files again if they have changed."""
         stamp = self._look()
         if stamp == self._stamp:
             return
-        # Once for each change, also of one that cannot be used.
+        # Recorded first, so that a change that cannot be used is also tried only once.
         self._stamp = stamp
         try:
             self._current = self._make(self._files)
@@ -105,12 +105,12 @@ class FileContext(ssl.SSLContext):
         log.info("tls.reloaded", extra={"use": self.use})
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
-        """As every context's; event loops and HTTP clients begin each connection with it."""
+        """Refresh, then call the current context; event loops and HTTP clients start each connection with it."""
         self.refresh()
         return self._current.wrap_bio(*arguments, **options)
 
     def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
-        """As every context's."""
+        """Refresh, then call the current context."""
         self.refresh()
         return self._current.wrap_socket(*arguments, **options)
 
@@ -125,12 +125,12 @@ class FileContext(ssl.SSLContext):
         return tuple(found)
 
     def _read_ends(self) -> dict[str, float]:
-        """When the certificate and the first of the authorities end, Unix seconds, by kind."""
+        """Return the expiry of the certificate and the first expiry of the authorities, Unix seconds, by kind."""
         ends = {}
         for kind, path in (("certificate", self._files.chain), ("authority", self._files.authorities)):
             if path:
                 found = [certificate.not_valid_after_utc.timestamp() for certificate in _read_certificates(path)]
-                # Of a chain the certificate itself comes first; those behind it are replaced with it.
+                # A chain starts with the certificate itself; the others are replaced together with it.
                 ends[kind] = found[0] if kind == "certificate" else min(found)
                 EXPIRY.labels(self.use, kind).set(ends[kind])
         return ends
@@ -144,10 +144,13 @@ def client(
     named: bool = True,
     ciphers: str = CIPHERS,
 ) -> FileContext:
-    """For connections to servers that are verified by these authorities or, with none, the system's.
+    """Return a context for connections to servers that these authorities verify or, if none are set, the system's.
 
-    named: so are their names; otherwise any certificate of these authorities is right. ciphers: of TLS 1.2. Raises
-    `UnusableCertificate`.
+    Raises `UnusableCertificate`.
+
+    least: oldest TLS version.
+    named: verify host names; otherwise any certificate from these authorities is accepted.
+    ciphers: for TLS 1.2.
     """
 
     def make(files: TlsFiles) -> ssl.SSLContext:
@@ -172,7 +175,7 @@ def server(
     clients: Clients = Clients.NONE,
     least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
 ) -> FileContext:
-    """For a listener. Raises `UnusableCertificate`."""
+    """Return a context for a listener. Raises `UnusableCertificate`."""
 
     def make(files: TlsFiles) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -181,7 +184,7 @@ def server(
         if clients is not Clients.NONE:
             _load_authorities(context, files)
         context.verify_mode = ssl.VerifyMode(clients.value)
-        # A resumed session would be of a certificate that nobody looks at again.
+        # A resumed session would use a client certificate that is not verified again.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
         return context
@@ -190,20 +193,20 @@ def server(
 
 
 def harden_server(context: ssl.SSLContext) -> None:
-    """TLS 1.2 at least, with ciphers of today, and no second handshake on a connection."""
+    """Require TLS 1.2 or later and modern ciphers, and disable renegotiation."""
     _harden(context, ssl.TLSVersion.TLSv1_2)
 
 
 class CertificateWatch:
-    """Service: has renewed files noticed although nobody connects, and warns of certificates that end soon."""
+    """Service that reloads renewed files even without connections, and warns of certificates that expire soon."""
 
     name = "certificates"
 
     def __init__(self, contexts: Sequence[ssl.SSLContext | None], clock: Clock) -> None:
-        """contexts: of the process; those that are of no files are passed over."""
+        """contexts: of the process; those without files are ignored."""
         self._contexts = [context for context in contexts if isinstance(context, FileContext)]
         self._clock = clock
-        # When each end was warned of last.
+        # Unix seconds of the last warning, by use and kind.
         self._warned: dict[tuple[str, str], float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -212,7 +215,7 @@ class CertificateWatch:
             self.run_once()
 
     def run_once(self) -> None:
-        """Look at each."""
+        """Check each certificate once."""
         now = self._clock.now()
         for context in self._contexts:
             context.refresh()
@@ -240,7 +243,7 @@ def _harden(context: ssl.SSLContext, least: ssl.TLSVersion, ciphers: str = CIPHE
 
 def _load_chain(context: ssl.SSLContext, files: TlsFiles) -> None:
     try:
-        # With no password given, an encrypted key would be asked for on the terminal.
+        # Without a password, OpenSSL would prompt for that of an encrypted key on the terminal.
         context.load_cert_chain(files.chain, files.key, password="")
     except ssl.SSLError as error:
         raise UnusableCertificate(f"{files.chain} with the key {files.key} cannot be used: {_reason(error)}") from error
@@ -255,7 +258,7 @@ def _load_authorities(context: ssl.SSLContext, files: TlsFiles) -> None:
         raise UnusableCertificate(f"{files.authorities} holds no certificates: {_reason(error)}") from error
     except OSError as error:
         raise UnusableCertificate(f"{files.authorities}: {error.strerror or error}") from error
-    # Whoever is named here need not be a root, and may say of itself what authorities said twenty years ago.
+    # An authority in this file need not be a root, and may violate RFC 5280's rules for its extensions, as old ones do.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
@@ -278,7 +281,7 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def describe(error: ssl.SSLError) -> str:
-    """Why a handshake failed, in a line. The number of such an error is none of the system's."""
+    """Return the reason of a failed handshake in one line. The `errno` of such an error is not the system's."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is refused: {error.verify_message}"
     return f"TLS: {_reason(error)}"

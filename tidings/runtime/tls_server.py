@@ -1,4 +1,4 @@
-"""Listeners with TLS: handshakes that are bounded, after which a connection is its protocol's."""
+"""TLS listeners with a bounded number of handshakes; the protocol gets a connection after its handshake."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ HANDSHAKES = Counter(
 )
 UNDER_WAY = Gauge("tidings_tls_handshakes_under_way", "Handshakes that are not done", ["listener"])
 
-# Handshakes that may be under way at once: of one address (IPv6: a /64), and of all.
+# Handshakes in progress at once: of one address (IPv6: a /64), and of all.
 OF_ONE, OF_ALL = 32, 256
-# Seconds that a handshake has before another may have its place.
+# Seconds that a handshake has before its slot may be given to another one.
 GRACE = 1.0
-# Seconds of rest after each that is refused.
+# Seconds without accepting after each refusal.
 REST = 0.003
-# Addresses that are remembered for a handshake that was done.
+# Addresses remembered because they have completed a handshake.
 KNOWN = 1000
-# Seconds between two lines of the log about handshakes that failed.
+# Seconds between two log lines about failed handshakes.
 NOTE_SECONDS = 10.0
 
 
 class Handshakes:
-    """How many handshakes one listener has under way; one more is refused, its connection closed unread."""
+    """Limits the handshakes that a listener has in progress; one more is refused and its connection closed unread."""
 
     def __init__(
         self,
@@ -53,10 +53,13 @@ class Handshakes:
         rate: float = 0.0,
         burst: float = 1.0,
     ) -> None:
-        """listener: in metrics and the log. seconds: that each may take.
-
-        rate: begun a second, 0 is unlimited, and burst: at once, of all addresses from which none was done: for
-        listeners that ask for a certificate, so that one which is done proves something.
+        """listener: name in metrics and the log.
+        of_one: handshakes in progress of one address.
+        of_all: handshakes in progress of all addresses.
+        seconds: limit of each handshake.
+        rate: handshakes started per second from all addresses that have completed none; 0 is unlimited. For listeners
+            that require a certificate, so that a completed handshake authenticates the client.
+        burst: handshakes started at once under `rate`.
         """
         self.seconds = seconds
         self._begun = TokenBuckets[str](SystemClock(), rate=rate, burst=burst, remembered=1)
@@ -64,18 +67,18 @@ class Handshakes:
         self._listener = listener
         self._of_one = of_one
         self._of_all = of_all
-        # Addresses of those under way: few enough to be counted.
+        # Addresses of the handshakes in progress: few enough to be counted.
         self._begun_by: list[str] = []
         self._noted_at = -math.inf
         self._under_way = UNDER_WAY.labels(listener)
         self._results = {word: HANDSHAKES.labels(listener, word) for word in ("done", "failed", "late", "refused")}
 
     def has_room(self, key: str) -> bool:
-        """May one more begin? key: of its address."""
+        """Return whether another handshake may start. key: of its address."""
         return len(self._begun_by) < self._of_all and self._begun_by.count(key) < self._of_one
 
     def enter(self, key: str) -> bool:
-        """A place, until `leave`; there is none, or not yet another one for a stranger."""
+        """Take a slot until `leave`. Returns false when none is free, or the rate for unknown addresses is exceeded."""
         if not self.has_room(key) or (not self._known.get(key) and self._begun.take("")):
             self._results["refused"].inc()
             return False
@@ -84,7 +87,7 @@ class Handshakes:
         return True
 
     def leave(self, key: str, result: str) -> None:
-        """Give the place back. result: `done`, `failed` or `late`."""
+        """Release the slot. result: `done`, `failed`, `late` or `refused`."""
         self._results[result].inc()
         if result == "done":
             self._known.put(key, True)
@@ -94,7 +97,7 @@ class Handshakes:
     async def shake(
         self, make: Callable[[], asyncio.BaseProtocol], connection: socket.socket, context: ssl.SSLContext, key: str
     ) -> None:
-        """Carry one out that has its place, and give the place back. Raises `OSError`."""
+        """Perform a handshake that has its slot, then release the slot. Raises `OSError`."""
         result = "failed"
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -106,7 +109,7 @@ class Handshakes:
             )
             result = "done"
         except ConnectionAbortedError:
-            # So the event loops say that it took too long.
+            # asyncio and uvloop raise this on a timeout.
             result = "late"
             raise
         except OSError as error:
@@ -116,7 +119,7 @@ class Handshakes:
             self.leave(key, result)
 
     def note(self, key: str, error: Exception) -> None:
-        """Log why one has failed, which the other side does not hear: at most one in so many seconds."""
+        """Log why a handshake has failed, which the client does not learn: at most once in `NOTE_SECONDS`."""
         now = asyncio.get_running_loop().time()
         if now - self._noted_at >= NOTE_SECONDS:
             self._noted_at = now
@@ -125,11 +128,10 @@ class Handshakes:
 
 
 class TlsServer(SocketServer):
-    """Server that has `make` make a protocol for each connection.
+    """Server that creates a protocol with `make` for each connection.
 
-    Where there is no room for another handshake the oldest is given up, unless it has begun within the second.
-
-    A connection that is not through its handshake is nobody's but ours: its protocol hears of it afterwards.
+    Without room for another handshake, the oldest is aborted if it started at least `GRACE` seconds ago. The protocol
+    gets its connection only after the handshake.
     """
 
     def __init__(
@@ -144,7 +146,7 @@ class TlsServer(SocketServer):
         self._make = make
         self._context = context
         self._handshakes = handshakes
-        # Handshakes with their address and their begin, the oldest first.
+        # Handshakes with their address and start (event-loop time), the oldest first.
         self._places: dict[asyncio.Task[None], tuple[str, float]] = {}
 
     def taken(self, connection: socket.socket, host: str) -> None:
@@ -162,14 +164,14 @@ class TlsServer(SocketServer):
         for task, (whose, began) in self._places.items():
             if now - began < GRACE:
                 return
-            # Of its own address, or, where all places are used up, of anybody.
+            # One of the same address, or, when all slots are in use, of any address.
             if whose == key or not self._handshakes.has_room(""):
                 self._over(task, "late")
                 task.cancel()
                 return
 
     def _over(self, task: asyncio.Task[None], result: str) -> None:
-        """Without effect on one that was given up."""
+        """Release the slot. Without effect on a handshake that was aborted."""
         if task in self._places:
             self._handshakes.leave(self._places.pop(task)[0], result)
 
@@ -185,7 +187,7 @@ class TlsServer(SocketServer):
             )
             result = "done"
         except ConnectionAbortedError:
-            # So the event loops say that it took too long.
+            # asyncio and uvloop raise this on a timeout.
             result = "late"
         except OSError as error:
             self._handshakes.note(key, error)

@@ -1,4 +1,4 @@
-"""Token buckets, one for each of many keys."""
+"""Token buckets, one per key."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class TokenBuckets(Generic[Key]):
-    """A token bucket for each key: the moment at which it will be full again, which is all that there is to know.
+    """Token bucket per key, stored as the moment at which it will be full again.
 
-    Of keys whose buckets are not full the last `remembered` are known, about 200 bytes each.
+    The `remembered` most recently used keys whose buckets are not full are kept, at about 200 bytes each.
     """
 
     def __init__(self, clock: Clock, *, rate: float, burst: float, remembered: int) -> None:
-        """rate: tokens a second, 0 is unlimited; burst: tokens of a full bucket."""
+        """rate: tokens per second, 0 is unlimited. burst: tokens of a full bucket. remembered: keys."""
         self._clock = clock
         self._rate = rate
         self._filling = max(burst, 1.0) / rate if rate else 0.0
@@ -28,16 +28,16 @@ class TokenBuckets(Generic[Key]):
         return len(self._full_at)
 
     def wait(self, key: Key, cost: float = 1.0) -> float:
-        """Seconds until there are so many tokens."""
+        """Return the seconds until the bucket holds `cost` tokens."""
         if not self._rate:
             return 0.0
         now = self._clock.monotonic()
         full_at = max(now, self._full_at.get(key) or 0.0) + cost / self._rate
-        # More than the bucket ever has is there when it is full. To the microsecond: less is an error of rounding.
+        # A cost above the bucket's size is met by a full bucket. Rounded to microseconds: less is a rounding error.
         return max(0.0, round(full_at - now - max(self._filling, cost / self._rate), 6))
 
     def add(self, key: Key, cost: float = 1.0) -> None:
-        """Take tokens, also such as are not there yet; a negative cost gives them back."""
+        """Consume tokens, also ones that are not there yet; a negative cost refunds them."""
         if self._rate:
             now = self._clock.monotonic()
             full_at = max(now, self._full_at.get(key) or 0.0) + cost / self._rate
@@ -47,12 +47,12 @@ class TokenBuckets(Generic[Key]):
                 self._full_at.drop(key)
 
     def learn(self, key: Key, full_after: float) -> None:
-        """Others took tokens of the same bucket: it is full after so many seconds, or later by what is known here."""
+        """Record that others consumed tokens: the bucket is full in `full_after` seconds, or later if known here."""
         full_at = self._clock.monotonic() + full_after
         self._full_at.put(key, max(full_at, self._full_at.get(key) or 0.0))
 
     def take(self, key: Key, cost: float = 1.0) -> float:
-        """Take tokens if they are there, and return 0; else the seconds until they are."""
+        """Consume tokens if the bucket holds them, and return 0; otherwise return the seconds until it does."""
         wait = self.wait(key, cost)
         if not wait:
             self.add(key, cost)

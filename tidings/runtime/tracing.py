@@ -1,7 +1,8 @@
-"""Traces of single messages over all processes: free while nobody asks for them, by OpenTelemetry when somebody does.
+"""Traces of single messages across all processes, by OpenTelemetry; they cost nothing while disabled.
 
-A Webapp begins them, or goes on with a caller's. The context, W3C's `traceparent`, goes with a message over the link,
-in its job, in the field of an envelope that the network may see, and to the webhook. What is not sampled has none.
+A Webapp starts a trace, or continues a client's. The context, W3C's `traceparent`, travels with a message over the
+link, in its job, in a field of the envelope that the network can read, and to the webhook. It is only passed on when
+the trace is sampled.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Protocol
 
 from tidings.runtime import env
 
-# What asks for traces, besides saying where they go.
+# Variables that enable traces and name the receiver.
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _OURS = "http/protobuf"
@@ -27,7 +28,7 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class Kind(enum.Enum):
-    """Part of a process in what is traced."""
+    """OpenTelemetry span kind: role of a process in a traced operation."""
 
     SERVER = "server"
     CONSUMER = "consumer"
@@ -36,30 +37,30 @@ class Kind(enum.Enum):
 
 
 class Span(Protocol):
-    """Work on one message in one process. traceparent: for whoever goes on with it."""
+    """Work on one message in one process. `traceparent` is the context for the work that follows."""
 
     @property
     def traceparent(self) -> str: ...
 
     def end(self, *, name: str = "", error: str = "", attributes: Attributes | None = None) -> None:
-        """It is done, or failed with an error. name: a better one than it began with."""
+        """End the span, with success or an error. name: replaces the initial name."""
         ...
 
 
 class Tracer(Protocol):
-    """Begins spans. It neither waits nor raises."""
+    """Starts spans. Its methods neither wait nor raise."""
 
     def start(self, name: str, parent: str = "", *, kind: Kind, attributes: Attributes | None = None) -> Span | None:
-        """parent: a `traceparent`, empty for a new trace. `None` for what is not sampled."""
+        """Start a span; `None` when it is not sampled. parent: a `traceparent`, empty for a new trace."""
         ...
 
     def close(self) -> None:
-        """Export what has ended, for a few seconds at most."""
+        """Export the spans that have ended, for a few seconds at most."""
         ...
 
 
 class Traces:
-    """The tracer of this process, as its metrics are the process's; `None` while there are no traces."""
+    """Holder of this process's tracer, global like its metrics; the tracer is `None` when tracing is disabled."""
 
     def __init__(self) -> None:
         self.tracer: Tracer | None = None
@@ -69,18 +70,18 @@ TRACES = Traces()
 
 
 def start(name: str, parent: str, *, kind: Kind, attributes: Attributes | None = None) -> Span | None:
-    """Go on with a trace; `None` where there is none, or this process has no tracer."""
+    """Start a span in an existing trace; `None` without a parent, or when tracing is disabled."""
     tracer = TRACES.tracer
     return tracer.start(name, parent, kind=kind, attributes=attributes) if tracer is not None and parent else None
 
 
 def is_context(text: str) -> bool:
-    """Is it a `traceparent` that was sampled?"""
+    """Return whether the text is a `traceparent` of a sampled trace."""
     return len(text) == 55 and _CONTEXT.fullmatch(text) is not None
 
 
 def are_wanted(variables: Mapping[str, str]) -> bool:
-    """Do the standard variables ask for traces? Raises `env.mistake` for what cannot be done."""
+    """Return whether the standard variables enable traces. Raises `env.mistake` for an unsupported value."""
     if not any(variables.get(name) for name in ENDPOINTS):
         return False
     if variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -102,13 +103,13 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-# For the settings of a process.
+# Type of a settings field.
 Wanted = Annotated[bool, env.made(lambda data: are_wanted(data["variables"]))]
 
 
 @contextlib.contextmanager
 def kept(process: str, version: str, *, wanted: bool) -> Iterator[None]:
-    """Have a tracer meanwhile, if one is wanted. The SDK reads its variables by itself."""
+    """Provide a tracer within the block, if one is wanted. The SDK reads its variables itself."""
     if not wanted:
         yield
         return

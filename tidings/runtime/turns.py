@@ -1,4 +1,4 @@
-"""What a loop begins in one of its turns: so much, however much is there to begin; and how fast it says no."""
+"""Limits on calls per event-loop iteration, and on refusals per second."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import collections
 import math
 from collections.abc import Callable
 
-# Requests that are begun in one turn of the loop: a few milliseconds of work.
+# Requests dispatched per event-loop iteration: a few milliseconds of work.
 EACH = 16
-# Those that may wait: half a second of work, a second in a flood.
+# Calls that may wait: half a second of work, a second in a flood.
 WAITING = 1_000
-# Refusals a second, which take a sixth of a core, and seconds between two groups of them.
+# Refusals per second, which take a sixth of a core, and seconds between two groups of them.
 REFUSALS, PACE = 2_000, 0.01
-# Times as many refusals, at most, when nobody new comes.
+# Largest group of refusals when no new ones arrive, as a multiple of the first group.
 MOST = 16
-# What a call returns that was not wanted any more; it does not count as made.
+# Result of a call that was cancelled; it does not count as made.
 CANCELLED = object()
 
 
 class Cancellable:
-    """A call that may not be wanted any more when its turn comes; nothing of it is kept then."""
+    """A call that can be cancelled before it is made; a cancelled one holds no references."""
 
     __slots__ = ("_call",)
 
@@ -32,28 +32,28 @@ class Cancellable:
         return CANCELLED if call is None else call()
 
     def cancel(self) -> None:
-        """It is not wanted any more. Without effect on one that was made."""
+        """Cancel the call. Without effect after it was made."""
         self._call = None
 
 
 class Turns:
-    """Calls in their order, of which each turn of the loop makes so many.
+    """Makes calls in order, a bounded number per event-loop iteration.
 
-    A loop that is given a thousand things at once does all of them before it looks at what came meanwhile; here it
-    looks in between, and what does not come this way waits for a few of them only.
+    An event loop that is given a thousand things at once does all of them before it polls for I/O. With this limit it
+    polls in between, so other work waits for a few calls only.
     """
 
     def __init__(self, each: int = EACH, waiting: float = WAITING, pace: float = 0.0) -> None:
-        """waiting: calls that may wait; pace: seconds between two turns, where they are not the loop's own."""
+        """each: calls per iteration. waiting: calls that may wait. pace: seconds between groups; 0: every iteration."""
         self._each = each
         self._most = waiting
         self._pace = pace
         self._made = 0
-        # With the loop's time of their coming.
+        # Calls with the event-loop time of their arrival.
         self._waiting: collections.deque[tuple[float, Callable[[], object]]] = collections.deque()
 
     def __len__(self) -> int:
-        """Calls that wait."""
+        """Return the number of waiting calls."""
         return len(self._waiting)
 
     @property
@@ -62,7 +62,7 @@ class Turns:
         return asyncio.get_running_loop().time() - self._waiting[0][0] if self._waiting else 0.0
 
     def take(self, call: Callable[[], object]) -> bool:
-        """Make the call now, or in one of the next turns; false, and never, when too many wait already."""
+        """Make the call now or in a later iteration. Returns false, and drops it, when too many wait already."""
         if self._waiting or self._made >= self._each:
             if len(self._waiting) >= self._most:
                 return False
@@ -86,7 +86,7 @@ class Turns:
         if self._waiting:
             self._await_turn()
             while self._waiting and self._made < self._each:
-                # Whatever becomes of it.
+                # Counted even if it raises.
                 self._made += 1
                 _, call = self._waiting.popleft()
                 if call() is CANCELLED:
@@ -94,13 +94,13 @@ class Turns:
 
 
 class Refusals(Turns):
-    """Calls in their order, at most so many a second while there are new ones.
+    """Makes calls in order, at most `rate` per second while new ones arrive.
 
-    A client that is refused comes again, and as soon as it is refused. Ten thousand of them who are told at once take
-    all the time that there is for others; who is kept waiting for his refusal costs nothing. Those that wait are
-    bounded by the connections that there may be; of whoever goes away, a `Cancellable` leaves nothing but its place,
-    which costs no turn. When nobody comes any more, there is no reason to keep them waiting:
-    each group is twice the one before it.
+    A refused client retries as soon as it gets its refusal. Refusing 10,000 of them at once would take all the time
+    that other clients need, whereas a client that waits for its refusal costs nothing. Waiting calls are bounded by the
+    number of connections. A cancelled `Cancellable`, whose client has disconnected, does not count towards the rate.
+    When no new calls arrive, the backlog is cleared faster: each group is twice the one before it, up to `MOST` times
+    the first.
     """
 
     def __init__(self, rate: float = REFUSALS) -> None:

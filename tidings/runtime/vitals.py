@@ -1,5 +1,4 @@
-"""What any process shows of itself besides what it counts: what it takes of the machine, how late its event loop is,
-how long the garbage collector stopped it, and the room on its disks."""
+"""Process metrics common to all processes: resource usage, event-loop lag, garbage collection pauses, disk space."""
 
 from __future__ import annotations
 
@@ -31,19 +30,19 @@ LAG = Histogram(
 FREE = Gauge("tidings_disk_free_bytes", "Room on the disk of a directory of this process", ["directory"])
 SIZE = Gauge("tidings_disk_size_bytes", "Size of that disk", ["directory"])
 
-# Seconds between two looks at the event loop, and at the disks.
+# Seconds between two measurements of the event loop, and of the disks.
 LAG_INTERVAL, DISK_INTERVAL = 0.25, 10.0
 
 _PROC = Path("/proc")
 
-# Bounds of a pause of the garbage collector, in seconds.
+# Histogram buckets for garbage collection pauses, seconds.
 PAUSES = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
 class GarbageCollector(Collector):
-    """How long collections have stopped this process, by the oldest generation that each looked through.
+    """Garbage collection pauses of this process, by the oldest generation that each collection scanned.
 
-    Collections only count, under half a microsecond each: a histogram is made of it when somebody asks.
+    A collection only updates counters, in under half a microsecond; the histogram is built at a scrape.
     """
 
     def __init__(self) -> None:
@@ -52,7 +51,7 @@ class GarbageCollector(Collector):
         self._sums = [0.0 for _ in gc.get_threshold()]
 
     def noticed(self, phase: str, info: Mapping[str, int]) -> None:
-        """A collection starts or stops, as `gc.callbacks` say."""
+        """Record the start or the stop of a collection; for `gc.callbacks`."""
         if phase == "start":
             self._begun = time.perf_counter()
             return
@@ -82,25 +81,25 @@ REGISTRY.register(COLLECTIONS)
 
 
 class Process(Collector):
-    """The standard metrics of a process (`process_…`), in place of the library's own, which lists every descriptor in
-    order to count them: with 15,000 connections that stops the process for 22 ms.
+    """Standard process metrics (`process_…`), replacing those of the client library.
 
-    What cannot be read is left out: a process that has no descriptor left still says so.
+    The library lists every descriptor to count them: with 15,000 connections that stops the process for 22 ms. A value
+    that cannot be read is left out, so that a process without free descriptors still reports the others.
     """
 
     def __init__(self) -> None:
-        """Raises `OSError` where the system has no such files."""
+        """Read constant values. Raises `OSError` on systems without these files."""
         self._page = resource.getpagesize()
         self._tick = 1.0 / os.sysconf("SC_CLK_TCK")
         booted = next(line for line in (_PROC / "stat").read_text().splitlines() if line.startswith("btime "))
         self._started = int(booted.split()[1]) + int(self._stat()[19]) * self._tick
 
     def _stat(self) -> Sequence[bytes]:
-        """proc(5): the fields behind the name of the process, which may have spaces of its own."""
+        """Return the fields behind the process name, which may contain spaces (proc(5))."""
         return (_PROC / "self/stat").read_bytes().rpartition(b")")[2].split()
 
     def _descriptors(self) -> int:
-        """proc(5): since Linux 6.2 the size of the directory is their number; before that it is 0."""
+        """Return the number of descriptors: since Linux 6.2 the directory's size, which was 0 before (proc(5))."""
         descriptors = _PROC / "self/fd"
         return descriptors.stat().st_size or len(os.listdir(descriptors))
 
@@ -120,7 +119,7 @@ class Process(Collector):
 
 
 def _show_process() -> None:
-    """Where there is no /proc, the library shows nothing either."""
+    """Replace the library's collector. Without /proc the library shows nothing either."""
     with contextlib.suppress(OSError):
         process = Process()
         REGISTRY.unregister(PROCESS_COLLECTOR)
@@ -131,12 +130,12 @@ _show_process()
 
 
 class Vitals:
-    """Service: looks at the event loop and at the disks, and at what the garbage collector does while it runs."""
+    """Service that measures the event loop and the disks, and observes the garbage collector while it runs."""
 
     name = "vitals"
 
     def __init__(self, directories: Mapping[str, Path]) -> None:
-        """directories: what the process writes to, by what the metrics call it."""
+        """directories: directories that the process writes to, by their name in the metrics."""
         self._directories = directories
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -158,7 +157,7 @@ class Vitals:
     async def _look_at_disks(self) -> None:
         while True:
             for name, directory in self._directories.items():
-                # In a thread of its own, since a remote disk that is gone does not answer.
+                # In a thread, as a remote disk that is away does not respond.
                 try:
                     found = await asyncio.to_thread(os.statvfs, directory)
                 except OSError as error:
