@@ -1,1 +1,1 @@
-"""Requests to addresses that others name: which may be called, and connections to exactly those."""
+"""Requests to hosts that others name: check their addresses, and connect to exactly the checked ones."""

@@ -1,7 +1,7 @@
-"""Which addresses of the internet may be called: a decision about one address.
+"""Decide whether an internet address may be called.
 
-The ranges are those of the IANA special-purpose registries. Addresses that carry another one inside (IPv4-mapped,
-NAT64, 6to4, Teredo, ISATAP) are judged by both.
+The ranges are those of the IANA special-purpose registries. For addresses that contain another one (IPv4-mapped,
+NAT64, 6to4, Teredo, ISATAP), both are checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOOPBACK: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 NEVER = "a metadata address"
-# Where machines of cloud providers learn their credentials. No list allows them.
+# Metadata services from which machines of cloud providers get their credentials. No list allows them.
 METADATA = frozenset(
     ipaddress.ip_address(text)
     for text in (
@@ -61,7 +61,7 @@ _SPECIAL_4: tuple[tuple[ipaddress.IPv4Network, str], ...] = tuple(
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _6TO4 = ipaddress.IPv6Network("2002::/16")
 _TEREDO = ipaddress.IPv6Network("2001::/32")
-# The first that matches says what it is; what no line names is reserved.
+# The first match decides the kind; an empty kind is public. Addresses without a match are reserved.
 _SPECIAL_6: tuple[tuple[ipaddress.IPv6Network, str], ...] = tuple(
     (ipaddress.IPv6Network(text), kind)
     for text, kind in (
@@ -82,9 +82,9 @@ _SPECIAL_6: tuple[tuple[ipaddress.IPv6Network, str], ...] = tuple(
 
 
 def literal(host: str) -> Address | None:
-    """The address that `host` spells, `None` for a name.
+    """Return the address that `host` spells; `None` for a name.
 
-    Also in the spellings that resolvers take for IPv4: fewer than four parts, octal, hexadecimal, one number.
+    Also accepts the spellings that resolvers accept for IPv4: fewer than four parts, octal, hexadecimal, one number.
     """
     try:
         return ipaddress.ip_address(host)
@@ -99,7 +99,7 @@ def literal(host: str) -> Address | None:
 
 
 def refusal(address: Address, allowed: Sequence[Network]) -> str:
-    """Why `address` must not be called, as "a private address"; empty when it may."""
+    """Return why `address` must not be called, such as "a private address"; empty when it may be called."""
     forms = list(_forms(address))
     if any(form in METADATA for form in forms):
         return NEVER
@@ -111,7 +111,7 @@ def refusal(address: Address, allowed: Sequence[Network]) -> str:
 
 
 def _forms(address: Address) -> Iterator[Address]:
-    """The address that is called in the end, and those inside it."""
+    """Yield the address that is called in the end, and those that it contains."""
     if isinstance(address, ipaddress.IPv4Address):
         yield address
         return
@@ -119,7 +119,7 @@ def _forms(address: Address) -> Iterator[Address]:
     plain = ipaddress.IPv6Address(int(address))
     low = int(plain) & 0xFFFFFFFF
     if plain.ipv4_mapped is not None:
-        # The system calls the IPv4 address.
+        # The kernel connects to the IPv4 address.
         yield plain.ipv4_mapped
         return
     yield plain

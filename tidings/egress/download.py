@@ -1,7 +1,7 @@
-"""Fetching a file by its URL: streamed, with a limit of bytes and seconds, through the guard.
+"""Download of a file by its URL: streamed through the egress guard, with limits on bytes and seconds.
 
-One request over a connection of its own. Redirects are not followed and no cookies are kept, so what is in the headers
-reaches the URL's host and nobody else.
+Each download is one request on a new connection. Redirects are not followed and no cookies are kept, so the request
+headers reach only the URL's host.
 """
 
 from __future__ import annotations
@@ -17,16 +17,11 @@ from tidings.egress.responses import Connection, ContentParser, ReadPace
 
 
 class DownloadTooLarge(Exception):
-    """The file has more bytes than the caller has room for: ask for a smaller one."""
+    """The file has more bytes than the caller accepts: ask for a smaller one."""
 
 
 class DownloadAnswer:
-    """Answer whose head has arrived.
-
-    status: of HTTP, also 3xx: no redirect is followed; also 101, whose body is empty.
-    headers: names in lower case; of several the last.
-    length: bytes of the body that the server announced, `None` when it did not.
-    """
+    """Response whose head has arrived."""
 
     def __init__(self, connection: Connection, parser: ContentParser, limit: int) -> None:
         self._connection = connection
@@ -36,21 +31,24 @@ class DownloadAnswer:
 
     @property
     def status(self) -> int:
+        """HTTP status, also 3xx, as no redirect is followed, and 101, whose body is empty."""
         return self._parser.status
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """Response headers by lower-case name; of several with one name, the last."""
         return self._parser.headers
 
     @property
     def length(self) -> int | None:
+        """Bytes of the body that the server declared; `None` when it declared none."""
         return self._parser.length
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body, to be read once; what one read brought comes in one piece.
+        """Yield the body, once; the content of one read comes in one piece.
 
-        Raises `DownloadTooLarge` before more than the limit was given, `BadResponse` when it is cut off or beyond the
-        limits of responses, and `OSError`.
+        Raises `DownloadTooLarge` before more than the limit was yielded, `BadResponse` when the body is cut off or
+        exceeds the limits on responses, and `OSError`.
         """
         while True:
             piece = self._parser.take_content()
@@ -80,12 +78,11 @@ class DownloadAnswer:
 
 
 class Downloader:
-    """Fetches files from hosts that others name. Keeps nothing between two calls."""
+    """Downloads files from hosts that others name. Keeps nothing between two calls."""
 
     def __init__(self, guard: EgressGuard, tls: ssl.SSLContext | None = None, *, pace: ReadPace | None = None) -> None:
-        """tls: how servers are checked; by default against the system's authorities.
-
-        pace: of reads, which other downloaders may share.
+        """tls: context that verifies servers; `None` for the system's authorities.
+        pace: limit on the CPU of reads, which other downloaders may share; `None` for a separate one.
         """
         self._guard = guard
         self._tls = tls
@@ -95,11 +92,13 @@ class Downloader:
     async def fetch(
         self, url: str, headers: Mapping[str, str] | None = None, *, limit: int, seconds: float
     ) -> AsyncIterator[DownloadAnswer]:
-        """GET `url`: its answer once the head has arrived; the body comes from `chunks()` inside the block.
+        """GET `url` and provide its response, once the head has arrived; `chunks()` gives the body inside the block.
 
-        headers: for instance `Authorization`, which wins over a user in the URL. limit: bytes of the body; seconds:
-        for everything, the block included.
-        Raises `ValueError` for no URL, `Forbidden`, `DownloadTooLarge`, `TimeoutError`, and `OSError`.
+        Raises `ValueError` for an invalid URL, `Forbidden`, `DownloadTooLarge`, `TimeoutError`, and `OSError`.
+
+        headers: request headers, such as `Authorization`, which overrides a user in the URL.
+        limit: bytes of the body.
+        seconds: for everything, including the block.
         """
         place = urls.parse(url)
         request = _request(place, headers or {})

@@ -1,7 +1,7 @@
 """Connections to hosts that others name, made to exactly the addresses that were checked.
 
-Nothing is looked up a second time between the check and the connection, so a name whose answer changes (DNS
-rebinding) reaches nothing that was not checked.
+Nothing is resolved again between the check and the connection, so a name whose addresses change (DNS rebinding) cannot
+lead to an unchecked one.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ log = logging.getLogger(__name__)
 
 FORBIDDEN = Counter("tidings_outgoing_forbidden_total", "Connections that were refused because of where they led")
 
-CHECK_SECONDS = 3.0  # for looking a name up when it is only checked
-ADDRESS_SECONDS = 5.0  # for one of several addresses, before the next is tried
-MAX_ADDRESSES = 16  # of one name that are looked at
+CHECK_SECONDS = 3.0  # for resolving a name that is only checked
+ADDRESS_SECONDS = 5.0  # for connecting to one of several addresses, before the next is tried
+MAX_ADDRESSES = 16  # of one name that are checked
 
 Lookup = Callable[[str, int], Awaitable[Sequence[Resolved]]]
 
 
 class Forbidden(OSError):
-    """The host must not be called. It may be allowed later, or resolve to something else.
+    """The host must not be called. It may be allowed later, or resolve to another address.
 
-    host, reason: `str()` has both and the address. reason ("a private address") alone tells nothing about names
-    that only this machine can resolve.
+    `str()` contains the host, the reason and the address.
     """
 
     def __init__(self, host: str, reason: str, address: str = "") -> None:
@@ -42,30 +41,34 @@ class Forbidden(OSError):
         rule = "which is never called" if reason == addresses.NEVER else "which TIDINGS_OUTGOING_ALLOW does not list"
         super().__init__(f"{where} is {reason}, {rule}")
         self.host = host
+        # Such as "a private address": reveals nothing about names that only this machine can resolve.
         self.reason = reason
 
 
 class EgressGuard:
-    """Asked for every connection to a host that is not in the settings of the process."""
+    """Checks and makes all connections to hosts that are not in the settings of the process."""
 
     def __init__(
         self, settings: OutgoingSettings, lookup: Lookup | None = None, *, check_seconds: float = CHECK_SECONDS
     ) -> None:
-        """lookup(host, port): the addresses of a name, best first; raises `OSError`. By default the system's."""
+        """settings: allowed networks and proxy.
+        lookup(host, port): returns the addresses of a name, best first; raises `OSError`. `None`: the system's.
+        check_seconds: limit of resolving a name in `check`.
+        """
         self._check_seconds = check_seconds
         self._allowed = settings.allowed
         self._proxy = settings.proxy
         for network in settings.allowed:
             if not network.prefixlen:
-                # Then nothing guards the machine's own network, or the addresses of others' machines.
+                # Such a network includes the machine's own network and other machines' private addresses.
                 log.warning("egress.everything_allowed", extra={"network": str(network)})
         self._names = Names()
         self._lookup = lookup or self._names
 
     async def resolve(self, host: str, port: int) -> list[Resolved]:
-        """The addresses of `host` that may be called, never none, best first.
+        """Return the addresses of `host` that may be called, at least one, best first.
 
-        Raises `Forbidden` when there are only others, and `OSError` when the name cannot be resolved.
+        Raises `Forbidden` when it has only others, and `OSError` when the name cannot be resolved.
         """
         spelt = addresses.literal(host)
         if spelt is not None:
@@ -88,9 +91,9 @@ class EgressGuard:
         raise refused
 
     async def check(self, url: str) -> None:
-        """Raises `Forbidden` for a URL that leads where nothing may be called, and `ValueError` for no URL.
+        """Raise `Forbidden` for a URL whose addresses must not be called, and `ValueError` for an invalid URL.
 
-        A name that cannot be resolved now passes: it is checked again with every connection.
+        A name that cannot be resolved now is accepted: it is checked again at every connection.
         """
         host, port, _ = urls.parse(url).origin
         try:
@@ -102,16 +105,15 @@ class EgressGuard:
             return
 
     async def connect(self, host: str, port: int) -> socket.socket:
-        """A connected, non-blocking socket to the first checked address that answers; the caller owns it.
+        """Return a connected, non-blocking socket to the first checked address that accepts; the caller owns it.
 
-        Raises `Forbidden`, and `OSError` when no address can be reached. Takes as long as the caller lets it: put a
-        deadline around it.
+        Raises `Forbidden`, and `OSError` when no address can be reached. Has no time limit: the caller sets a deadline.
         """
         checked = await self.resolve(host, port)
         failures: list[OSError] = []
         for address in checked:
             try:
-                # With one address alone the caller's deadline is enough.
+                # For a single address the caller's deadline is enough.
                 async with asyncio.timeout(ADDRESS_SECONDS if len(checked) > 1 else None):
                     return await self._connect_to(address, port)
             except OSError as error:
@@ -159,7 +161,7 @@ async def _dial(address: Resolved, port: int) -> socket.socket:
 
 
 async def _ask_proxy(sock: socket.socket, proxy: urls.Place, address: Resolved, port: int) -> None:
-    """Have `proxy` connect `sock` to the address itself, so that it looks up no name."""
+    """Make `proxy` connect `sock` to the address itself, so that the proxy resolves no name."""
     family, text = address
     place = f"[{text}]:{port}" if family == socket.AF_INET6 else f"{text}:{port}"
     lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
@@ -175,6 +177,6 @@ async def _ask_proxy(sock: socket.socket, proxy: urls.Place, address: Resolved, 
         response.feed(part)
     if response.status != 200:
         raise ConnectionError(f"the proxy refuses: HTTP {response.status}")
-    # Whoever is behind it speaks only after us.
+    # The host behind the proxy sends nothing before our request.
     if response.take_content():
         raise ConnectionError("the proxy sends more than its answer")

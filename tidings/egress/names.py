@@ -1,8 +1,8 @@
-"""Looking names up with the system's resolver, in threads that do nothing else.
+"""Name resolution with the system's resolver on dedicated threads.
 
-The system's resolver cannot be interrupted, and a name whose servers are dead holds its thread for many seconds. So the
-threads are not those in which files are written, nor the few that the event loop has for names; they are daemons, which
-hold up no end of the process.
+The system's resolver cannot be interrupted, and a name whose servers are dead blocks its thread for many seconds. So it
+does not use the threads that write files, nor the few that the event loop has for names. The threads are daemons, which
+do not delay the end of the process.
 """
 
 from __future__ import annotations
@@ -20,59 +20,62 @@ from prometheus_client import Counter
 REFUSED = Counter("tidings_outgoing_lookups_refused_total", "Names that were not looked up because too many waited")
 
 THREADS = 16
-THREADS_OF_A_NAME = 2  # a lost packet holds up one of them, a dead name no more than these
-MAX_WAITING = 1000  # callers, of whatever name; one more is refused
+THREADS_OF_A_NAME = 2  # a lost packet blocks one of them, a dead name no more than these
+MAX_WAITING = 1000  # callers, for all names together; one more is refused
 
 Resolved = tuple[socket.AddressFamily, str]  # the address as text, with the zone of a link-local one
 Ask = Callable[[str], Sequence[Resolved]]
 
 
 class TooManyLookups(OSError):
-    """Too many callers wait for names; some will be answered soon."""
+    """Too many callers wait for names: try again, as some of them will have a result soon."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Question:
-    """One name while somebody waits for it or a thread asks for it."""
+    """One name that a caller waits for or a thread resolves."""
 
     host: str
+    # Threads that resolve it.
     threads: int = 0
+    # Callers that wait for it.
     waiting: set[asyncio.Future[Sequence[Resolved]]] = dataclasses.field(default_factory=set)
 
 
 class Names:
-    """The addresses of names. Of one event loop; remembers no answer.
+    """Resolves names to addresses, on one event loop; caches nothing.
 
-    Who asks for a name that is being looked up often enough gets that answer. Names for which no thread is free wait
-    their turn.
+    A caller of a name that `THREADS_OF_A_NAME` threads already resolve gets their result. Names without a free thread
+    wait in order.
     """
 
     def __init__(self, ask: Ask | None = None, *, max_waiting: int = MAX_WAITING) -> None:
-        """ask(host): called in a thread; raises `OSError`. By default the system's resolver."""
+        """ask(host): resolves a name, in a thread; raises `OSError`. `None`: the system's resolver.
+        max_waiting: callers.
+        """
         self._ask = ask or _ask_system
         self._max_waiting = max_waiting
         self._questions: dict[str, _Question] = {}
-        # In this order the threads that become free are given away. Each question that somebody waits for is here, or
-        # has a thread.
+        # Names that wait for a thread, in order. Each name that a caller waits for is here, or has a thread.
         self._turns: dict[_Question, None] = {}
         self._threads = 0
         self._waiting = 0
 
     @property
     def unresolved(self) -> int:
-        """Names that somebody waits for or a thread asks for."""
+        """Names that a caller waits for or a thread resolves."""
         return len(self._questions)
 
     @property
     def waiting(self) -> int:
-        """Callers without an answer."""
+        """Callers without a result."""
         return self._waiting
 
     async def __call__(self, host: str, port: int) -> Sequence[Resolved]:
-        """The addresses of `host`, best first; they do not depend on the port.
+        """Return the addresses of `host`, best first; they do not depend on the port.
 
-        Raises `OSError` when it has none or nobody can say, `TooManyLookups` when too many wait. Takes as long as the
-        caller lets it: put a deadline around it.
+        Raises `OSError` when there are none or resolving fails, `TooManyLookups` when too many callers wait. Has no
+        time limit: the caller sets a deadline.
         """
         if self._waiting >= self._max_waiting:
             REFUSED.inc()
@@ -88,19 +91,19 @@ class Names:
             return await answer
         finally:
             if answer.done() and not answer.cancelled():
-                # A caller that was cancelled just now leaves nobody to look at the error.
+                # Mark the error as retrieved: a caller that was cancelled just now does not.
                 answer.exception()
             self._waiting -= 1
             question.waiting.discard(answer)
             self._forget(question)
 
     def _start(self) -> None:
-        """Give the free threads to those whose turn it is."""
+        """Give the free threads to the names that wait first."""
         loop = asyncio.get_running_loop()
         while self._turns and self._threads < THREADS:
             question = next(iter(self._turns))
             del self._turns[question]
-            # Those who waited may have been answered by another thread.
+            # Another thread may have answered its callers.
             if not question.waiting:
                 continue
             thread = threading.Thread(target=self._run, args=(loop, question), name="name lookup", daemon=True)
@@ -120,14 +123,14 @@ class Names:
             addresses = self._ask(question.host)
         except BaseException as raised:
             error = raised
-        # The loop may be closed: nobody waits any more.
+        # The loop may be closed, and then has no callers.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._ended, question, addresses, error)
 
     def _ended(self, question: _Question, addresses: Sequence[Resolved], error: BaseException | None) -> None:
         self._threads -= 1
         question.threads -= 1
-        # While another thread asks for the same, it may do better than an error.
+        # Keep an error back while another thread resolves the same name, as it may succeed.
         if error is None or not question.threads:
             _answer(question, addresses, error)
         self._forget(question)

@@ -1,4 +1,4 @@
-"""Media providers: the credentials that a link's server asks for, and the hosts that may have them."""
+"""Media providers: credentials for the servers of media links, and the hosts that may receive them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from tidings.egress import urls
 
-WILDCARD = "*."  # then any name below the rest, at any depth
+WILDCARD = "*."  # matches any name below the rest, at any depth
 
 
 class Basic(msgspec.Struct):
@@ -17,21 +17,22 @@ class Basic(msgspec.Struct):
 
 
 class ProviderConfig(msgspec.Struct):
-    """The API's `config` of a media provider. hosts: `name`, `name:port` or `*.name`; none: bound to no host."""
+    """The API's `config` of a media provider."""
 
     basic: Basic | None = None
     bearer: str | None = None
+    # `name`, `name:port` or `*.name`; empty when the provider is bound to no host.
     hosts: tuple[str, ...] = ()
 
     @property
     def authorization(self) -> str:
-        """The value of `Authorization`, empty where there are no credentials."""
+        """Value of `Authorization`; empty without credentials."""
         if self.basic is not None:
             return urls.basic(f"{self.basic.username}:{self.basic.password}")
         return f"Bearer {self.bearer}" if self.bearer else ""
 
     def is_for(self, link: str) -> bool:
-        """Whether a link leads to one of the hosts. What is no URL leads nowhere."""
+        """Return whether a link leads to one of the hosts; false for an invalid URL."""
         try:
             host, port, secure = urls.parse(link).origin
         except ValueError:
@@ -40,13 +41,13 @@ class ProviderConfig(msgspec.Struct):
 
 
 def check_host(entry: str) -> None:
-    """Raises `ValueError` for what can be no host of a provider."""
+    """Raise `ValueError` for text that cannot be a provider's host."""
     name = entry.removeprefix(WILDCARD)
     try:
         place = urls.parse(f"https://{name}")
     except ValueError:
         place = None
-    # Said as it is compared, so that nothing else can hide in it: a user, a path, another spelling.
+    # Must equal its parsed form, so that nothing else can hide in it: a user, a path, another spelling.
     if place is None or place.named != name.lower() or "*" in name:
         raise ValueError("should be a host, host:port or *.host")
 

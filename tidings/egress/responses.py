@@ -18,53 +18,50 @@ MAX_HEAD = 32 * 1024
 MAX_HEADERS = 100
 # Interim responses (status 1xx other than 101) before the response.
 MAX_INTERIM = 8
-# Bytes of a body that are no content (sizes and extensions of chunks, trailers), beyond as many as there is content.
+# Bytes of a body that are not content (chunk sizes, chunk extensions, trailers), in addition to as many as the content.
 MAX_OVERHEAD = 64 * 1024
-# Chunks of a body: this many, and one more for each so many bytes of content.
+# Chunks of a body: `MAX_CHUNKS`, and one more for each `CHUNK_BYTES` bytes of content.
 MAX_CHUNKS, CHUNK_BYTES = 4096, 64
 # Reads of one response that are never delayed. An honest response to a POST takes one or two.
 FREE_READS = 8
-# Share of one core for all further reads of one `ReadPace`, and the seconds at that share that may be saved up.
+# Share of one core for all further reads of one `ReadPace`, and the seconds of unused share that may accumulate.
 READ_SHARE, SAVED_SECONDS = 0.08, 0.5
-# CPU seconds of one read besides parsing: the wake-ups, the system call, the timer; over TLS with the records that come
-# byte by byte, of which a read may decrypt some hundred.
+# CPU seconds of one read in addition to parsing: wake-ups, system call, timer. Over TLS this includes records of one
+# byte each, of which a read may decrypt some hundred.
 READ_SECONDS, TLS_READ_SECONDS = 60e-6, 250e-6
 
 
 class BadResponse(ConnectionError):
-    """Not a response of HTTP/1.1, or one beyond the limits."""
+    """The peer sent no response of HTTP/1.1, or one beyond the limits."""
 
 
 class ResponseParser:
-    """Parses the responses on one connection, one after the other, without I/O; content is not kept.
-
-    status: 0 until the head of the response is complete; interim responses do not count, 101 does.
-    is_headed: whether the head is complete.
-    is_complete: whether the whole response has been parsed.
-    keep_alive: whether another request may follow on the connection; false until `is_complete`.
-    size: bytes that came for this response, interim responses included.
-    """
+    """Parses the responses on one connection, one after the other, without I/O; content is not kept."""
 
     def __init__(self) -> None:
         self._parser: Any = httptools.HttpResponseParser(self)
         self.begin()
 
     def begin(self) -> None:
-        """Expect the next response. Only after one that allows it: see `keep_alive`."""
+        """Expect the next response. Allowed only after one with `keep_alive`."""
+        # `status`: 0 until the head is complete; interim responses do not count, 101 does.
+        # `size`: bytes received for this response, including interim responses.
         self.status = self.size = 0
+        # `is_headed`: whether the head is complete. `is_complete`: whether the whole response has been parsed.
+        # `keep_alive`: whether another request may follow on the connection; false until `is_complete`.
         self.is_headed = self.is_complete = self.keep_alive = False
         self._interim = self._lines = self._unfinished = 0
         self._fault = ""
 
     def feed(self, data: bytes) -> None:
-        """Parse the next bytes; those behind a complete response are dropped. Raises `BadResponse`."""
+        """Parse the next bytes; bytes behind a complete response are dropped. Raises `BadResponse`."""
         lines = 0 if self.is_headed else data.count(b"\n")
         if self._lines + lines <= MAX_HEADERS and self._unfinished + len(data) <= MAX_HEAD:
             interim = self._interim
             self._lines += lines
             self._feed(data)
             if self._interim != interim and not self.is_headed:
-                # An interim response has no body, so that its last empty line is its end.
+                # An interim response has no body, so its last empty line is its end.
                 end = data.rfind(b"\r\n\r\n") + 4
                 self._lines, self._unfinished = data.count(b"\n", end), len(data) - end
             return
@@ -80,7 +77,7 @@ class ResponseParser:
             self.keep_alive = False
 
     def _count_line(self) -> None:
-        """Lines are counted, not headers: a callback for each header would be 5 % of the cost of a post."""
+        """Count a line: a callback for each header would add 5 % to the cost of a post."""
         self._lines += 1
         # The status line and the empty line at the end are no headers.
         if self._lines > MAX_HEADERS + 2:
@@ -92,7 +89,7 @@ class ResponseParser:
         try:
             self._parser.feed_data(part)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # What follows a complete response is dropped, and so is its connection.
+            # Bytes after a complete response are dropped, and its connection is not reused.
             self.keep_alive = False
             if not self.is_complete:
                 raise BadResponse(self._fault or f"not a response of HTTP/1.1: {error}") from error
@@ -107,7 +104,7 @@ class ResponseParser:
         self._fault = fault
         raise BadResponse(fault)
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         if self.is_complete:
@@ -115,7 +112,7 @@ class ResponseParser:
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        # After 101 the connection is not HTTP any more: no other response will come.
+        # After 101 the connection is no longer HTTP: no other response will follow.
         if status >= 200 or status == 101:
             self.status = status
             self.is_headed = True
@@ -132,30 +129,28 @@ class ResponseParser:
 
 
 class ContentParser(ResponseParser):
-    """Parses responses and keeps their headers and content.
-
-    headers: names in lower case; of several of one name the last; trailers are not among them.
-    """
+    """Parses responses and keeps their headers and content."""
 
     def begin(self) -> None:
         super().begin()
+        # By lower-case name; of several with one name, the last. Trailers are not included.
         self.headers: dict[str, str] = {}
         self._pieces: list[bytes] = []
         self._content = self._chunks = self._trailers = self._head_size = 0
 
     @property
     def length(self) -> int | None:
-        """Bytes of content that the head declares; `None` when it does not."""
+        """Bytes of content that the head declares; `None` when it declares none."""
         declared = self.headers.get("content-length", "")
         return int(declared) if declared.isascii() and declared.isdigit() else None
 
     def take_content(self) -> bytes:
-        """The content that came since the last call, in one piece; empty for none."""
+        """Return the content received since the last call, in one piece; empty for none."""
         pieces, self._pieces = self._pieces, []
         return b"".join(pieces)
 
     def end(self) -> None:
-        """The connection was closed. Raises `BadResponse` unless that is a valid end of the response."""
+        """Record that the connection was closed. Raises `BadResponse` unless that is a valid end of the response."""
         if self.is_complete:
             return
         if not self.is_headed:
@@ -168,11 +163,11 @@ class ContentParser(ResponseParser):
         was_headed, count = self.is_headed, len(self._pieces)
         super()._feed(part)
         if not was_headed:
-            # The rest of this part is content at best, and does not count as overhead.
+            # The rest of this part is at most content, and does not count as overhead.
             self._head_size = self.size
         new = self._pieces[count:]
         self._content += sum(map(len, new))
-        # A part brings one piece at least where it brings any, also without chunks.
+        # Content without chunks also arrives in one piece per part, so the first piece is not counted.
         self._chunks += max(0, len(new) - 1)
         if self.size - self._head_size > MAX_OVERHEAD + 2 * self._content:
             raise BadResponse("the response is mostly overhead: chunk sizes, chunk extensions or trailers")
@@ -192,7 +187,7 @@ class ContentParser(ResponseParser):
 
     def on_message_complete(self) -> None:
         if not self.is_headed:
-            # Those of an interim response.
+            # Headers of an interim response.
             self.headers.clear()
         super().on_message_complete()
 
@@ -201,11 +196,11 @@ class ReadPace:
     """Limit on the CPU that reads take, for all connections that share it: `READ_SHARE` of one core."""
 
     def __init__(self) -> None:
-        # The time, by the event loop's clock, at which everything consumed so far is within the share.
+        # Event-loop time at which all CPU seconds consumed so far are within the share.
         self._settled_at = 0.0
 
     def consume(self, seconds: float) -> float:
-        """Consume CPU `seconds`; returns the seconds to wait until they are within the share."""
+        """Consume CPU seconds; returns the seconds to wait until they are within the share."""
         now = asyncio.get_running_loop().time()
         self._settled_at = max(self._settled_at, now - SAVED_SECONDS) + seconds / READ_SHARE
         return max(0.0, self._settled_at - now)
@@ -214,33 +209,33 @@ class ReadPace:
 class Connection(asyncio.Protocol):
     """One connection on which one request at a time is sent and its response is read.
 
-    Nothing is read unless somebody waits for it, one read at a time, so a fast sender cannot hold up the event loop.
-
-    is_lost: whether the connection is closed; error: why, `None` when the other side closed it in order.
+    It reads only while a caller waits for it, one read at a time, so a fast sender cannot block the event loop.
     """
 
     def __init__(self, parser: ResponseParser, pace: ReadPace) -> None:
+        # Whether the connection is closed.
         self.is_lost = False
+        # Why it was closed; `None` when the peer closed it normally.
         self.error: Exception | None = None
         self._parser = parser
         self._pace = pace
-        # An `asyncio.Transport`, but for uvloop not an instance of it.
+        # An `asyncio.Transport`; uvloop's transports are not instances of it.
         self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
         self._reads = 0
         self._read_seconds = READ_SECONDS
-        # CPU seconds of parsing what the last read brought; measured beyond the free reads.
+        # CPU seconds for parsing the last read; measured only beyond the free reads.
         self._parsing = 0.0
 
     @property
     def is_usable(self) -> bool:
-        """Whether a request can be sent."""
+        """Return whether a request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, request: bytes) -> asyncio.Future[None]:
-        """Send a request; returns what waits for the first read of its response, or for the end of the connection.
+        """Send a request; returns a future for the first read of its response, or for the end of the connection.
 
-        That raises `BadResponse`, from which the connection does not recover. Not a coroutine: a post is a hot path.
+        The future raises `BadResponse`, after which the connection is unusable. Not a coroutine: a post is a hot path.
         """
         self._reads = 1
         self._parser.begin()
@@ -263,7 +258,7 @@ class Connection(asyncio.Protocol):
         await self._waiter
 
     def abort(self) -> None:
-        """Close without regard for what is unsent or unread."""
+        """Close at once; unsent and unread data is lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -275,7 +270,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         waiter = self._waiter
         if waiter is None or waiter.done():
-            # Nothing was requested.
+            # Data without a request.
             self.abort()
             return
         parser = self._parser

@@ -1,4 +1,4 @@
-"""What the environment says about requests to other machines."""
+"""Settings of requests to hosts that others name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ Purpose = Literal["webhooks", "media"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OutgoingSettings:
-    """allowed: networks that may be called although they are not the public internet.
+    """Networks that may be called, and the proxy."""
 
-    proxy: every connection goes through it; `None` for none. Its own address is not checked.
-    """
-
+    # Networks that may be called although they are not public.
     allowed: tuple[Network, ...] = ()
+    # Proxy for every connection; `None` for none. Its own address is not checked.
     proxy: urls.Place | None = None
 
 
@@ -30,7 +29,7 @@ ONLY_PUBLIC = OutgoingSettings()
 
 
 def read(variables: Mapping[str, str], purpose: Purpose) -> OutgoingSettings:
-    """`TIDINGS_OUTGOING_ALLOW_WEBHOOKS` or `…_MEDIA`, else `TIDINGS_OUTGOING_ALLOW`; `TIDINGS_OUTGOING_PROXY`.
+    """Read `TIDINGS_OUTGOING_ALLOW_WEBHOOKS` or `…_MEDIA`, else `TIDINGS_OUTGOING_ALLOW`; and `TIDINGS_OUTGOING_PROXY`.
 
     Raises `env.mistake`.
     """

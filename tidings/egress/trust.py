@@ -1,4 +1,4 @@
-"""How the servers that we call are checked over TLS."""
+"""TLS verification of servers that this installation calls."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import ssl
 
 
 def context(authorities: bytes = b"") -> ssl.SSLContext:
-    """Checks servers against these authorities, PEM, or against the system's when there are none.
+    """Return a context that verifies servers against these authorities (PEM), or against the system's when empty.
 
-    The same with every Python: one that is trusted need not be a root, and may be older than RFC 5280's rules for what
-    a certificate says of itself, as a company's own authority often is.
-    Raises `ssl.SSLError` for what is no authority.
+    Raises `ssl.SSLError` for invalid authorities.
+
+    Every Python version verifies alike: a trusted authority need not be a root, and its certificate need not follow the
+    rules of RFC 5280, which a company's own authority often does not.
     """
     made = ssl.create_default_context(cadata=authorities.decode() or None)
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -1,4 +1,4 @@
-"""Taking a URL apart, once for all who check it or call it: they can have no two opinions about its host."""
+"""Parsing of HTTP URLs, shared by all code that checks or calls them, so that all agree on the host."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ Origin = tuple[str, int, bool]  # host, port, TLS
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """What a URL of HTTP names.
+    """Parts of an HTTP URL."""
 
-    origin:        host without brackets, in ASCII, lower case.
-    named:         the value of `Host`.
-    path:          with the query, quoted for a request line.
-    authorization: the value of `Authorization` where the URL has a user, else empty. Not for logs.
-    """
-
+    # Host without brackets, in ASCII and lower case; port; TLS.
     origin: Origin
+    # Value of `Host`.
     named: str
+    # With the query, quoted for a request line.
     path: str
+    # Value of `Authorization` if the URL has a user, else empty. Not for logs.
     authorization: str = dataclasses.field(repr=False, default="")
 
     @property
     def shown(self) -> str:
-        """The origin as a URL, for logs and errors."""
+        """Origin as a URL, for logs and errors."""
         return f"http{'s' if self.origin[2] else ''}://{self.named}"
 
 
 @functools.lru_cache(64)
 def parse(url: str) -> Place:
-    """Raises `ValueError`, whose text does not hold the URL."""
+    """Parse a URL. Raises `ValueError`, whose text does not contain the URL."""
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
@@ -62,5 +60,5 @@ def parse(url: str) -> Place:
 
 
 def basic(credentials: str) -> str:
-    """The value of `Authorization` for `user:password`."""
+    """Return the value of `Authorization` for `user:password`."""
     return f"Basic {base64.b64encode(credentials.encode()).decode()}"
