@@ -1,1 +1,1 @@
-"""File stores: directories of files, and the marker by which a process knows the right one."""
+"""File stores: directories or buckets of files, and the marker by which a process recognises the right one."""

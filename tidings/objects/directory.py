@@ -1,4 +1,4 @@
-"""The directory of files: random names, and a file is there whole or not at all."""
+"""File store in a directory: files have random names and appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from tidings.objects.marker import Marker
 from tidings.objects.store import BLOCK, Check, OpenFile, Stored
 from tidings.runtime import private_files
 
-# What an unfinished file is called besides.
+# Suffix of unfinished files.
 UNFINISHED = ".part"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PAGE = 1000
 
 
 class DirectoryStore:
-    """The files of an installation; every process that uses it works on the same directory.
+    """Files of an installation in a directory that all its processes share.
 
-    reserve: bytes that stay free on the disk for others, the database first of all.
-    A block of 256 KiB is what one file that is being written holds in memory.
-    expected: the marker that the directory must have; `None` until `tidings.objects.identity` has compared it.
+    While a file is written, one block of 256 KiB is in memory.
     """
 
     is_local = True
 
     def __init__(self, directory: Path, *, reserve: int = 0) -> None:
+        """reserve: bytes that stay free on the disk for others, above all the database."""
         self.directory = directory
+        # Marker that the directory must have; `None` until `tidings.objects.identity` has compared it.
         self.expected: Marker | None = None
         self._reserve = reserve
 
     @property
     def location(self) -> str:
-        """The path, for error texts."""
+        """Path of the directory, for error texts."""
         return str(self.directory)
 
     def prepare(self) -> None:
-        """Make the directory when it is not there. Raises `OSError`.
+        """Make the directory if it does not exist. Raises `OSError`.
 
-        One that is there may have been made for several users: its group may do with the
-        files in it what it may do with it.
+        An existing directory may have been made for several users: its group gets the same access to the files as it
+        has to the directory.
         """
         private_files.make_directory(self.directory)
         if not os.access(self.directory, os.W_OK | os.X_OK):
@@ -59,18 +59,20 @@ class DirectoryStore:
         private_files.warn_of_strangers(self.directory)
 
     def free(self) -> int:
-        """Bytes that may still be written. Raises `OSError`."""
+        """Return the bytes that may still be written. Raises `OSError`."""
         found = os.statvfs(self.directory)
         return max(found.f_bavail * found.f_frsize - self._reserve, 0)
 
     async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> Stored:
-        """Keep a file, a block in memory at a time; it is on disk when this returns.
+        """Store a file with one block in memory at a time; it is on disk when this returns.
 
-        check: sees the first block (256 KiB, or all of a smaller file) before anything is written.
-        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreAway`, and whatever `chunks` and `check` raise; nothing is
+        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreAway`, and the errors of `chunks` and `check`; nothing is
         left then.
+
+        limit: bytes.
+        check: receives the first block (256 KiB, or all of a smaller file) before anything is written.
         """
-        # One step of the draft at a time, also when this task is cancelled: a thread that writes is waited for.
+        # One step of the draft at a time, even if this task is cancelled: it waits for a thread that writes.
         draft = self.draft(limit=limit, check=check)
         try:
             async for chunk in chunks:
@@ -82,28 +84,28 @@ class DirectoryStore:
                 await to_the_end(draft.discard)
 
     def draft(self, *, limit: int, check: Check | None = None) -> Draft:
-        """The same step by step, for a thread. Leave it as a context manager, kept or not."""
+        """Return a file to be written step by step in a thread. Use it as a context manager, kept or not."""
         return Draft(self, limit, check)
 
     async def open(self, name: str) -> OpenFile:
-        """A file, to be read. Raises `FileGone`; `StoreAway` when the directory is not the recorded one."""
+        """Open a file for reading. Raises `FileGone`; `StoreAway` when the directory is not the recorded one."""
         return await asyncio.to_thread(self._open, name)
 
     def open_file(self, name: str) -> BinaryIO:
-        """The same, for a thread."""
+        """Open a file for reading, in a thread. Raises as `open`."""
         try:
             return self.path(name).open("rb")
         except FileNotFoundError:
-            # Nothing is known of the file while the directory is another one.
+            # In another directory, a missing file means nothing.
             self.require()
             raise FileGone from None
 
     async def delete(self, names: Iterable[str]) -> int:
-        """Remove files; how many were there."""
+        """Remove files; returns how many existed."""
         return await asyncio.to_thread(self._delete, list(names))
 
     async def list_old(self, before: float) -> AsyncIterator[list[str]]:
-        """Names of files, unfinished ones too, that were last written before a time (Unix seconds), by the page.
+        """Yield pages of names of files, including unfinished ones, last written before a time (Unix seconds).
 
         Raises `StoreAway`.
         """
@@ -113,37 +115,37 @@ class DirectoryStore:
             yield page
 
     async def has_room(self) -> bool:
-        """Whether a byte may be written. Raises `OSError`."""
+        """Return whether anything may be written. Raises `OSError`."""
         return await asyncio.to_thread(self.free) > 0
 
     def place(self, name: str) -> str:
-        """The path of a file."""
+        """Return the path of a file as text."""
         return str(self.path(name))
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a directory needs no connections."""
 
     def path(self, name: str) -> Path:
-        """Where a file is. Raises `FileGone` for what cannot be the name of one."""
+        """Return the path of a file. Raises `FileGone` for text that cannot be the name of one."""
         if not name or not name.removesuffix(UNFINISHED).isalnum():
             raise FileGone
         return self.directory / name
 
     async def read_marker(self) -> Marker | None:
-        """The marker, `None` when there is none. Raises `OSError`."""
+        """Return the marker; `None` when there is none. Raises `OSError`."""
         return await asyncio.to_thread(self._read_marker)
 
     async def write_marker(self, content: Marker) -> None:
-        """Put a marker, in the place of any other; it is on disk when this returns. Raises `OSError`."""
+        """Write a marker, or replace it; it is on disk when this returns. Raises `OSError`."""
         mode = private_files.shared_mode(self.directory)
         await asyncio.to_thread(private_files.replace, self.directory / marker.NAME, marker.encode(content), mode)
 
     async def has_any(self, names: Sequence[str]) -> bool:
-        """Whether one of these files is there. Raises `OSError`."""
+        """Return whether one of these files exists. Raises `OSError`."""
         return await asyncio.to_thread(lambda: any((self.directory / name).exists() for name in names))
 
     def require(self) -> None:
-        """Raises `StoreAway` unless the directory has the marker that the database records, if one was compared."""
+        """Raise `StoreAway` if the directory does not have the marker that the database records, once that is known."""
         if self.expected is not None and self._read_marker() != self.expected:
             raise StoreAway
 
@@ -154,7 +156,7 @@ class DirectoryStore:
             return None
 
     def sync(self) -> None:
-        """Bring the names of the files to the disk."""
+        """Sync the directory, with the names of its files, to disk."""
         private_files.sync_directory(self.directory)
 
     def _open(self, name: str) -> OpenFile:
@@ -184,9 +186,9 @@ class DirectoryStore:
 
 
 class Draft:
-    """A file that is being written. Everything but `takes` may touch the disk.
+    """A file that is being written. All methods except `takes` may access the disk.
 
-    `write` what there is, then `keep` it; without `keep` nothing is left. Errors are those of `DirectoryStore.write`.
+    Call `write` for each chunk, then `keep`; without `keep` nothing is left. Raises as `DirectoryStore.write`.
     """
 
     def __init__(self, files: DirectoryStore, limit: int, check: Check | None) -> None:
@@ -216,7 +218,7 @@ class Draft:
             self.flush()
 
     def takes(self, chunk: bytes) -> bool:
-        """Hold the next bytes; true when `flush` is due. Raises `FileTooLarge`."""
+        """Buffer the next bytes; returns whether `flush` is due. Raises `FileTooLarge`."""
         self._size += len(chunk)
         if self._size > self._limit:
             raise FileTooLarge(self._limit)
@@ -224,7 +226,7 @@ class Draft:
         return len(self._block) >= BLOCK
 
     def flush(self) -> None:
-        """Bring what is held to the file. Raises `DiskFull`, `StoreAway` and what `check` raises."""
+        """Write the buffer to the file. Raises `DiskFull`, `StoreAway` and the errors of `check`."""
         if self._check is not None:
             self._check(bytes(self._block[:BLOCK]))
             self._check = None
@@ -235,7 +237,7 @@ class Draft:
                 self._files.require()
                 descriptor = os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 self._file = os.fdopen(descriptor, "wb", buffering=0)
-                # Whatever the umask is.
+                # Independent of the umask.
                 os.fchmod(descriptor, private_files.shared_mode(self._files.directory))
             view = memoryview(self._block)
             try:
@@ -247,7 +249,7 @@ class Draft:
         self._block = bytearray()
 
     def keep(self) -> Stored:
-        """The file is on disk under its name when this returns. Raises `FileEmpty` for an empty one."""
+        """Complete the file: it is on disk under its name when this returns. Raises `FileEmpty`."""
         if not self._size:
             raise FileEmpty
         if self._block:
@@ -264,7 +266,7 @@ class Draft:
         return Stored(self._name, self._size, self._hash.hexdigest())
 
     def discard(self) -> None:
-        """Leave nothing."""
+        """Remove the file."""
         if self._file is not None:
             self._file.close()
             self._unfinished.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Comparison of a file store with the one that the database records.
 
-The first start on a new database writes a marker into the store and records it, under a lock in the database, so that
-of several processes that start at once one does and the others compare. From then on a store without that marker, an
-unmounted directory for example, is refused.
+The first start on a new database writes a marker into the store and records it, under a lock in the database: of
+several processes that start at once, one records it and the others compare. From then on a store without that marker,
+such as an unmounted directory, is refused.
 """
 
 from __future__ import annotations
@@ -21,23 +21,26 @@ from tidings.storage.network import blobs
 
 MEDIA, BLOBS = "media", "blobs"
 
-# Names of files that the newest rows have; none for a database without any.
+# Returns names of files in the newest rows; none for a database without files.
 Sample = Callable[[Connection], Awaitable[Sequence[str]]]
 
 
-# Seconds that the database has for a comparison.
+# Time limit of a comparison in the database, seconds.
 _PATIENCE = 3.0
 
 
 class WrongStore(SettingsError):
-    """The file store is not the one that the database records; the text says what to do."""
+    """The file store is not the one that the database records; the text names the remedy."""
 
 
 class Identity:
     """One file store of one database."""
 
     def __init__(self, database: Database, store: MarkedStore, name: str, *, variable: str, sample: Sample) -> None:
-        """name: `MEDIA` or `BLOBS`; variable: the setting that says where the store is, for error texts."""
+        """name: `MEDIA` or `BLOBS`.
+        variable: setting with the location of the store, for error texts.
+        sample: returns names of some files that the database has.
+        """
         self.name = name
         self._database = database
         self._store = store
@@ -46,14 +49,14 @@ class Identity:
         self._where = f"{variable} {store.location}"
 
     async def claim(self) -> None:
-        """Compare the store with the database, or record it when the database records none.
+        """Compare the store with the database's record, or record it when there is none.
 
-        A store that has none of the files that an older database names is not recorded: it may not be mounted.
-        Raises `WrongStore`, also when the store cannot be used, and what the database raises.
+        A store is not recorded if it has none of the files that an older database names: it may not be mounted. Raises
+        `WrongStore`, also when the store cannot be used, and database errors.
         """
         try:
             self._store.prepare()
-            # What the first call costs, such as the credentials of a role, does not belong into the transaction.
+            # The first call may be slow, for example to get a role's credentials, so it precedes the transaction.
             await self._store.read_marker()
             self._store.expected = await self._database.persist(self._claim)
         except OSError as error:
@@ -73,17 +76,17 @@ class Identity:
                 raise self._wrong("has none of the files that the database names")
             found = Marker(self.name, database, secrets.token_hex(16))
             await self._store.write_marker(found)
-        # A marker without a record: an earlier start ended between the two.
+        # A marker without a record: an earlier start ended between the two writes.
         self._compare(Marker(self.name, database, found.id), found)
         await file_stores.add(connection, FileStore(self.name, found.id, _now()))
         return found
 
     async def refresh(self) -> str:
-        """Compare the store with what the database records now. Returns what is wrong, empty for nothing.
+        """Compare the store with the database's present record. Returns the problem, empty for none.
 
-        The record is read each time, so that a store that an operator has adopted is used without a restart. Nothing
-        is compared before the first start has recorded a store.
-        Raises `OSError` when the store cannot be used, and what the database raises.
+        The record is read each time, so that a store that an operator has adopted is used without a restart. Nothing is
+        compared before the first start has recorded a store. Raises `OSError` when the store cannot be used, and
+        database errors.
         """
         self._store.expected = await self._database.query(self._recorded, patience=_PATIENCE) or self._store.expected
         try:
@@ -94,14 +97,15 @@ class Identity:
         return ""
 
     async def is_recorded(self) -> bool:
-        """Whether a start has recorded a store. Raises what the database raises."""
+        """Return whether a start has recorded a store. Raises database errors."""
         return await self._database.query(self._recorded, patience=_PATIENCE) is not None
 
     async def adopt(self, *, force: bool) -> None:
-        """Make the store the one that the database records, whatever was recorded before.
+        """Record this store in the database, in place of any other.
 
-        force: also a store with the marker of another database, which is then without it.
-        Raises `WrongStore`; `OSError`, and what the database raises.
+        Raises `WrongStore`, `OSError`, and database errors.
+
+        force: also take a store with the marker of another database, which then loses it.
         """
 
         async def work(connection: Connection) -> None:
@@ -120,7 +124,7 @@ class Identity:
         await self._database.persist(work)
 
     async def _lock(self, connection: Connection) -> str:
-        """The database's own id; others wait for it until the transaction ends."""
+        """Lock the database's own id, until the transaction ends, and return it."""
         await file_stores.add(connection, FileStore(DATABASE, secrets.token_hex(16), _now()))
         row = await file_stores.find(connection, DATABASE, lock=True)
         assert row is not None
@@ -152,13 +156,13 @@ class Identity:
 
 
 def of_media(database: Database, store: MarkedStore) -> Identity:
-    """Of the files that Webapps and Coreapps share; `database` is the business's."""
+    """Return the identity of the files that Webapps and Coreapps share; `database` is the business's."""
     variable = "TIDINGS_MEDIA_DIR" if store.is_local else "TIDINGS_MEDIA_S3_BUCKET"
     return Identity(database, store, MEDIA, variable=variable, sample=media.list_some_files)
 
 
 def of_blobs(database: Database, store: MarkedStore) -> Identity:
-    """Of the files that the nodes of the network share; `database` is the network's."""
+    """Return the identity of the files that the nodes of the network share; `database` is the network's."""
     variable = "TIDINGS_NETWORK_BLOB_DIR" if store.is_local else "TIDINGS_NETWORK_BLOB_S3_BUCKET"
     return Identity(database, store, BLOBS, variable=variable, sample=blobs.list_some_files)
 

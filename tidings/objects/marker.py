@@ -8,26 +8,28 @@ from typing import Protocol
 
 import msgspec
 
-# The name has a dot, so it is never the name of a stored file.
+# Its dot keeps it distinct from names of stored files.
 NAME = ".tidings-store"
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """store: `media` or `blobs`; database: random id of the database that records the store; id: random id of this
-    store in that database. Empty strings: a file that cannot be read as a marker."""
+    """Marker of a store. A file that cannot be read as a marker gives empty strings."""
 
+    # `media` or `blobs`.
     store: str = ""
+    # Random id of the database that records the store.
     database: str = ""
+    # Random id of the store in that database.
     id: str = ""
 
 
 def encode(marker: Marker) -> bytes:
-    """The content of the marker file."""
+    """Return the content of the marker file."""
     return json.dumps(msgspec.to_builtins(marker)).encode() + b"\n"
 
 
 def decode(content: bytes) -> Marker:
-    """The marker in a file; an empty one, which matches no record, for anything else."""
+    """Return the marker in a file; an empty one, which matches no record, for any other content."""
     try:
         return msgspec.json.decode(content, type=Marker)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -35,32 +37,33 @@ def decode(content: bytes) -> Marker:
 
 
 class MarkedStore(Protocol):
-    """A file store that can hold a marker.
+    """A file store that can hold a marker."""
 
-    is_local: a file system; location: for error texts, such as a path; expected: the marker that the
-    database records, `None` until it was compared.
-    """
-
+    # Marker that the database records; `None` until it was compared.
     expected: Marker | None
 
     @property
-    def is_local(self) -> bool: ...
+    def is_local(self) -> bool:
+        """Return whether the store is in a file system."""
+        ...
 
     @property
-    def location(self) -> str: ...
+    def location(self) -> str:
+        """Location such as a path, for error texts."""
+        ...
 
     def prepare(self) -> None:
-        """Make the store where that is for us to do. Raises `OSError`."""
+        """Make the store if that is our task. Raises `OSError`."""
         ...
 
     async def read_marker(self) -> Marker | None:
-        """The marker, `None` when there is none. Raises `OSError`."""
+        """Return the marker; `None` when there is none. Raises `OSError`."""
         ...
 
     async def write_marker(self, marker: Marker) -> None:
-        """Put a marker, in the place of any other; it is durable when this returns. Raises `OSError`."""
+        """Write a marker, or replace it; it is durable when this returns. Raises `OSError`."""
         ...
 
     async def has_any(self, names: Sequence[str]) -> bool:
-        """Whether one of these files is there. Raises `OSError`."""
+        """Return whether one of these files exists. Raises `OSError`."""
         ...

@@ -1,6 +1,6 @@
-"""File store in a bucket of S3, or of a server that speaks its protocol.
+"""File store in a bucket of S3 or a compatible server.
 
-Loaded only where a bucket is configured: it needs the extra `tidings[s3]`.
+Imported only where a bucket is configured: it needs the extra `tidings[s3]`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ CALLS = Counter("tidings_s3_requests_total", "Requests to S3, retries not counte
 
 # A file over 8 MiB is sent in parts of 8 MiB. One upload holds one part in memory.
 PART = 8 * 1024 * 1024
-# Bytes of one range read, and so what one reader holds in memory.
+# Bytes of one range request, and therefore memory of one reader.
 RANGE = 1024 * 1024
-# Files are below this in the bucket's prefix; the marker is not, so that a lifecycle rule can name the files alone.
+# Prefix of files within the bucket's prefix; the marker is outside, so that a lifecycle rule can name the files alone.
 FILES = "files/"
-# Seconds. A call may be tried three times in `CALL_SECONDS`.
+# Seconds. A call, with its up to three attempts, must end within `CALL_SECONDS`.
 CONNECT_SECONDS, READ_SECONDS, CALL_SECONDS = 5.0, 20.0, 60.0
 TRIES = 3
-# Connections of a process to one bucket: uploads, downloads and the rest at the same time; more calls wait.
+# Connections of a process to one bucket, for uploads, downloads and other calls; further calls wait.
 CONNECTIONS = 64
 _PAGE = 1000
 _MISSING = {"NoSuchKey", "NotFound", "404"}
@@ -49,7 +49,7 @@ _ERRORS = (
 
 
 class _Missing(Exception):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class S3Store:
@@ -66,15 +66,15 @@ class S3Store:
 
     @property
     def location(self) -> str:
-        """The bucket and prefix, for error texts."""
+        """Bucket and prefix, for error texts."""
         return f"s3://{self._settings.bucket}/{self._settings.prefix}"
 
     def place(self, name: str) -> str:
-        """The URL of a file."""
+        """Return the `s3:` URL of a file."""
         return f"s3://{self._settings.bucket}/{self._key(name)}"
 
     def prepare(self) -> None:
-        """Nothing: the bucket is made by its operator."""
+        """Do nothing: the operator makes the bucket."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -83,7 +83,7 @@ class S3Store:
             await self._stack.aclose()
 
     async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> Stored:
-        """As of `FileStore`. The object appears when all of it has arrived."""
+        """Implement `FileStore.write`. The object appears when all of it has arrived."""
         upload = _Upload(self._call, self._object(secrets.token_hex(16)), self._settings.encryption)
         held, size, digest = bytearray(), 0, hashlib.sha256()
         try:
@@ -113,18 +113,18 @@ class S3Store:
         return Stored(upload.name, size, digest.hexdigest())
 
     async def open(self, name: str) -> OpenFile:
-        """As of `FileStore`; one range is read, so that a missing file is noticed."""
+        """Implement `FileStore.open`; reads one range, so that a missing file is noticed."""
         reader = _Reader(self._read_range, self._key(name))
         try:
             size = await reader.begin()
         except _Missing:
-            # Nothing is known of the file while the bucket is another one.
+            # In another bucket, a missing file means nothing.
             await self._require()
             raise FileGone from None
         return OpenFile(size, reader)
 
     async def delete(self, names: Iterable[str]) -> int:
-        """As of `FileStore`; S3 does not say which of them were there."""
+        """Implement `FileStore.delete`; returns the number of names, as S3 does not report which existed."""
         keys = []
         for name in names:
             with contextlib.suppress(FileGone):
@@ -139,7 +139,7 @@ class S3Store:
         return len(keys)
 
     async def list_old(self, before: float) -> AsyncIterator[list[str]]:
-        """As of `FileStore`. Uploads that were begun before that time and never finished are aborted."""
+        """Implement `FileStore.list_old`. Also aborts unfinished uploads that were started before that time."""
         await self._require()
         await self._abort_old(before)
         prefix = self._settings.prefix + FILES
@@ -158,11 +158,11 @@ class S3Store:
             more = {"ContinuationToken": answer["NextContinuationToken"]}
 
     async def has_room(self) -> bool:
-        """A bucket has no end."""
+        """Return true: a bucket has no size limit."""
         return True
 
     async def has_any(self, names: Sequence[str]) -> bool:
-        """Whether one of these files is there. Raises `StoreAway`."""
+        """Return whether one of these files exists. Raises `StoreAway`."""
         for name in names:
             with contextlib.suppress(_Missing, FileGone):
                 await self._call("head_object", **self._object(name))
@@ -170,7 +170,7 @@ class S3Store:
         return False
 
     async def read_marker(self) -> Marker | None:
-        """The marker, `None` when there is none. Raises `StoreAway`."""
+        """Return the marker; `None` when there is none. Raises `StoreAway`."""
         try:
             content, _ = await self._read_range(self._settings.prefix + marker.NAME, 0, 4096)
         except _Missing:
@@ -178,12 +178,12 @@ class S3Store:
         return marker.decode(content)
 
     async def write_marker(self, content: Marker) -> None:
-        """Put a marker, in the place of any other. Raises `StoreAway`."""
+        """Write a marker, or replace it. Raises `StoreAway`."""
         where = {"Bucket": self._settings.bucket, "Key": self._settings.prefix + marker.NAME}
         await self._call("put_object", **where, Body=marker.encode(content), **self._settings.encryption)
 
     async def lifecycle(self) -> Sequence[Any]:
-        """The enabled lifecycle rules of the bucket. Raises `StoreAway`, also without the right to read them."""
+        """Return the enabled lifecycle rules of the bucket. Raises `StoreAway`, also without the right to read them."""
         try:
             answer = await self._call("get_bucket_lifecycle_configuration", Bucket=self._settings.bucket)
         except _Missing:
@@ -192,7 +192,7 @@ class S3Store:
 
     @property
     def files_prefix(self) -> str:
-        """What the keys of all files begin with."""
+        """Prefix of the keys of all files."""
         return self._settings.prefix + FILES
 
     async def _require(self) -> None:
@@ -209,9 +209,9 @@ class S3Store:
                     await self._call("abort_multipart_upload", Bucket=bucket, **upload)
 
     async def _read_range(self, key: str, start: int, size: int) -> tuple[bytes, int]:
-        """(bytes from `start`, at most `size`; bytes of the whole object). Tried again when the answer breaks off.
+        """Return (at most `size` bytes from `start`; size of the whole object in bytes).
 
-        Raises `_Missing` and `StoreAway`.
+        Retries when the response breaks off. Raises `_Missing` and `StoreAway`.
         """
         where = {"Bucket": self._settings.bucket, "Key": key, "Range": f"bytes={start}-{start + size - 1}"}
         for attempt in range(1, TRIES + 1):
@@ -227,7 +227,7 @@ class S3Store:
         raise AssertionError("the last try returns or raises")
 
     async def _call(self, operation: str, **parameters: Any) -> Any:
-        """The answer of S3. Raises `_Missing` and `StoreAway`."""
+        """Return the response of S3. Raises `_Missing` and `StoreAway`."""
         result = "failed"
         try:
             async with asyncio.timeout(CALL_SECONDS):
@@ -272,14 +272,14 @@ class S3Store:
         return {"Bucket": self._settings.bucket, "Key": self._key(name)}
 
     def _key(self, name: str) -> str:
-        """Raises `FileGone` for what cannot be the name of a file."""
+        """Return the key of a file. Raises `FileGone` for text that cannot be the name of one."""
         if not name.isascii() or not name.isalnum():
             raise FileGone
         return self._settings.prefix + FILES + name
 
 
 class _Upload:
-    """One object that is being written: at once, or in parts once there is more than one."""
+    """One object that is being written: in one request, or in parts once there is more than one."""
 
     def __init__(self, call: Callable[..., Any], where: dict[str, str], encryption: dict[str, str]) -> None:
         self.name = where["Key"].rpartition("/")[2]
@@ -290,7 +290,7 @@ class _Upload:
         self._parts: list[dict[str, Any]] = []
 
     async def add(self, part: bytes) -> None:
-        """Send a part behind which there is more."""
+        """Send a part that is not the last."""
         if not self._upload:
             answer = await self._call("create_multipart_upload", **self._where, **self._encryption)
             self._upload = answer["UploadId"]
@@ -299,7 +299,7 @@ class _Upload:
         self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
 
     async def finish(self, last: bytes) -> None:
-        """Send the rest; the object is there when this returns."""
+        """Send the rest; the object exists when this returns."""
         if not self._upload:
             await self._call("put_object", **self._where, Body=last, **self._encryption)
             return
@@ -308,7 +308,7 @@ class _Upload:
         await self._call("complete_multipart_upload", **self._where, UploadId=self._upload, MultipartUpload=parts)
 
     async def abort(self) -> None:
-        """Drop the parts that were sent. What cannot be dropped now is dropped with other old uploads."""
+        """Discard the parts that were sent. Parts that cannot be discarded now are aborted later by `list_old`."""
         if self._upload:
             aborting = asyncio.ensure_future(self._call("abort_multipart_upload", **self._where, UploadId=self._upload))
             with contextlib.suppress(StoreAway, _Missing, asyncio.CancelledError):
@@ -316,7 +316,7 @@ class _Upload:
 
 
 class _Reader:
-    """An object, read by ranges, so that a slow client holds no connection."""
+    """An object that is read by ranges, so that a slow client occupies no connection."""
 
     def __init__(self, read_range: Callable[[str, int, int], Any], key: str) -> None:
         self._read_range = read_range
@@ -326,13 +326,13 @@ class _Reader:
         self._size = 0
 
     async def begin(self) -> int:
-        """Read the first range; the size of the object. Raises `_Missing` and `StoreAway`."""
+        """Read the first range; returns the size of the object in bytes. Raises `_Missing` and `StoreAway`."""
         self._held, self._size = await self._read_range(self._key, 0, RANGE)
         self._at = len(self._held)
         return self._size
 
     async def read(self, size: int) -> bytes:
-        """As of `Reader`. Raises `StoreAway`, also when the object was deleted meanwhile."""
+        """Implement `Reader.read`. Raises `StoreAway`, also when the object was deleted since."""
         while len(self._held) < size and self._at < self._size:
             try:
                 more, _ = await self._read_range(self._key, self._at, RANGE)
@@ -346,5 +346,5 @@ class _Reader:
         return found
 
     async def close(self) -> None:
-        """Nothing is held but memory."""
+        """Drop the buffer; no connection is held."""
         self._held, self._at = b"", self._size

@@ -1,4 +1,4 @@
-"""Settings of a bucket, each of media and blobs with its own."""
+"""Settings of a bucket; media and blobs have separate ones."""
 
 from __future__ import annotations
 
@@ -38,35 +38,34 @@ ENCRYPTIONS = ("AES256", "aws:kms")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Where a bucket is, and how it is used.
-
-    prefix:        of all keys; empty, or with a slash at its end.
-    endpoint:      URL of another server than AWS's, empty for AWS.
-    region:        empty for that of the environment.
-    access_key_id: empty for the credentials of the environment: `AWS_*`, its files, the task's or the instance's role.
-    sse:           `AES256` or `aws:kms`; empty for the default of the bucket. sse_key: id of a KMS key, may be empty.
-    authorities:   file of authorities for the endpoint's certificate, empty for the system's.
-    """
+    """Location and use of a bucket."""
 
     bucket: str
+    # Prefix of all keys; empty, or with a slash at its end.
     prefix: str = ""
+    # URL of a server other than AWS; empty for AWS.
     endpoint: str = ""
+    # Empty for that of the environment.
     region: str = ""
+    # Empty for the credentials of the environment: `AWS_*`, its files, the role of the task or the instance.
     access_key_id: str = ""
     secret_access_key: str = dataclasses.field(default="", repr=False)
+    # `AES256` or `aws:kms`; empty for the bucket's default.
     sse: str = ""
+    # Id of a KMS key; empty for the default key.
     sse_key: str = ""
+    # File of authorities that verify the endpoint; empty for the system's.
     authorities: str = ""
 
     @property
     def encryption(self) -> dict[str, str]:
-        """Parameters of a call that writes."""
+        """Encryption parameters of a call that writes."""
         found = {"ServerSideEncryption": self.sse} if self.sse else {}
         return found | ({"SSEKMSKeyId": self.sse_key} if self.sse_key else {})
 
 
 def read_s3(variables: Mapping[str, str], names: tuple[str, ...]) -> S3Settings | None:
-    """The bucket that the variables of these names say, `None` without one. Raises `env.mistake`."""
+    """Return the bucket that these variables set; `None` when they set none. Raises `env.mistake`."""
     name = dict(zip(_WORDS, names, strict=True))
     given = {word: variables.get(variable, "") for word, variable in name.items()}
     given["SECRET_ACCESS_KEY"] = secret_sources.given(variables, name["SECRET_ACCESS_KEY"])

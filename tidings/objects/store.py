@@ -1,4 +1,4 @@
-"""Store of files that several processes share: what every kind of store promises."""
+"""File store that several processes share: the protocol of all kinds of store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidings.objects.marker import MarkedStore
 
 WRITTEN = Counter("tidings_media_written_bytes_total", "Bytes of files that were kept")
 
-# Bytes that `check` sees of a file, and that a directory writes at a time.
+# Bytes of a file that `check` receives, and that a directory writes at a time.
 BLOCK = 256 * 1024
 
 Check = Callable[[bytes], None]
@@ -21,45 +21,51 @@ Check = Callable[[bytes], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stored:
-    """A file that is durable. name: its random name in the store; size: bytes; sha256: in hex."""
+    """A durable file."""
 
+    # Random name in the store.
     name: str
+    # Bytes.
     size: int
+    # Hexadecimal.
     sha256: str
 
 
 class FileStore(MarkedStore, Protocol):
-    """Files under random names, each there whole or not at all. Every method raises `StoreAway` while the store cannot
-    be used, which says nothing about any file.
+    """Files under random names, each complete or absent.
+
+    Every method raises `StoreAway` while the store cannot be used; files may exist all the same.
     """
 
     async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> Stored:
         """Store a file with bounded memory; it is durable when this returns.
 
-        limit: bytes; check: sees the first 256 KiB, or all of a smaller file, before anything is written. Raises
-        `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreAway`, and whatever `chunks` and `check` raise; nothing is left
-        then.
+        Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreAway`, and the errors of `chunks` and `check`; nothing is
+        left then.
+
+        limit: bytes.
+        check: receives the first 256 KiB, or all of a smaller file, before anything is written.
         """
         ...
 
     async def open(self, name: str) -> OpenFile:
-        """A file, to be read from its beginning. Raises `FileGone`, and `OSError` when it cannot be read now."""
+        """Open a file for reading from its start. Raises `FileGone`, and `OSError` when it cannot be read now."""
         ...
 
     async def delete(self, names: Iterable[str]) -> int:
-        """Remove files; the number of those that are gone by this."""
+        """Remove files; returns how many this call removed."""
         ...
 
     def list_old(self, before: float) -> AsyncIterator[list[str]]:
-        """Pages of names of files, unfinished ones too, that were last written before a time (Unix seconds)."""
+        """Yield pages of names of files, including unfinished ones, last written before a time (Unix seconds)."""
         ...
 
     async def has_room(self) -> bool:
-        """Whether a byte may be stored. Raises `OSError`."""
+        """Return whether anything may be stored. Raises `OSError`."""
         ...
 
     def place(self, name: str) -> str:
-        """Where a file is, as the business is told: a path, or an `s3:` URL."""
+        """Return the location of a file as the business sees it: a path, or an `s3:` URL."""
         ...
 
     async def close(self) -> None:
@@ -69,12 +75,14 @@ class FileStore(MarkedStore, Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenFile:
-    """size: bytes; reader: to be closed."""
+    """A file that is open for reading."""
 
+    # Bytes.
     size: int
+    # To be closed by the caller.
     reader: Reader
 
 
 async def open_reader(files: FileStore, name: str) -> Reader:
-    """The reader of a file. Raises as `FileStore.open`."""
+    """Return the reader of a file. Raises as `FileStore.open`."""
     return (await files.open(name)).reader

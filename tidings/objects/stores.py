@@ -1,4 +1,4 @@
-"""The stores that settings ask for: directories, or buckets."""
+"""Open the file store that the settings name: a directory or a bucket."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _IMPLEMENTATION, _LIBRARY = "tidings.objects.s3", "aiobotocore"
 
 
 def open_store(directory: Path, bucket: S3Settings | None, *, reserve: int = 0) -> FileStore:
-    """The bucket where there is one, else the directory. reserve: bytes that stay free on the disk of the directory.
+    """Return the bucket's store if one is set, else the directory's.
 
-    Raises `SettingsError` where the library for buckets is not installed.
+    Raises `SettingsError` when the library for buckets is not installed.
+
+    reserve: bytes that stay free on the disk of the directory.
     """
     if bucket is None:
         return DirectoryStore(directory, reserve=reserve)
     if importlib.util.find_spec(_LIBRARY) is None:
         raise SettingsError(f"the bucket {bucket.bucket} needs a library that is missing: `pip install tidings[s3]`")
-    # Loaded only here: it takes half a second, and is not installed everywhere.
+    # Imported only here: it takes half a second, and is not installed everywhere.
     return cast(FileStore, importlib.import_module(_IMPLEMENTATION).S3Store(bucket))

@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 
 AVAILABLE = Gauge("tidings_file_store_available", "Whether the file store is the recorded one: 1 or 0", ["store"])
 
-# Seconds between two comparisons, of a directory and of a bucket, whose requests are paid for.
+# Seconds between two comparisons, of a directory and of a bucket, whose requests cost money.
 INTERVAL, BUCKET_INTERVAL = 2.0, 15.0
-# Seconds for one comparison: a network file system that hangs is away, too.
+# Seconds for one comparison: a network file system that hangs counts as away, too.
 PATIENCE = 5.0
 
 
 class StoreWatch:
-    """State of one file store. A database that is away changes nothing about it."""
+    """State of one file store. An outage of the database does not change it."""
 
     def __init__(self, identity: Identity, *, interval: float = 0.0) -> None:
-        """interval: seconds between two comparisons, 0 for the default."""
+        """interval: seconds between two comparisons; 0 for the default."""
         self.name = f"{identity.name} store"
         self._identity = identity
         self._store = identity.name
@@ -40,8 +40,8 @@ class StoreWatch:
     def state(self) -> str:
         """`OK` or `AWAY`, as of the last comparison.
 
-        A bucket that cannot be reached is away for every process alike, and other messages than those with files go
-        through all the same: that alone is no reason to be without all processes.
+        A bucket that cannot be reached stays `OK`: it is away for all processes alike, and messages without files still
+        work, so taking every process out of service would make things worse.
         """
         return AWAY if self._is_wrong or (self._problem and self._identity.is_local) else OK
 
@@ -51,7 +51,7 @@ class StoreWatch:
 
     async def run_once(self) -> None:
         """Compare once."""
-        # A read of a hung mount cannot be cancelled: no second one is begun beside it.
+        # A read of a hung mount cannot be cancelled, so no second one is started.
         if self._looking is None:
             self._looking = asyncio.create_task(self._identity.refresh(), name=self.name)
         done, _ = await asyncio.wait([self._looking], timeout=PATIENCE)
