@@ -1,1 +1,1 @@
-"""Files that go with messages: which there may be, and the directory that holds them."""
+"""Files in messages: accepted types and sizes, errors, and reading."""

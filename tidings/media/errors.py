@@ -1,30 +1,31 @@
-"""What is wrong with a file.
+"""Errors about files.
 
 MediaError
-├── UnusableType  this type is not accepted, or the bytes are not of it
+├── UnusableType  the type is not accepted, or the bytes are not of it
 ├── FileTooLarge  the file is over the limit
 ├── FileEmpty     the file is empty
 ├── DiskFull      the disk is full, or nearly: the operator has to free space
-├── StoreAway     the file store is not mounted, or cannot be reached: try again; an `OSError`, too
-└── FileGone      the row is there and the file is not: it has to be uploaded again
+├── StoreAway     the file store is not mounted, or cannot be reached: try again; also an `OSError`
+└── FileGone      the row exists and the file does not: it has to be uploaded again
 """
 
 from __future__ import annotations
 
 
 class MediaError(Exception):
-    """Base of the tree; the text is for the business and names no path."""
+    """Base of the errors about files; the text is for the business and names no path."""
 
 
 class UnusableType(MediaError):
-    """This type is not accepted, or the bytes are not of it."""
+    """The type is not accepted, or the bytes are not of it."""
 
 
 class FileTooLarge(MediaError):
-    """The file is over the limit. limit: bytes."""
+    """The file is over the limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the file is over the limit of {limit} bytes")
+        # Bytes.
         self.limit = limit
 
 
@@ -43,14 +44,14 @@ class DiskFull(MediaError):
 
 
 class StoreAway(MediaError, OSError):
-    """The file store cannot be used now, which says nothing about any file."""
+    """The file store cannot be used now; files may exist all the same."""
 
     def __init__(self, why: str = "the directory of files has no marker, or another one than the database records"):
         super().__init__(why)
 
 
 class FileGone(MediaError):
-    """There is no such file in the directory."""
+    """The file does not exist in the store."""
 
     def __init__(self) -> None:
         super().__init__("the file is not there any more")

@@ -1,6 +1,6 @@
-"""Which files may be sent: kinds, their types and sizes, and what a file really is.
+"""Files that may be sent: kinds, with their types and sizes, and the check of a file against its type.
 
-The table is that of the On-Premises API's page on media; MB are read as MiB, so nothing that it allows is refused.
+The table is that of the On-Premises API's page on media. MB are read as MiB, so nothing that it allows is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STICKER = "sticker"
 KINDS = (IMAGE, AUDIO, VIDEO, DOCUMENT, STICKER)
 
 _MIB = 1024 * 1024
-# Bytes of a file, by kind.
+# Largest size in bytes, by kind.
 LIMITS: Mapping[str, int] = {
     IMAGE: 5 * _MIB,
     AUDIO: 16 * _MIB,
@@ -29,14 +29,14 @@ LIMITS: Mapping[str, int] = {
     STICKER: 100 * 1024,
 }
 MAX_SIZE = max(LIMITS.values())
-# Bytes from the beginning of a file that `MediaType.check` wants to see; all of it when it is smaller.
+# Bytes at the start of a file that `MediaType.check` needs; all of a smaller file.
 HEAD = 1024
 
 OPUS = "audio/ogg; codecs=opus"
 UNKNOWN = "application/octet-stream"
 PDF = "application/pdf"
 
-# The types that are of another kind than a document.
+# Types of other kinds than documents.
 _KINDS: Mapping[str, str] = {
     "audio/aac": AUDIO,
     "audio/mp4": AUDIO,
@@ -77,19 +77,17 @@ _PARAMETER = re.compile(rf';\s*(?:({_TOKEN.pattern})=({_TOKEN.pattern}|"[^"\\\r\
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MediaType:
-    """A type that is taken.
+    """An accepted type."""
 
-    text:  in its one spelling, `audio/ogg; codecs=opus` say; at most 255 ASCII characters.
-    kind:  what a file of this type is sent as when nothing else is said.
-    limit: bytes.
-    """
-
+    # Canonical spelling, such as `audio/ogg; codecs=opus`; at most 255 ASCII characters.
     text: str
+    # Default kind of a message with a file of this type.
     kind: str
+    # Bytes.
     limit: int
 
     def check(self, head: bytes) -> None:
-        """Is the file that begins with `head` of this type? Raises `UnusableType`.
+        """Raise `UnusableType` if the file that starts with `head` is not of this type.
 
         head: the first `HEAD` bytes, or all of a smaller file.
         """
@@ -103,7 +101,7 @@ class MediaType:
 
 
 def parse(content_type: str) -> MediaType:
-    """What a Content-Type names. Raises `UnusableType` when it is none, or one that is not taken."""
+    """Return the type that a Content-Type names. Raises `UnusableType` if it is invalid or not accepted."""
     essence, parameters = _split(content_type)
     if essence == "audio/ogg":
         if parameters.get("codecs", "").lower() != "opus":
@@ -121,27 +119,27 @@ def parse(content_type: str) -> MediaType:
 
 
 def kind_of(mime_type: str) -> str:
-    """What a file of this type (as `MediaType.text`) is sent as when nothing else is said."""
+    """Return the default kind of a file of this type (as `MediaType.text`)."""
     return _KINDS.get(mime_type, DOCUMENT)
 
 
 def may_be_sent_as(mime_type: str, kind: str) -> bool:
-    """May a file of this type (as `MediaType.text`) go into a field of that kind? A document may be of any type."""
+    """Return whether a file of this type (as `MediaType.text`) may have that kind; a document may be of any type."""
     return kind == DOCUMENT or _KINDS.get(mime_type) == kind
 
 
 def types_of(kind: str) -> tuple[str, ...]:
-    """The types that a kind takes; none for documents, which take any."""
+    """Return the types of a kind; none for documents, which may have any."""
     return tuple(sorted(text for text, of in _KINDS.items() if of == kind))
 
 
 def _quoted(value: str) -> str:
-    """A parameter's value, in quotes where it needs them."""
+    """Return a parameter's value, in quotes if needed."""
     return value if _TOKEN.fullmatch(value) else f'"{value}"'
 
 
 def _split(content_type: str) -> tuple[str, dict[str, str]]:
-    """(type in lower case, parameters)."""
+    """Return (type in lower case, parameters)."""
     found = _TYPE.match(content_type)
     if found is None or len(content_type) > MAX_LENGTH or not (content_type.isascii() and content_type.isprintable()):
         raise UnusableType("the type is not a MIME type")

@@ -1,10 +1,10 @@
-"""What a file really is, from its first bytes. Each function takes at least 1,024 of them, or the whole file."""
+"""Checks of a file's type by its first bytes. Each function needs at least 1,024 of them, or the whole file."""
 
 from __future__ import annotations
 
 STICKER_SIDE = 512  # pixels
 
-# Major brands of ISO base media files that are neither sound nor a film in MPEG-4: pictures and QuickTime.
+# Major brands of ISO base media files that are neither audio nor video in MPEG-4: pictures and QuickTime.
 _OTHER_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1", b"avif", b"avis", b"qt  ", b"crx ")
 _SOUND_BRANDS = (b"M4A ", b"M4B ", b"M4P ")
 _FILM_BRANDS = (b"M4V ", b"M4VH", b"M4VP")
@@ -27,13 +27,13 @@ def is_webp(head: bytes) -> bool:
 
 
 def is_aac(head: bytes) -> bool:
-    """ADTS frames, possibly behind an ID3 tag, or ADIF."""
+    """Return whether these are ADTS frames, possibly behind an ID3 tag, or ADIF."""
     is_adts = len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0
     return is_adts or head.startswith((b"ID3", b"ADIF"))
 
 
 def is_mpeg_audio(head: bytes) -> bool:
-    """A frame of layer I, II or III, possibly behind an ID3 tag."""
+    """Return whether this is a frame of layer I, II or III, possibly behind an ID3 tag."""
     is_frame = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x06 != 0
     return is_frame or head.startswith(b"ID3")
 
@@ -43,7 +43,7 @@ def is_amr(head: bytes) -> bool:
 
 
 def is_ogg_opus(head: bytes) -> bool:
-    """An Ogg page whose packet is the head of an Opus stream (RFC 7845, section 5.1)."""
+    """Return whether this is an Ogg page whose packet is the head of an Opus stream (RFC 7845, section 5.1)."""
     segments = head[26] if len(head) > 26 else 0
     return head.startswith(b"OggS") and head[27 + segments :].startswith(b"OpusHead")
 
@@ -59,7 +59,7 @@ def is_mp4_video(head: bytes) -> bool:
 
 
 def is_3gpp(head: bytes) -> bool:
-    """A major or a compatible brand is one of 3GPP's."""
+    """Return whether a major or compatible brand is one of 3GPP's."""
     if _brand(head) is None:
         return False
     box = head[8 : int.from_bytes(head[:4])]
@@ -67,7 +67,7 @@ def is_3gpp(head: bytes) -> bool:
 
 
 def is_pdf(head: bytes) -> bool:
-    """Readers look for the mark within the first 1,024 bytes."""
+    """Return whether the PDF mark is within the first 1,024 bytes, where readers search for it."""
     return b"%PDF-" in head[:1024]
 
 
@@ -80,7 +80,7 @@ def is_gzip(head: bytes) -> bool:
 
 
 def sticker_problem(head: bytes) -> str:
-    """Why a WebP picture is no sticker, to be read after "the sticker "; empty when it is one."""
+    """Return why a WebP picture is not a sticker, to follow "the sticker "; empty when it is one."""
     form, data = head[12:16], head[20:]
     if form == b"VP8X" and len(data) >= 10:
         if data[0] & 0x02:
@@ -99,5 +99,5 @@ def sticker_problem(head: bytes) -> str:
 
 
 def _brand(head: bytes) -> bytes | None:
-    """The major brand of an ISO base media file (ISO/IEC 14496-12, section 4.3)."""
+    """Return the major brand of an ISO base media file (ISO/IEC 14496-12, section 4.3); `None` for another file."""
     return head[8:12] if head[4:8] == b"ftyp" and len(head) >= 12 else None
