@@ -1,20 +1,20 @@
-"""What tests and benchmarks share: a whole installation as real processes, load on it, and its books.
+"""Harness shared by tests and benchmarks: a whole installation as real processes, load on it, and a ledger.
 
 An installation:
 
-- `mariadb`: a private MariaDB server that may be killed, paused and restarted (`packages` installs its programs).
-- `processes`: one process of Tidings as a child, started until it is ready, killed, measured; `spawn` sees that no
-  child outlives us.
-- `installation`: all four processes with their databases. Crash test, fuzzing, system tests and benchmarks run on it.
-- `proxy`: a TCP proxy that is shut, so that what is behind it is there and cannot be reached.
+- `mariadb`: a private MariaDB server that can be killed, paused and restarted (`packages` installs its programs).
+- `processes`: one process of Tidings as a child, started until it is ready, killed, measured; `spawn` ensures that no
+  child outlives its parent.
+- `installation`: all four processes with their databases. Crash test, fuzzing, system tests and benchmarks use it.
+- `proxy`: a TCP proxy that can be shut, so that the server behind it runs and cannot be reached.
 
-Load, and what comes of it:
+Load and its results:
 
-- `client`: a business that sends over the API as fast as it is told to, on connections of `http_connection`.
-- `sink_process`: starts and asks `sink`, the webhook of that business in a process of its own; `webhook_body` reads
+- `client`: a business that sends over the API at a given load, on connections of `http_connection`.
+- `sink_process`: starts and queries `sink`, the business's webhook in a separate process; `webhook_body` decodes
   bodies and checks their signatures.
-- `fleet_process`: starts and asks `fleet`, devices by the ten thousand in a process of its own, each on a connection of
-  its own (`fleet_device`, `fleet_sending`); `control`: how such a process is asked.
-- `ledger`: balances what was sent, what recipients showed and what the webhook got.
-- `measure`: rates and latencies, and one metric out of many; `metrics`: those of this process.
+- `fleet_process`: starts and queries `fleet`, tens of thousands of devices in one process, each on a separate
+  connection (`fleet_device`, `fleet_sending`); `control` carries the requests to such a process.
+- `ledger`: reconciles the messages sent, those that recipients showed and those that the webhook received.
+- `measure`: rates and latencies, and single metrics of a scrape; `metrics`: those of this process.
 """

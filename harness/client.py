@@ -1,4 +1,4 @@
-"""A business that sends as fast as it is told to: HTTP over kept-alive connections, 30 to 50 µs a request."""
+"""Business that sends at a given load: HTTP over kept-alive connections, 30 to 50 µs per request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PASSWORD = "Tidings-2026!"
 
 
 class Unexpected(Exception):
-    """The server answered something that the run cannot go on with."""
+    """The server gave a response that the run cannot continue with."""
 
 
 class _MessageId(msgspec.Struct):
@@ -39,62 +39,64 @@ class _Stored(msgspec.Struct):
 _accepted = msgspec.json.Decoder(_Accepted).decode
 _stored = msgspec.json.Decoder(_Stored).decode
 
-# In the body of a message with a file, where the id goes under which the file was stored.
+# Placeholder in the body of a message with a file, to be replaced by the id of the stored file.
 FILE_ID = b"{file id}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """One message to send.
-
-    body:      of `POST /v1/messages`.
-    digest:    of what its recipient shows.
-    file:      stored before, `FILE_ID` in the body becoming its id; empty for none.
-    mime_type: of the file.
-    """
+    """One message to send."""
 
     number: str
+    # Body of `POST /v1/messages`.
     body: bytes
+    # Digest of what its recipient shows.
     digest: str
+    # File that is stored before; its id replaces `FILE_ID` in the body. Empty for none.
     file: bytes = b""
+    # Type of the file.
     mime_type: str = ""
 
 
 def text_message(number: str, text: str) -> Message:
-    """A text to one number."""
+    """Return a text message to one number."""
     body = msgspec.json.encode({"to": number, "type": "text", "text": {"body": text}})
     return Message(number, body, ledger.digest(text))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sent:
-    """One message: what goes into the ledger, and when. started: Unix seconds; took: seconds."""
+    """A message that was sent."""
 
+    # Entry for the ledger.
     request: ledger.Request
+    # Unix seconds.
     started: float
+    # Seconds.
     took: float
 
 
 class Business:
-    """One account of the API."""
+    """Client with one account of the API."""
 
     def __init__(self, *ports: int, tls: ssl.SSLContext | None = None) -> None:
-        """ports: of Webapps, on which connections are made by turns. tls: how the API is checked over HTTPS; `None` for
-        plain HTTP."""
+        """ports: of Webapps, to which it connects round robin.
+        tls: verifies the API over HTTPS; `None` for plain HTTP.
+        """
         self._ports = collections.deque(ports)
         self._tls = tls
-        # Whether each message has an idempotency key that no other has.
+        # Whether each message gets a new idempotency key.
         self.fresh_keys = False
         self.token = ""
         self._authorization = b""
 
     @property
     def port(self) -> int:
-        """Of the Webapp whose turn is next."""
+        """Port of the Webapp to which it connects next."""
         return self._ports[0]
 
     async def connect(self) -> Connection:
-        """To the next Webapp that takes one. Raises `NoAnswer`."""
+        """Connect to the next Webapp that accepts. Raises `NoAnswer`."""
         loop, errors = asyncio.get_running_loop(), []
         for _ in range(len(self._ports)):
             port = self._ports[0]
@@ -108,7 +110,7 @@ class Business:
         raise NoAnswer(errors[-1])
 
     async def log_in(self, password: str = PASSWORD) -> None:
-        """Log in as admin, changing the default password when it is still there. Raises `Unexpected`."""
+        """Log in as admin, and change the default password if it is still set. Raises `Unexpected`."""
         status, answer = await self.call("POST", "/v1/users/login", {}, authorization=_basic(password))
         if status != 200:
             status, answer = await self.call("POST", "/v1/users/login", {}, authorization=_basic("secret"))
@@ -121,14 +123,14 @@ class Business:
         self.use(answer["users"][0]["token"])
 
     def use(self, token: str) -> None:
-        """Go on with a token that somebody else has got."""
+        """Use a token from another login."""
         self.token = token
         self._authorization = f"Bearer {token}".encode()
 
     async def call(
         self, method: str, path: str, body: Any = None, *, authorization: bytes | None = None
     ) -> tuple[int, Any]:
-        """One request on a connection of its own; status and decoded body. Raises `NoAnswer`."""
+        """Send one request on a new connection; returns status and decoded body. Raises `NoAnswer`."""
         connection = await self.connect()
         try:
             payload = b"" if body is None else msgspec.json.encode(body)
@@ -138,14 +140,14 @@ class Business:
         return status, msgspec.json.decode(raw) if raw else None
 
     async def must(self, method: str, path: str, body: Any = None) -> Any:
-        """A call that has to succeed. Raises `Unexpected`."""
+        """Send a request that has to succeed. Raises `Unexpected`."""
         status, answer = await self.call(method, path, body)
         if not 200 <= status < 300:
             raise Unexpected(f"{method} {path}: {status} {answer}")
         return answer
 
     async def set_webhook(self, url: str) -> None:
-        """All three statuses to this address, 24 requests at a time."""
+        """Set the webhook: all three statuses go to this URL, with at most 24 concurrent requests."""
         webhooks = {
             "url": url,
             "max_concurrent_requests": 24,
@@ -154,7 +156,7 @@ class Business:
         await self.must("PATCH", "/v1/settings/application", {"webhooks": webhooks, "sent_status": True})
 
     async def check_contacts(self, numbers: Sequence[str]) -> None:
-        """All must be valid. Raises `Unexpected`."""
+        """Check contacts, all of which must be valid. Raises `Unexpected`."""
         for start in range(0, len(numbers), 1000):
             page = numbers[start : start + 1000]
             answer = await self.must("POST", "/v1/contacts", {"blocking": "wait", "contacts": page})
@@ -172,7 +174,7 @@ class Business:
         mime_type: str = "application/json",
         key: str = "",
     ) -> bytes:
-        """The bytes of one request. key: its idempotency key, empty for none."""
+        """Return the bytes of one request. key: idempotency key, empty for none."""
         return (
             b"%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: %s\r\n"
             b"Content-Type: %s\r\n%sContent-Length: %d\r\n\r\n%s"
@@ -187,11 +189,11 @@ class Business:
         )
 
     async def send(self, connection: Connection, number: str, text: str) -> Sent:
-        """One text message; no answer is an outcome too."""
+        """Send one text message. Without a response the result has no status."""
         return await self.post(connection, text_message(number, text))
 
     async def post(self, connection: Connection, message: Message) -> Sent:
-        """One message, its file first; no answer is an outcome too."""
+        """Send one message, its file first. Without a response the result has no status."""
         wall, started = time.time(), time.perf_counter()
         status: int | None = None
         message_id, body = "", message.body
@@ -214,23 +216,25 @@ class Business:
         return Sent(request, wall, time.perf_counter() - started)
 
 
-# Answers after which a patient client tries again, and the seconds after which it does.
+# Statuses after which a patient client retries, and seconds until it does.
 BUSY, PATIENCE = (429, 503), 0.1
 
 
 @dataclasses.dataclass(slots=True)
 class Load:
-    """What a run of load did. contacts_took: seconds of each contacts call that was answered; refused: how often each
-    status made a client try again, which is none of `sent`. written, received: bytes of HTTP."""
+    """Result of a run of load."""
 
     sent: list[Sent]
+    # Seconds of each contacts call that got a response.
     contacts_took: list[float]
+    # Responses by status after which a client retried; not contained in `sent`.
     refused: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
+    # Bytes of HTTP.
     written: int = 0
     received: int = 0
 
     def ended(self, connection: Connection) -> None:
-        """Close a connection, and count what went over it."""
+        """Close a connection and add its bytes."""
         connection.close()
         self.written += connection.written
         self.received += connection.received
@@ -245,10 +249,13 @@ async def closed_loop(
     patient: bool = False,
     load: Load | None = None,
 ) -> Load:
-    """`clients` clients share `work`; each waits for its answer before it sends the next.
+    """Send `work` from `clients` clients, each of which waits for its response before it sends the next message.
 
-    contacts_first: a contacts call before each message. patient: who is refused with 429 or 503 tries again.
-    load: to be filled while it goes on. Raises `Unexpected` at any other answer but success, and `NoAnswer`.
+    Raises `Unexpected` for any response other than success, and `NoAnswer`.
+
+    contacts_first: make a contacts call before each message.
+    patient: retry after 429 or 503.
+    load: filled during the run; `None` for a new one.
     """
     load = Load([], []) if load is None else load
     queue = iter(work)
@@ -277,7 +284,7 @@ async def closed_loop(
 
 
 async def _check_one(business: Business, connection: Connection, number: str, load: Load, patient: bool) -> float:
-    """Seconds that the call took which was answered."""
+    """Return the seconds of the call that succeeded."""
     body = b'{"blocking":"wait","contacts":["+%s"]}' % number.encode()
     request = business.request("POST", "/v1/contacts", body)
     started = time.perf_counter()
@@ -301,9 +308,10 @@ async def open_loop(
     progress: Callable[[int], None] = lambda count: None,
     load: Load | None = None,
 ) -> Load:
-    """Send `work` at `rate` messages a second, whatever becomes of the ones before; nothing is sent again.
+    """Send `work` at `rate` messages per second, regardless of earlier results; nothing is sent again.
 
-    limit: requests in flight; beyond it the sender falls behind and catches up later. load: as for `closed_loop`.
+    limit: requests in flight; at the limit the sender falls behind and catches up later.
+    load: as for `closed_loop`.
     """
     load = Load([], []) if load is None else load
     idle: list[Connection] = []

@@ -1,4 +1,4 @@
-"""An installation of several Webapps, Coreapps and network nodes on one database and one Redis."""
+"""Installation of several Webapps, Coreapps and network nodes on one database and one Redis."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from harness.redis_server import RedisServer
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """How many there are of each. coreapps: those without a shard stand by."""
+    """Number of processes of each kind."""
 
     webapps: int = 2
+    # Coreapps in excess of the shards are standbys.
     coreapps: int = 3
     networks: int = 2
     shards: int = 2
 
 
 class Cluster(Installation):
-    """Its processes are `webapp`, `webapp2` … Coreapps are on the network's nodes by turns, the robots on the last."""
+    """Installation whose processes are `webapp`, `webapp2` …
+
+    Coreapps are assigned to the network's nodes round robin, the robots to the last node.
+    """
 
     def __init__(
         self,
@@ -35,7 +39,7 @@ class Cluster(Installation):
         shape: Shape,
         profile: bool = False,
     ) -> None:
-        """redis: needed by more than one network node."""
+        """redis: required for more than one network node; `None` for none."""
         shared = {"TIDINGS_NETWORK_NODE": "network"} | ({"TIDINGS_REDIS_URL": redis.url} if redis is not None else {})
         super().__init__(
             directory,
@@ -56,13 +60,13 @@ class Cluster(Installation):
         self._sort()
 
     async def business(self) -> Business:
-        """A client that is logged in, and makes its connections to all Webapps by turns."""
+        """Return a client that is logged in and connects to all Webapps round robin."""
         business = Business(*self.api_ports)
         await business.log_in()
         return business
 
     def _add_network(self, name: str) -> dict[str, str]:
-        """Add a node; the variables by which others reach it."""
+        """Add a node; returns the variables by which others reach it."""
         http, tcp = free_port(), free_port()
         reached = {
             "TIDINGS_NETWORK_HTTP_URL": f"http://127.0.0.1:{http}",

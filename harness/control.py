@@ -1,4 +1,4 @@
-"""Questions to a child process and its answers, one JSON object a line on a socket that both ends hold."""
+"""Requests to a child process and its responses, one JSON object per line on a socket pair."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ import msgspec
 from harness import spawn
 
 ROOT = Path(__file__).parents[1]
-# Bytes of one line: a hundred thousand numbers with their tokens.
+# Bytes of one line: 100,000 numbers with their tokens.
 MAX_LINE = 64 * 1024 * 1024
 
 Answer = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class ChildFailed(Exception):
-    """The child could not do it, or is gone; `str()` has what it said."""
+    """The child failed to answer, or has ended; `str()` contains its error or the end of its log."""
 
 
 class Child:
-    """`python -m <module> --control-fd=…`, which lives until `close`."""
+    """`python -m <module> --control-fd=…`, which runs until `close`."""
 
     def __init__(self, name: str, module: str, directory: Path) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Child:
         return self._process.pid
 
     async def start(self, arguments: Sequence[str] = ()) -> None:
-        """Start it; it answers when it is ready."""
+        """Start it; it responds once it is ready."""
         ours, theirs = socket.socketpair()
         with theirs, self._log_path.open("ab") as log:
             command = [sys.executable, "-m", self._module, f"--control-fd={theirs.fileno()}", *arguments]
@@ -56,7 +56,7 @@ class Child:
         self._reading = asyncio.create_task(self._read(reader))
 
     async def ask(self, what: str, **details: Any) -> Any:
-        """What it answers. Raises `ChildFailed`."""
+        """Send a request and return its response. Raises `ChildFailed`."""
         if self._reading is None or self._reading.done():
             raise ChildFailed(self._epitaph())
         n = next(self._numbers)
@@ -65,7 +65,7 @@ class Child:
         return await answer
 
     async def close(self) -> None:
-        """It ends with the socket."""
+        """Close the socket, at which the child ends, and wait for it; kill it after 20 s."""
         if self._process is None or self._reading is None:
             return
         self._writer.close()
@@ -78,7 +78,7 @@ class Child:
             await asyncio.to_thread(self._process.wait)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        # A question that it died over resets the connection.
+        # If the child dies during a request, the connection is reset.
         with contextlib.suppress(ConnectionError):
             async for line in reader:
                 self._answered(msgspec.json.decode(line))
@@ -100,7 +100,7 @@ class Child:
 
 
 async def serve(control_fd: int, answer: Answer) -> None:
-    """The child's side: answer what is asked, each question in a task of its own, until the socket closes."""
+    """Answer requests, each in a separate task, until the socket closes. Runs in the child."""
     ours = socket.socket(fileno=control_fd)
     ours.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)

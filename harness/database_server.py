@@ -1,4 +1,4 @@
-"""The private database server that tests run on: MariaDB, or what `TIDINGS_TEST_SERVER` names."""
+"""Private database server for tests: MariaDB, or the one that `TIDINGS_TEST_SERVER` names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS: Mapping[str, type[MariaDB]] = {"mariadb": MariaDB, "mysql8": MySQL, "mysq
 
 
 def kind() -> str:
-    """The name of the kind that was chosen, a key of `KINDS`."""
+    """Return the name of the chosen kind, a key of `KINDS`."""
     name = os.environ.get(VARIABLE) or "mariadb"
     if name not in KINDS:
         raise SystemExit(f"{VARIABLE}={name}: must be one of {', '.join(KINDS)}")
@@ -26,12 +26,12 @@ def kind() -> str:
 def make(
     *, flush_log: int = 1, buffer_pool_mb: int = 128, options: tuple[str, ...] = (), parent: Path | None = None
 ) -> MariaDB:
-    """A server of the chosen kind, which is not started. Parameters as of `MariaDB`. Raises `PackageMissing`."""
+    """Return a server of the chosen kind, not started. Parameters as of `MariaDB`. Raises `PackageMissing`."""
     return KINDS[kind()](flush_log=flush_log, buffer_pool_mb=buffer_pool_mb, options=options, parent=parent)
 
 
 def main() -> int:
-    """Fetch what the chosen kind needs, start it once and print its version."""
+    """Fetch the programs of the chosen kind, start it once and print its version."""
     try:
         server = make()
     except PackageMissing as missing:

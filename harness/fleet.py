@@ -1,8 +1,8 @@
-"""`python -m harness.fleet`: devices by the ten thousand, each on a connection of its own, in one process.
+"""`python -m harness.fleet`: tens of thousands of devices in one process, each on a separate connection.
 
-The parent asks over `--control-fd` (see `control`): `open` connects devices, `send` has some of them send, `volley`
-measures round trips, `counts` and `latencies` say what came. Delivered messages are checked: their size, their end, and
-that each sender's come in order and once.
+The parent sends requests over `--control-fd` (see `control`): `open` connects devices, `send` makes some of them send,
+`volley` measures round trips, `counts` and `latencies` return results. Delivered messages are checked: their end, and
+that those of each sender arrive in order and once.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from harness.fleet_device import STAMP, TAIL, TCP, FleetDevice
 from harness.fleet_sending import Senders, Sending
 from tidings.wire import device
 
-# A port is looked for when it is known where the connection goes, so that many can go from one address.
+# Has the kernel choose the local port at connect time, so that one address allows many connections.
 _IP_BIND_ADDRESS_NO_PORT = 24
-# Seconds that a connection may take.
+# Seconds that connecting and logging in may take.
 PATIENCE = 20.0
 
 
 class Fleet:
-    """Its devices, and what they got since `counts` or `latencies` began again."""
+    """Devices, and counts of what they received since `do_forget` and `do_latencies`."""
 
     def __init__(self) -> None:
         self.is_closing = False
@@ -50,12 +50,12 @@ class Fleet:
         self._source = ""
         self._dials = asyncio.Semaphore(1)
         self._logging_in: dict[FleetDevice, asyncio.Future[None]] = {}
-        # Those that are not to come back for now.
+        # Numbers of devices that must not reconnect for now.
         self._away: set[str] = set()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    # For its devices.
+    # Callbacks of the devices.
 
     def attached(self, device: FleetDevice) -> None:
         self._logged_in(device)
@@ -63,7 +63,7 @@ class Fleet:
         self._changed.set()
 
     def _logged_in(self, device: FleetDevice) -> None:
-        """Or not, and it is over."""
+        """Record that a login has succeeded, or that its connection is lost."""
         done = self._logging_in.pop(device, None)
         if done is not None and not done.done():
             done.set_result(None)
@@ -81,7 +81,7 @@ class Fleet:
             self.others += 1
             self.delivered_now += 1
             if frame.kind == device.ANNOUNCEMENT and data[:1] == b"@":
-                # Text of an operator: nanoseconds in digits.
+                # Text of an operator: `@` and nanoseconds in digits.
                 self.times.append((time.monotonic_ns() - int(data[1:21])) / 1e6)
             return
         stamp, number = STAMP.unpack_from(data)
@@ -112,10 +112,11 @@ class Fleet:
         source: str = "",
         seconds: float = 600.0,
     ) -> dict[str, Any]:
-        """Connect these and wait until all of them are logged in.
+        """Connect these devices and wait until all of them are logged in.
 
-        dials: connections on which nobody is logged in yet. source: the first two bytes of the addresses that they
-        come from, one for each; by default this machine's.
+        devices: (number, token).
+        dials: connections that may be open without a login.
+        source: first two bytes of their local addresses, one address per device; empty for this machine's address.
         """
         self._addresses = [(host, port) for host, port in addresses]
         self._source = source
@@ -144,7 +145,7 @@ class Fleet:
             except (OSError, TimeoutError) as error:
                 self._logging_in.pop(each, None)
                 if each.is_connected:
-                    # It comes back by itself.
+                    # It reconnects through `lost`.
                     each.close()
                     return
                 self.failures[f"connect: {type(error).__name__} {getattr(error, 'errno', '')}"] += 1
@@ -169,22 +170,22 @@ class Fleet:
                 self._changed.clear()
                 await self._changed.wait()
 
-    # What the parent asks for.
+    # Requests of the parent.
 
     async def answer(self, question: dict[str, Any]) -> Any:
-        """One question."""
+        """Answer one request."""
         method: Callable[..., Awaitable[Any]] = getattr(self, f"do_{question.pop('do')}")
         return await method(**question)
 
     async def do_open(self, **details: Any) -> dict[str, Any]:
         opened = await self.open(**details)
-        # They stay: nobody looks through all of them again and again.
+        # Devices live until the end: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
         return opened
 
     async def do_counts(self) -> dict[str, Any]:
-        """attached: now; delivered, repeats, wrong (bodies), others (kinds): since `forget`."""
+        """Return `attached` now, and `delivered`, `repeats`, `wrong` (bodies), `others` (kinds) since `do_forget`."""
         return {
             "attached": sum(each.is_attached for each in self.devices.values()),
             "delivered": self.delivered_now,
@@ -195,7 +196,7 @@ class Fleet:
         }
 
     async def do_forget(self) -> None:
-        """Count from here."""
+        """Reset the counts and latencies."""
         self.delivered_now = self.repeats = self.wrong = self.others = 0
         self.failures.clear()
         self.times = array.array("f")
@@ -203,20 +204,20 @@ class Fleet:
             each.highest = 0
 
     async def do_latencies(self, path: str) -> int:
-        """Milliseconds as 32-bit floats into a file; how many."""
+        """Write the latencies into a file, milliseconds as 32-bit floats; returns their number."""
         times, self.times = self.times, array.array("f")
         await asyncio.to_thread(Path(path).write_bytes, times.tobytes())
         return len(times)
 
     async def do_until_attached(self, count: int, seconds: float) -> float:
-        """Wait until so many are logged in; monotonic seconds of that moment. It is looked at 100 times a second."""
+        """Wait until `count` devices are logged in, polling 100 times a second; returns monotonic seconds then."""
         async with asyncio.timeout(seconds):
             while sum(each.is_attached for each in self.devices.values()) < count:  # noqa: ASYNC110 (one by one)
                 await asyncio.sleep(0.01)
         return time.monotonic()
 
     async def do_until_delivered(self, count: int, seconds: float) -> dict[str, Any]:
-        """Wait for so many since `forget`, not longer than that; the counts."""
+        """Wait for `count` deliveries since `do_forget`, for at most `seconds`; returns the counts."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.delivered_now < count:  # noqa: ASYNC110 (one by one)
@@ -224,13 +225,13 @@ class Fleet:
         return await self.do_counts()
 
     async def do_until_fewer(self, count: int, seconds: float) -> None:
-        """Wait until fewer than so many are logged in."""
+        """Wait until fewer than `count` devices are logged in."""
         async with asyncio.timeout(seconds):
             while sum(each.is_attached for each in self.devices.values()) >= count:  # noqa: ASYNC110 (one by one)
                 await asyncio.sleep(0.01)
 
     async def do_addresses(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Where they go from now on."""
+        """Set the addresses to which devices connect from now on."""
         self._addresses = [(host, port) for host, port in addresses]
 
     async def do_send(self, **details: Any) -> dict[str, Any]:
@@ -238,8 +239,12 @@ class Fleet:
         return await Sending(self.devices, self.senders, **details).run()
 
     async def do_volley(self, pairs: Sequence[tuple[str, str]], messages: int, size: int, samples: int) -> list[float]:
-        """Each sender sends so many messages to its recipient at once and waits until all are acknowledged; seconds of
-        each cycle of each pair. A sender's bodies are made, and answers read, within the time."""
+        """Make each sender send `messages` messages to its recipient at once and wait until all are acknowledged.
+
+        Returns the seconds of each cycle of each pair, including the time to make bodies and read responses.
+
+        samples: cycles per pair.
+        """
 
         async def cycle(sender: str, to: str) -> float:
             began = time.monotonic()
@@ -255,13 +260,13 @@ class Fleet:
         return found
 
     async def do_leave(self, numbers: Sequence[str]) -> None:
-        """Cut the connections of these, until `come_back`."""
+        """Close the connections of these devices, until `do_come_back`."""
         self._away.update(numbers)
         for number in numbers:
             self.devices[number].close()
 
     async def do_come_back(self) -> None:
-        """Have those that left connect again."""
+        """Reconnect the devices of `do_leave`."""
         away, self._away = self._away, set()
         for number in away:
             self._start(self._dial(self.devices[number]))

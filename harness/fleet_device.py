@@ -1,6 +1,6 @@
-"""One device of a fleet, on a connection of its own over TCP or WebSocket, with as little work as possible.
+"""One device of a fleet, on a separate TCP or WebSocket connection, with as little work as possible.
 
-It acknowledges what it is delivered at once. What is sent for measurement has a stamp at the start of its body.
+It acknowledges deliveries at once. The body of a measured message starts with a stamp.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tidings.wire import device
 
 TCP, WS_JSON, WS_MSGPACK = "tcp", "ws-json", "ws-msgpack"
 SUBPROTOCOLS = {WS_JSON: "tidings.v1.json", WS_MSGPACK: "tidings.v1.msgpack"}
-# Monotonic nanoseconds of the sending, and the number of the message of its sender to its recipient, from 1.
+# Monotonic nanoseconds of the sending, and the message's number from its sender to its recipient, from 1.
 STAMP = struct.Struct(">QI")
 TAIL = b"<end>"
-# Seconds to the first try to come back, and the most; a try comes after any part of it.
+# Back-off of reconnection, seconds: first and longest; the actual delay is uniformly random up to it.
 BACKOFF = 0.2, 10.0
 
 _packed = msgspec.msgpack.Encoder().encode
@@ -33,19 +33,19 @@ _TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 
 
 def body(size: int, number: int) -> bytes:
-    """The body of a message of so many bytes, stamped with now."""
+    """Return the body of a message of `size` bytes, stamped with the current time."""
     return STAMP.pack(time.monotonic_ns(), number).ljust(size - len(TAIL), b"x") + TAIL
 
 
 class Owner(Protocol):
-    """What a device tells."""
+    """Receiver of a device's events."""
 
     is_closing: bool
 
     def attached(self, device: FleetDevice) -> None: ...
 
     def lost(self, device: FleetDevice) -> None:
-        """Its connection is gone; it comes back by itself after `attached` or `lost` if it is to."""
+        """Handle the loss of the connection. The owner reconnects the device if it is to come back."""
         ...
 
     def delivered(self, device: FleetDevice, frame: device.Deliver) -> None: ...
@@ -53,12 +53,12 @@ class Owner(Protocol):
     def answered(self, device: FleetDevice, frame: device.Accepted | device.Refused) -> None: ...
 
     def failed(self, device: FleetDevice, reason: str) -> None:
-        """The network has closed its connection, or refused its login."""
+        """Record that the network has closed the connection, or refused the login."""
         ...
 
 
 class FleetDevice(asyncio.Protocol):
-    """`highest`: the number of the last stamped message that it has got."""
+    """One device; `highest` is the number of the last stamped message that it received."""
 
     __slots__ = (
         "_data",
@@ -86,7 +86,7 @@ class FleetDevice(asyncio.Protocol):
         self.highest = 0
 
     def write(self, frame: msgspec.Struct) -> None:
-        """One frame."""
+        """Send one frame."""
         if self._transport is None:
             return
         if self._way == TCP:
@@ -99,11 +99,11 @@ class FleetDevice(asyncio.Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whoever is logged in on it or not."""
+        """Return whether it has a connection, logged in or not."""
         return self._transport is not None
 
     def wait(self) -> float:
-        """Seconds until it tries again."""
+        """Return the seconds until the next attempt, and double the delay."""
         wait = random.uniform(0.0, self.delay)
         self.delay = min(2 * self.delay, BACKOFF[1])
         return wait
@@ -150,7 +150,7 @@ class FleetDevice(asyncio.Protocol):
             self.write(device.Ack(n=acks))
 
     def _frame(self, data: bytes, position: int, end: int, acks: list[int]) -> int:
-        """Take one frame that is here in full; its size, 0 when it is not."""
+        """Process one complete frame; returns its size in bytes, 0 while it is incomplete."""
         if self._way == TCP:
             size = 4 + int.from_bytes(data[position : position + 4], "big") if end - position >= 4 else 0
             if not size or end - position < size:
@@ -205,7 +205,7 @@ class FleetDevice(asyncio.Protocol):
 
 
 def _masked(opcode: int, data: bytes) -> bytes:
-    """A frame of a client's, with a mask of zeros: it is no browser, and no proxy is to be protected."""
+    """Return a client's frame with a mask of zeros: there is no browser, and no proxy to protect."""
     size = len(data)
     if size < 126:
         head = bytes((0x80 | opcode, 0x80 | size))

@@ -1,4 +1,4 @@
-"""Starts fleets of devices in processes of their own, and asks them questions."""
+"""Start fleets of devices in separate processes, and send them requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.fleet_device import TCP
 
 Address = tuple[str, int]
 
-# A connection and its login take two of 200 tokens, a WebSocket six.
+# Connections without a login. One and its login take 2 of the network's 200 tokens, with WebSocket 6.
 DIALS, WEBSOCKET_DIALS = 90, 30
 
 _files = itertools.count()
@@ -36,10 +36,11 @@ class FleetProcess(Child):
         source: str = "",
         seconds: float = 600.0,
     ) -> float:
-        """Connect these devices and wait until all are logged in; how many seconds that took.
+        """Connect these devices and wait until all are logged in; returns the seconds that it took.
 
-        dials: connections on which nobody is logged in yet, by default as many as the network has tokens for; source:
-        the first two bytes of addresses to come from.
+        tokens: by number.
+        dials: connections that may be open without a login; 0 for as many as the network has tokens for.
+        source: first two bytes of the local addresses; empty for this machine's address.
         """
         answer = await self.ask(
             "open",
@@ -53,12 +54,12 @@ class FleetProcess(Child):
         return float(answer["seconds"])
 
     async def counts(self) -> dict[str, Any]:
-        """What it got since `forget`; see `Fleet.do_counts`."""
+        """Return the counts since `forget`; see `Fleet.do_counts`."""
         found: dict[str, Any] = await self.ask("counts")
         return found
 
     async def take_latencies(self) -> Sequence[float]:
-        """Milliseconds of every delivery since the last time."""
+        """Return the latency of each delivery since the last call, in milliseconds."""
         path = self._directory / f"latencies-{next(_files)}"
         await self.ask("latencies", path=str(path))
         found = array.array("f", path.read_bytes())
@@ -68,6 +69,6 @@ class FleetProcess(Child):
     async def send(
         self, routes: Sequence[tuple[str, str]], *, rate: float, count: int, size: int, **more: Any
     ) -> dict[str, Any]:
-        """Messages along (sender, recipient) in turn; see `Sending` for the rest."""
+        """Send messages along (sender, recipient) pairs round robin; see `Sending` for the rest."""
         found: dict[str, Any] = await self.ask("send", routes=list(routes), rate=rate, count=count, size=size, **more)
         return found

@@ -1,4 +1,4 @@
-"""Messages that devices of a fleet send, at a rate or at once, and what they are answered."""
+"""Messages that devices of a fleet send, at a rate or at once, and their responses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from harness.fleet_device import STAMP, FleetDevice, body
 from tidings.wire import device
 
-# A message is late when it is sent so many seconds after its time; then that counts as waiting.
+# Seconds after its due time from which a message counts as late; the delay is then part of its latency.
 LATE = 0.002
-# In every id of this process, so that no other of a sender's is the same.
+# Part of every id of this process, so that ids of one sender never repeat.
 RUN = os.urandom(4).hex()
 
 
 class Senders:
-    """How many each device has sent, in all and to each recipient; and whose each unanswered one is."""
+    """Counts of messages per device and per recipient, and the `Sending` of each one without a response."""
 
     def __init__(self) -> None:
         self.numbers: collections.Counter[str] = collections.Counter()
@@ -27,7 +27,7 @@ class Senders:
         self.waiting: dict[tuple[str, int], Sending] = {}
 
     def answered(self, number: str, frame: device.Accepted | device.Refused) -> None:
-        """Some of this device's are."""
+        """Pass the responses to a device's messages to their `Sending`."""
         for n in frame.n if isinstance(frame, device.Accepted) else (frame.n,):
             sending = self.waiting.pop((number, n), None)
             if sending is not None:
@@ -35,10 +35,14 @@ class Senders:
 
 
 class Sending:
-    """Messages along routes, one after the other in turn, in an open loop.
+    """Messages along routes, round robin, in an open loop.
 
-    routes: (sender, recipient), of which the senders are devices of this fleet; rate: messages a second, 0 is all at
-    once; size: bytes of a body; kind and epoch: of messages to groups.
+    routes: (sender, recipient); senders are devices of this fleet.
+    rate: messages per second; 0 sends all at once.
+    count: messages.
+    size: bytes of a body.
+    kind, epoch: of messages to groups.
+    patience: seconds to wait for the responses after the last message.
     """
 
     def __init__(
@@ -69,15 +73,18 @@ class Sending:
         self.latest = 0.0
 
     async def run(self) -> dict[str, Any]:
-        """seconds: until the last was sent, and until the last was answered; refused: by reason; lag: the latest that
-        one was sent after its time."""
+        """Send all and wait for the responses.
+
+        Returns `sent` (messages), `sent_in` and `answered_in` (seconds until the last was sent and answered), `refused`
+        (by reason) and `lag` (longest delay of a late message after its due time, seconds).
+        """
         loop = asyncio.get_running_loop()
         began = loop.time()
         for index in range(self._count):
             due = began + index / self._rate if self._rate else began
             wait = due - loop.time()
             if wait > 0:
-                # Timers are whole milliseconds, and nothing is to be gained by spinning.
+                # Timers have millisecond resolution, and spinning would gain nothing.
                 await asyncio.sleep(max(wait, 0.001))
             self._send(index, loop.time() - due if self._rate else 0.0)
         sent = loop.time() - began

@@ -1,4 +1,4 @@
-"""A Galera cluster on loopback: nodes that replicate to each other, which tests kill, cut off and bring back."""
+"""Galera cluster on loopback: nodes that replicate to each other, which tests kill, isolate and restart."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ import pymysql
 from harness import packages, polling
 from harness.mariadb import START_SECONDS, MariaDB, free_port
 
-# What loads the provider, and Debian's package of it: the path is the same one for every architecture of Debian.
+# Path of the provider, the same on every architecture of Debian, and its package.
 PROVIDER = Path("/usr/lib/galera/libgalera_smm.so")
 PACKAGE = "galera-4"
-# With the state transfer of nodes that begin with the same directory: who was away is sent what it has missed.
+# State transfer for nodes that start from the same directory: a node that was away receives only what it missed.
 SCRIPTS = Path(__file__).parent / "galera_scripts"
-# Seconds after which a node that does not answer is suspected, and left out; the provider's own are 5 and 15.
+# Seconds after which a silent node is suspected, and excluded; the provider's defaults are 5 and 15.
 SUSPECT_SECONDS, INACTIVE_SECONDS = 2, 4
 
 _POSITION = re.compile(r"WSREP: Recovered position:?\s+(\S+)")
 
 
 class Node(MariaDB):
-    """One server of a cluster. Its start ends when the cluster's state is its own."""
+    """One server of a cluster. Its start ends when it has the cluster's state."""
 
     def __init__(self, number: int, group_port: int, peers: str, *, flush_log: int, buffer_pool_mb: int) -> None:
-        """group_port: where the other nodes find it; peers: where it finds them, `gcomm://…`."""
+        """group_port: port for the other nodes. peers: addresses of all nodes, `gcomm://…`."""
         super().__init__(flush_log=flush_log, buffer_pool_mb=buffer_pool_mb)
         provider = {
             "gmcast.listen_addr": f"tcp://127.0.0.1:{group_port}",
@@ -60,7 +60,7 @@ class Node(MariaDB):
         self._peers = peers
 
     def copy(self, other: Node) -> None:
-        """Make the directory as a copy of another node's, which is stopped."""
+        """Make the directory as a copy of another node's, which must be stopped."""
         assert other.directory is not None
         self.directory = Path(tempfile.mkdtemp(prefix="tidings-galera-"))
         atexit.register(self.remove)
@@ -68,7 +68,7 @@ class Node(MariaDB):
         self.port = free_port()
 
     def start(self, *, first: bool = False) -> None:
-        """first: no other node runs. Raises `RuntimeError` with its log."""
+        """Start the node. Raises `RuntimeError` with its log. first: no other node runs."""
         address = f"--wsrep-cluster-address={'gcomm://' if first else self._peers}"
         self._options = (*self._durable, *self._cluster, address, *self._recover())
         super().start()
@@ -78,7 +78,7 @@ class Node(MariaDB):
         return {**os.environ, "PATH": f"{SCRIPTS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 
     def _recover(self) -> tuple[str, ...]:
-        """After a crash only the tables know how far the node came."""
+        """Return the option for the position to start from; after a crash only the tables contain it."""
         state = self.directory / "data" / "grastate.dat" if self.directory is not None else Path()
         if not state.is_file() or not re.search(r"^seqno: +-1$", state.read_text(), re.MULTILINE):
             return ()
@@ -88,7 +88,7 @@ class Node(MariaDB):
         return (f"--wsrep-start-position={found[-1]}",) if found else ()
 
     def status(self, name: str) -> str:
-        """A status variable of the server; empty where there is none, or nobody answers."""
+        """Return a status variable of the server; empty when there is none, or the server does not respond."""
         with contextlib.suppress(pymysql.err.MySQLError), self.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SHOW GLOBAL STATUS LIKE %s", (name,))
             row = cursor.fetchone()
@@ -97,7 +97,7 @@ class Node(MariaDB):
 
     @property
     def is_ready(self) -> bool:
-        """Does it take what is written, and say so within a second?"""
+        """Return whether the node confirms within a second that it accepts writes."""
         try:
             connection = pymysql.connect(
                 host="127.0.0.1", port=self.port, user="root", connect_timeout=1, read_timeout=1, write_timeout=1
@@ -114,7 +114,7 @@ class Node(MariaDB):
             connection.close()
 
     def wait_until(self, name: str, value: str) -> None:
-        """Until a status variable has this value. Raises `TimeoutError`."""
+        """Wait until a status variable has this value. Raises `TimeoutError`."""
         polling.wait_until(
             lambda: self.status(name) == value,
             seconds=START_SECONDS,
@@ -122,17 +122,17 @@ class Node(MariaDB):
         )
 
     def last_words(self, size: int = 3000) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self.log_path.read_text(errors="replace")[-size:]
 
     def isolate(self, *, isolated: bool = True) -> None:
-        """Cut it off from the other nodes, or let it back; clients reach it either way."""
+        """Isolate it from the other nodes, or reconnect it; clients reach it either way."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET GLOBAL wsrep_provider_options = %s", (f"gmcast.isolate={int(isolated)}",))
 
 
 class Galera:
-    """A cluster of nodes that all take what is written."""
+    """Cluster of nodes that all accept writes."""
 
     def __init__(self, count: int = 3, *, flush_log: int = 1, buffer_pool_mb: int = 64) -> None:
         _require_provider()
@@ -144,9 +144,9 @@ class Galera:
         ]
 
     def start(self) -> None:
-        """All of them, for the first time."""
+        """Start all nodes for the first time."""
         first, *others = self.nodes
-        # So that the others begin with a state of this cluster, and nothing has to be sent to them.
+        # So that the other nodes start with a state of this cluster, and need no transfer.
         first.start(first=True)
         first.stop()
         for node in others:
@@ -157,20 +157,20 @@ class Galera:
         self.wait_until_whole()
 
     def wait_until_whole(self) -> None:
-        """Every node is in the cluster, and has what the others have."""
+        """Wait until every node is in the cluster and synchronised."""
         for node in self.nodes:
             node.wait_until("wsrep_cluster_size", str(len(self.nodes)))
             node.wait_until("wsrep_local_state_comment", "Synced")
 
     def remove(self) -> None:
-        """Kill and forget everything."""
+        """Kill all nodes and remove their directories."""
         for node in self.nodes:
             node.remove()
 
 
 @contextlib.contextmanager
 def running(count: int = 3, **limits: int) -> Iterator[Galera]:
-    """A cluster for the time of the block."""
+    """Provide a cluster within the block."""
     cluster = Galera(count, **limits)
     try:
         cluster.start()

@@ -1,4 +1,4 @@
-"""A whole installation: network, robots, Coreapp and Webapp with their databases, on ports that stay."""
+"""A whole installation: network, robots, Coreapp and Webapp with their databases, on ports that stay the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.client import Business
 from harness.mariadb import MariaDB, free_port
 from harness.processes import Process
 
-# Each needs those before it.
+# Each process needs those before it.
 ORDER = ("network", "robots", "coreapp", "webapp")
 FAMILIES = ("business", "network")
 
@@ -32,13 +32,14 @@ class _Line(msgspec.Struct):
 
 
 class Installation:
-    """The processes of one installation, as an asynchronous context manager that stops whatever runs at its end.
+    """Processes of one installation, as an asynchronous context manager that stops them at its end.
 
-    mariadb:     where the tables of business and network are; `None` for SQLite in the directory.
-    environment: on top of what the harness sets, for every process.
+    mariadb:     server with the tables of business and network; `None` for SQLite in the data directory.
+    environment: variables for every process, in addition to the harness's.
     profile:     have each process write `profile-<name>.txt` into the directory when it stops.
-    data_dir:    elsewhere than in the directory, which has the logs.
-    shards:      how many; coreapps: how many share them, `coreapp`, `coreapp2` and so on.
+    data_dir:    `None` for one in `directory`, which also has the logs.
+    shards:      number of shards.
+    coreapps:    number of Coreapps that share them: `coreapp`, `coreapp2` and so on.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Installation:
             "TIDINGS_COREAPP_METRICS_ADDRESS": f"127.0.0.1:{ports[5]}",
         }
         self.standby = Process("standby", "coreapp", standby, directory)
-        # Of those that have metrics, where they are.
+        # By name of the process, for those that serve metrics.
         self.metrics_urls = {
             "webapp": f"http://127.0.0.1:{self.api_port}/metrics?format=prometheus",
             "coreapp": f"http://127.0.0.1:{self.metrics_ports['coreapp']}/metrics",
@@ -116,15 +117,15 @@ class Installation:
         self.processes[name] = Process(name, command, {**self._environment(name), **environment}, self.directory)
 
     def _sort(self) -> None:
-        """Each behind those that it needs."""
+        """Sort the processes so that each follows those that it needs."""
         self.processes = {name: self.processes[name] for command in ORDER for name in self.named(command)}
 
     def named(self, command: str) -> list[str]:
-        """The names of the processes that this command starts, the standby left out."""
+        """Return the names of the processes that this command starts, without the standby."""
         return [name for name, process in self.processes.items() if process.command == command]
 
     def profiles(self) -> dict[str, Path]:
-        """The files that processes have left which were profiled, by their names."""
+        """Return the profiles that processes have written, by their names."""
         paths = {name: self._profile_path(name) for name in sorted(self.processes)}
         return {name: path for name, path in paths.items() if path.exists()}
 
@@ -147,26 +148,26 @@ class Installation:
             await self.processes[name].start(extra)
 
     async def stop(self) -> None:
-        """Stop what runs, in the reverse order."""
+        """Stop the running processes in reverse order."""
         await self.standby.stop()
         for process in reversed(self.processes.values()):
             await process.stop()
 
     async def business(self) -> Business:
-        """A client that is logged in."""
+        """Return a client that is logged in."""
         business = Business(self.api_port)
         await business.log_in()
         return business
 
     def pids(self) -> dict[str, int]:
-        """Of what runs now, the database server included."""
+        """Return the ids of the running processes by name, including the database server."""
         found = {name: process.pid for name, process in self.processes.items()}
         found["standby"] = self.standby.pid
         found["mariadbd"] = self.mariadb.pid if self.mariadb is not None else None
         return {name: pid for name, pid in found.items() if pid is not None}
 
     def metrics(self) -> dict[str, str]:
-        """The Prometheus text of each process that has one and runs; fetched one after the other, blocking."""
+        """Return the Prometheus text of each running process that has one; fetches them in sequence, blocking."""
         found = {}
         for name, url in self.metrics_urls.items():
             if self.processes[name].pid is not None:
@@ -176,16 +177,16 @@ class Installation:
         return found
 
     def keep_metrics(self) -> None:
-        """Write down the metrics of the processes as they are now, beside their logs."""
+        """Save the present metrics of the processes in the directory of their logs."""
         for name, text in self.metrics().items():
             (self.directory / f"metrics-{name}.txt").write_text(text)
 
     def shown_bytes(self) -> int:
-        """The size of the record of what the robots have shown: where what they show from now on begins."""
+        """Return the size of the robots' log in bytes, as the start for a later `list_shown`."""
         return self.robots_log.stat().st_size if self.robots_log.exists() else 0
 
     def list_shown(self, since: int = 0) -> list[ledger.Shown]:
-        """What the robots have shown. since: as `shown_bytes` said earlier."""
+        """Return the messages that robots have shown. since: earlier result of `shown_bytes`."""
         if not self.robots_log.exists():
             return []
         decode = msgspec.json.Decoder(_Line).decode
@@ -196,36 +197,36 @@ class Installation:
         return [ledger.Shown(line.number, line.id, line.attempt, line.sha256) for line in lines]
 
     def owners(self) -> dict[str, int]:
-        """How many shards each Coreapp owns now; those that nobody owns are under an empty name."""
+        """Return the number of shards of each Coreapp; shards without an owner are under an empty name."""
         with self._tables("business") as cursor:
             cursor.execute("SELECT owner, COUNT(*) FROM shards GROUP BY owner")
             return dict(cursor.fetchall())
 
     async def until_owners(self, wanted: Mapping[str, int], *, seconds: float = 30.0) -> None:
-        """Wait until Coreapps own so many shards. Raises `TimeoutError`."""
+        """Wait until the shards are owned as wanted. Raises `TimeoutError`."""
         await polling.until(lambda: self.owners() == wanted, seconds=seconds, pause=0.02)
 
     def read_value(self, family: str, question: str) -> Any:
-        """The one value that this SQL finds in a family of tables, asked past every process; `None` for no row."""
+        """Return the single value that this SQL selects in a family of tables; `None` for no row."""
         rows = self.read_rows(family, question)
         return rows[0][0] if rows else None
 
     def read_rows(self, family: str, question: str) -> Sequence[Sequence[Any]]:
-        """The rows that this SQL finds."""
+        """Return the rows that this SQL selects, read directly from the database."""
         with self._tables(family) as cursor:
             cursor.execute(question)
             rows: Sequence[Sequence[Any]] = cursor.fetchall()
         return rows
 
     def change(self, family: str, statements: Iterable[str]) -> None:
-        """Carry these out on a family of tables, past every process, in one transaction."""
+        """Run statements on a family of tables in one transaction, directly in the database."""
         with self._tables(family) as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
     @contextlib.contextmanager
     def _tables(self, family: str) -> Iterator[Any]:
-        """A cursor; committed at the end."""
+        """Provide a cursor, and commit at the end."""
         if self.mariadb is not None:
             with self.mariadb.connect(f"tidings_{family}") as connection, connection.cursor() as cursor:
                 yield cursor
@@ -236,7 +237,7 @@ class Installation:
             yield file.cursor()
 
     def save(self) -> None:
-        """Keep a copy of all state, to which `restore` returns. Nothing may run but the database server."""
+        """Copy all state for a later `restore`. Only the database server may run."""
         if self.mariadb is not None:
             for family in FAMILIES:
                 _copy_schema(self.mariadb, f"tidings_{family}", f"saved_{family}")
@@ -244,7 +245,7 @@ class Installation:
         shutil.copytree(self.data_dir, self.directory / "saved")
 
     def restore(self) -> None:
-        """Return to the state of `save`. Nothing may run but the database server."""
+        """Restore the state of `save`. Only the database server may run."""
         if self.mariadb is not None:
             for family in FAMILIES:
                 _copy_schema(self.mariadb, f"saved_{family}", f"tidings_{family}")
@@ -253,14 +254,14 @@ class Installation:
 
 
 def remove_databases(server: MariaDB) -> None:
-    """Remove what an installation has on this server, if one is left there."""
+    """Remove the databases of an installation from this server, if any exist."""
     with server.connect() as connection, connection.cursor() as cursor:
         for family in FAMILIES:
             cursor.execute(f"DROP DATABASE IF EXISTS tidings_{family}")
 
 
 def keep_logs(source: Path, target: Path) -> None:
-    """Copy the logs, metrics and profiles that the processes of an installation have left in its directory."""
+    """Copy the logs, metrics and profiles that the processes of an installation have written."""
     target.mkdir(parents=True, exist_ok=True)
     for kept in (*source.glob("*.log"), *source.glob("metrics-*.txt"), *source.glob("profile-*.txt")):
         shutil.copy(kept, target)

@@ -1,4 +1,4 @@
-"""How late a busy machine runs a task, for limits of tests: `elapsed < 1.0 + lateness.seconds`."""
+"""Lateness of tasks on a busy machine, for limits in tests: `elapsed < 1.0 + lateness.seconds`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
-# Seconds between two wake-ups of the task that is measured.
+# Seconds between two wake-ups of the measured task.
 _TICK = 0.01
 
 
 class Lateness:
-    """Sum of the delays of a task that only sleeps, while others are measured."""
+    """Sum of the delays of a task that only sleeps, during a measurement of others."""
 
     def __init__(self) -> None:
-        # Seconds by which the wake-ups so far came too late, together.
+        # Sum of the seconds by which the wake-ups so far came too late.
         self.seconds = 0.0
 
     async def run(self) -> None:

@@ -1,7 +1,7 @@
-"""Balances what the sender wrote down, what the recipients showed and what the webhook got: pure functions.
+"""Reconciles the messages sent, shown by recipients and received by the webhook; pure functions.
 
-A message is recognised by the SHA-256 of its text, so every text of a run must be different; that way a message whose
-request got no answer, and whose id the sender therefore never learned, is still accounted for.
+A message is identified by the SHA-256 of its text, so every text of a run must be different. That also accounts for a
+message whose request got no response and whose id the sender therefore does not know.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ STATUSES = ("sent", "delivered", "read")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """One `POST /v1/messages` as its sender saw it.
-
-    status:     of HTTP; `None` when no whole answer came.
-    message_id: from the answer, empty without one.
-    """
+    """One `POST /v1/messages` as its sender saw it."""
 
     number: str
     digest: str
+    # HTTP status; `None` when no complete response came.
     status: int | None
+    # From the response; empty without one.
     message_id: str = ""
 
     @property
@@ -33,23 +31,24 @@ class Request:
 
     @property
     def in_doubt(self) -> bool:
-        """The server broke off while it worked on it: the message may have been taken. 503 says that it was not."""
+        """Return whether the message may have been accepted: a server error, except 503, which is a refusal."""
         return self.status is not None and self.status >= 500 and self.status != 503
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
-    """One line of a robot's log. attempt: how often the network had delivered it by then."""
+    """One line of a robot's log."""
 
     number: str
     message_id: str
+    # Deliveries by the network so far.
     attempt: int
     digest: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Status:
-    """One status that the webhook got; their order in a list is the order of arrival."""
+    """One status that the webhook received; lists are in the order of arrival."""
 
     event_id: str
     message_id: str
@@ -58,31 +57,20 @@ class Status:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
-    """One inbound message that the webhook got. digest: of its text."""
+    """One inbound message that the webhook received."""
 
     number: str
+    # Digest of its text.
     digest: str
     message_id: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """The balance.
+    """Result of a reconciliation.
 
-    requests = accepted + unanswered + in_doubt + refused. Neither those nor `repeats` are faults; all below them are.
-    repeats: callbacks that came again under the same event id, as a receiver must expect.
-
-    lost:           accepted, never shown.
-    unexpected:     shown, though no request for it was accepted, unanswered or in doubt.
-    shown_twice:    shown again, under the same id or another.
-    status_missing: accepted or shown, and one of sent, delivered, read never came.
-    backwards:      the first arrivals of its statuses were out of order.
-    corrupt:        shown with another text than was sent under its id, or to another number.
-    failed:         got the status failed.
-    renamed:        the same status came under two event ids.
-    stray:          statuses of messages that were neither accepted nor shown.
-    reply_missing:  shown to a recipient that echoes, and the echo never came.
-    replied_twice:  its echo came under two message ids.
+    requests = accepted + unanswered + in_doubt + refused. Neither those nor `repeats` are faults; all fields after
+    `repeats` are faults.
     """
 
     requests: int
@@ -91,25 +79,37 @@ class Verdict:
     in_doubt: int
     refused: int
     shown: int
+    # Callbacks that came again under the same event id, as a receiver must expect.
     repeats: int
+    # Accepted and never shown.
     lost: tuple[str, ...]
+    # Shown, though no request for it was accepted, unanswered or in doubt.
     unexpected: tuple[str, ...]
+    # Shown again, under the same id or another.
     shown_twice: tuple[str, ...]
+    # Accepted or shown, and one of sent, delivered, read never came.
     status_missing: tuple[str, ...]
+    # The first arrivals of its statuses were out of order.
     backwards: tuple[str, ...]
+    # Shown with another text than was sent under its id, or to another number.
     corrupt: tuple[str, ...]
+    # Got the status failed.
     failed: tuple[str, ...]
+    # The same status came under two event ids.
     renamed: tuple[str, ...]
+    # Got statuses, but was neither accepted nor shown.
     stray: tuple[str, ...]
+    # Shown to a recipient that echoes, and the echo never came.
     reply_missing: tuple[str, ...]
+    # Its echo came under two message ids.
     replied_twice: tuple[str, ...]
 
     def faults(self) -> dict[str, tuple[str, ...]]:
-        """Those kinds of fault that were found, each with the messages concerned."""
+        """Return the kinds of fault that were found, each with the messages concerned."""
         return {name: found for name in FAULTS if (found := getattr(self, name))}
 
     def describe(self, examples: int = 3) -> str:
-        """One line a fault, for a person; empty when the books balance."""
+        """Return one line per kind of fault, for people; empty without faults."""
         return "\n".join(
             f"{name.replace('_', ' ')}: {len(found)}, for example {', '.join(found[:examples])}"
             for name, found in self.faults().items()
@@ -132,7 +132,7 @@ FAULTS = (
 
 
 def digest(text: str) -> str:
-    """How the robots' log names a text."""
+    """Return the identifier of a text in the robots' log."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -144,9 +144,9 @@ def reconcile(
     *,
     echoing: str = "",
 ) -> Verdict:
-    """Balance the books. Raises `ValueError` when two requests had the same text.
+    """Reconcile the records of a run. Raises `ValueError` when two requests had the same text.
 
-    echoing: what the numbers of recipients begin with who send each text back; empty when nobody does.
+    echoing: prefix of the numbers whose recipients send each text back; empty for none.
     """
     by_digest = {request.digest: request for request in requests}
     if len(by_digest) != len(requests):
@@ -189,12 +189,12 @@ def reconcile(
 
 
 def complete(statuses: Iterable[Status]) -> set[str]:
-    """The messages of which all three statuses have come."""
+    """Return the messages for which all three statuses have arrived."""
     return {message_id for message_id, order in _first_arrivals(statuses).items() if set(STATUSES) <= set(order)}
 
 
 def _first_arrivals(statuses: Iterable[Status]) -> dict[str, list[str]]:
-    """Each message's statuses in the order in which each came first."""
+    """Return each message's statuses in the order of their first arrivals."""
     arrivals: dict[str, list[str]] = {}
     for status in statuses:
         order = arrivals.setdefault(status.message_id, [])
@@ -205,7 +205,7 @@ def _first_arrivals(statuses: Iterable[Status]) -> dict[str, list[str]]:
 
 def _is_forward(order: Sequence[str]) -> bool:
     ranks = [STATUSES.index(status) for status in order if status in STATUSES]
-    # `failed` is final: nothing may come after it.
+    # `failed` is final: nothing may follow it.
     return ranks == sorted(ranks) and "failed" not in order[:-1]
 
 

@@ -1,4 +1,4 @@
-"""Devices of the network by the thousand: each on a connection of its own, they log in, acknowledge and come back."""
+"""Thousands of devices of the network, each on a separate connection: log in, acknowledge and reconnect."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import SignedPreKey
 from tidings.wire import device
 
-# Registrations in one request, and connections that are being made at a time.
+# Registrations in one request, and concurrent connection attempts.
 BULK, DIALS = 500, 64
-# Seconds to the first try to come back, and the most; a try comes after any part of it.
+# Back-off of reconnection, seconds: first and longest; the actual delay is uniformly random up to it.
 BACKOFF = 0.1, 5.0
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -30,7 +30,7 @@ Address = tuple[str, int]
 
 
 async def register(url: str, key: str, numbers: Sequence[str]) -> dict[str, str]:
-    """Register numbers, all with the same keys and none to be used once; their tokens."""
+    """Register numbers, all with the same keys and without one-time pre-keys; returns their tokens."""
     me = IdentityKeyPair.generate()
     signed = SignedPreKey.generate(me, 1)
     keys = {
@@ -55,13 +55,9 @@ def _text(data: bytes) -> str:
 
 
 class LightDevice(asyncio.Protocol):
-    """One device, which stays connected to one of some addresses until it is closed.
+    """One device, which stays connected to one of several addresses until it is closed.
 
     Sends are repeated on the next connection until they are answered.
-
-    received: ids of envelopes that it was delivered, with how often.
-    accepted: its own sends that were accepted, by id: monotonic seconds.
-    refused:  reasons by id of its own sends.
     """
 
     def __init__(self, crowd: Crowd, number: str, token: str) -> None:
@@ -74,13 +70,16 @@ class LightDevice(asyncio.Protocol):
         self._delay = BACKOFF[0]
         self.number = number
         self.is_attached = False
+        # Deliveries by id of the envelope.
         self.received: collections.Counter[str] = collections.Counter()
+        # Event-loop time at which this device's sends were accepted, by id.
         self.accepted: dict[str, float] = {}
+        # Reasons for refusals of this device's sends, by id.
         self.refused: dict[str, str] = {}
         self.closings: list[str] = []
 
     def send(self, to: str, id: str, **more: Any) -> None:
-        """One envelope, now or when there is a connection."""
+        """Send one envelope, now or as soon as there is a connection."""
         n = next(self._numbers)
         frame = device.Send(
             n=n, sender=self.number, to=to, id=id, **{"kind": device.MESSAGE, "body": b"sealed", **more}
@@ -91,11 +90,11 @@ class LightDevice(asyncio.Protocol):
 
     @property
     def unanswered(self) -> int:
-        """Envelopes that it has not heard of."""
+        """Envelopes without a response."""
         return len(self._unanswered)
 
     async def dial(self) -> None:
-        """Connect to the next address; tried again, later and later, until somebody answers."""
+        """Connect to the next address; retries with growing delays until it succeeds."""
         loop = asyncio.get_running_loop()
         while not self._crowd.closed:
             host, port = self._crowd.next_address()
@@ -115,7 +114,7 @@ class LightDevice(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Of uvloop, perhaps, whose transports have no common base with the others.
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._data.clear()
         self._write(device.Login(n=0, number=self.number, token=self._token))
@@ -176,7 +175,7 @@ class LightDevice(asyncio.Protocol):
 
 
 class Crowd:
-    """Devices that share addresses, which they use in turn."""
+    """Devices that connect to the same addresses, round robin."""
 
     def __init__(self, addresses: Sequence[Address], tokens: Mapping[str, str]) -> None:
         self.addresses = list(addresses)
@@ -197,7 +196,7 @@ class Crowd:
         self.changed()
 
     def changed(self) -> None:
-        """Something has happened that somebody may wait for."""
+        """Wake up `until`, so that it checks its condition."""
         self._changed.set()
 
     def start(self, work: Any) -> None:
@@ -206,13 +205,13 @@ class Crowd:
         task.add_done_callback(self._tasks.discard)
 
     async def connect(self, seconds: float = 120.0) -> None:
-        """All of them, and wait until they are attached."""
+        """Connect all devices and wait until they are attached."""
         for each in self.devices.values():
             self.start(each.dial())
         await self.until(lambda: self.attached == len(self.devices), seconds)
 
     async def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
-        """Wait until something is so, looked at whenever something has changed. Raises `TimeoutError`."""
+        """Wait until a condition holds; checks it after each change and every 0.2 s. Raises `TimeoutError`."""
         async with asyncio.timeout(seconds):
             while not condition():
                 self._changed.clear()

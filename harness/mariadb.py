@@ -1,4 +1,4 @@
-"""A private MariaDB: its own directory, socket and port, gone when the process that started it ends."""
+"""Private MariaDB server with its own directory, socket and port, which ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ STOP_SECONDS = 30.0
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on at this moment, and that no outgoing connection will get."""
+    """Return a loopback port without a listener, which no outgoing connection will get."""
     while True:
-        # Below those that kernels give to whoever does not ask for a certain one: from 32768 on Linux.
+        # Below the ephemeral ports that the kernel assigns: from 32768 on Linux.
         port = 15_000 + secrets.randbelow(17_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -33,13 +33,16 @@ def free_port() -> int:
 
 
 class MariaDB:
-    """One server on one directory: `start` and `stop` as often as one likes, `kill9` for crashes, `remove` at the end.
+    """One server on one directory: `start` and `stop` any number of times, `kill9` for crashes, `remove` at the end.
 
-    The user `root` has an empty password and may come in over TCP from 127.0.0.1. Stopped and removed at exit at the
-    latest; when this process is itself killed, the kernel kills the server and only the directory is left behind.
+    The user `root` has an empty password and may connect over TCP from 127.0.0.1. The server is stopped and removed at
+    exit at the latest. When this process is itself killed, the kernel kills the server and its directory is left
+    behind.
 
     flush_log: innodb_flush_log_at_trx_commit; 1 is durable, 0 is fast and loses commits only when the server is killed.
-    parent:    where its directory is made, if not where temporary files are.
+    buffer_pool_mb: innodb_buffer_pool_size, MiB.
+    options:   further options of the server.
+    parent:    folder for its directory; `None` for that of temporary files.
     """
 
     def __init__(
@@ -57,32 +60,32 @@ class MariaDB:
         self._process: subprocess.Popen[bytes] | None = None
         self.directory: Path | None = None
         self.port = 0
-        # As it greets, such as `10.11.14-MariaDB` or `8.0.12`; empty before the first start.
+        # As in its greeting, such as `10.11.14-MariaDB` or `8.0.12`; empty before the first start.
         self.version = ""
 
     def _find_programs(self) -> None:
-        """Have the server's programs on this machine. Raises `PackageMissing`."""
+        """Find the server's programs, and install them if missing. Raises `PackageMissing`."""
         self._server, self._installer, _ = packages.require(packages.MARIADB)
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs."""
+        """Process id while the server runs; else `None`."""
         return self._process.pid if self._process else None
 
     @property
     def log_path(self) -> Path:
-        """What the server says."""
+        """Path of the server's log."""
         assert self.directory is not None
         return self.directory / "mariadbd.log"
 
     def url(self, schema: str, *, user: str = "root") -> str:
-        """The address of one schema for SQLAlchemy. user: its name, or `name:password`."""
+        """Return the URL of one schema for SQLAlchemy. user: its name, or `name:password`."""
         return f"mysql+aiomysql://{user}@127.0.0.1:{self.port}/{schema}"
 
     def connect(
         self, schema: str | None = None, *, user: str = "root", password: str = ""
     ) -> pymysql.connections.Connection[Any]:
-        """A blocking connection with autocommit, for setting the scene."""
+        """Return a blocking connection with autocommit, for test set-up."""
         return pymysql.connect(
             host="127.0.0.1", port=self.port, user=user, password=password, database=schema, autocommit=True
         )
@@ -111,7 +114,7 @@ class MariaDB:
             connection = self.connect()
         except pymysql.err.MySQLError:
             return False
-        # MariaDB puts a version before its own that old replicas take.
+        # MariaDB prefixes its version with one that old replicas accept.
         self.version = str(connection.get_server_info()).removeprefix("5.5.5-")
         connection.close()
         return True
@@ -120,7 +123,7 @@ class MariaDB:
         return dict(os.environ)
 
     def _command(self) -> list[str]:
-        """The server on this directory, without the options that it was made with."""
+        """Return the command of the server on this directory, without the options of the constructor."""
         assert self.directory is not None
         return [
             self._server,
@@ -133,7 +136,7 @@ class MariaDB:
         ]
 
     def _limits(self) -> list[str]:
-        """Options of the server's address and size, which MariaDB and MySQL have in common."""
+        """Return the options of address and size that MariaDB and MySQL have in common."""
         assert self.directory is not None
         return [
             f"--socket={self.directory / 'socket'}",
@@ -148,11 +151,11 @@ class MariaDB:
         ]
 
     def stop(self) -> None:
-        """Stop in good order; the directory stays for the next `start`."""
+        """Stop normally; the directory stays for the next `start`."""
         if self._process is None:
             return
         self._process.terminate()
-        # A stopped process (SIGSTOP) does not see the request until it is continued.
+        # A stopped process (SIGSTOP) does not handle the request until it is continued.
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGCONT)
         try:
@@ -163,19 +166,19 @@ class MariaDB:
         self._process = None
 
     def kill9(self) -> None:
-        """The server is gone from one instruction to the next; returns when the kernel has buried it."""
+        """Kill the server at once; returns when its process has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def pause(self) -> None:
-        """It stands still: connections stay, and nothing is answered."""
+        """Suspend the server: connections stay open, and nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """It goes on as if no time had passed."""
+        """Continue a suspended server."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -185,7 +188,7 @@ class MariaDB:
         self.start()
 
     def remove(self) -> None:
-        """Kill and forget everything."""
+        """Kill the server and remove its directory."""
         self.kill9()
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -199,7 +202,7 @@ class MariaDB:
         self._initialize()
 
     def _initialize(self) -> None:
-        """Make the tables of the server's own. Raises `RuntimeError` with what it said."""
+        """Make the system tables of the server. Raises `RuntimeError` with its output."""
         assert self.directory is not None
         done = subprocess.run(
             [
@@ -216,7 +219,7 @@ class MariaDB:
             ],
             capture_output=True,
             text=True,
-            # Ctrl-C while it works ends us, and `remove` runs at exit.
+            # Ctrl-C reaches only this process, whose exit calls `remove`.
             start_new_session=True,
         )
         if done.returncode:
@@ -224,6 +227,6 @@ class MariaDB:
 
 
 def as_current_user() -> list[str]:
-    """Options of a server that runs as whoever starts it."""
-    # Only root is asked for the user to run as, and would otherwise be refused.
+    """Return the options of a server that runs as the current user."""
+    # Only root has to name a user, and would otherwise be refused.
     return ["--user=root"] if os.geteuid() == 0 else []

@@ -1,4 +1,4 @@
-"""The metrics of this process, by the names that `/metrics` shows."""
+"""Metrics of this process, by the names that `/metrics` shows."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from prometheus_client import REGISTRY
 
 
 def value(name: str, **labels: str) -> float:
-    """0 for a metric with labels that nothing has counted yet."""
+    """Return the value of a metric; 0 with labels that have not been counted yet."""
     return REGISTRY.get_sample_value(name, labels) or 0.0

@@ -1,4 +1,4 @@
-"""A private MySQL, used as a private MariaDB is."""
+"""Private MySQL server, with the interface of the private MariaDB."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from harness import mysql_packages
 from harness.mariadb import MariaDB, as_current_user
 from harness.mysql_packages import Distribution
 
-# The administrator that `initialize` makes may come over the socket alone; `caching_sha2_password`, as is the default.
+# The administrator that `--initialize` creates may only use the socket. These use the default `caching_sha2_password`.
 _USERS = "CREATE USER IF NOT EXISTS root@127.0.0.1;\nGRANT ALL ON *.* TO root@127.0.0.1 WITH GRANT OPTION;\n"
 
 
 class MySQL(MariaDB):
-    """One server on one directory, with users, life and limits as a `MariaDB` has them."""
+    """One server on one directory; see `MariaDB`."""
 
     fetch: Callable[[], Distribution] = staticmethod(mysql_packages.mysql8)
-    # Without certificates it makes its own and offers TLS; a MariaDB offers none.
+    # Without certificates MySQL generates one and offers TLS; MariaDB offers none.
     without_tls: tuple[str, ...] = ("--skip-ssl",)
 
     def _find_programs(self) -> None:
@@ -60,7 +60,7 @@ class MySQL(MariaDB):
 
 
 class MySQL9(MySQL):
-    """The same of Debian unstable."""
+    """MySQL 9 of Debian unstable."""
 
     fetch = staticmethod(mysql_packages.mysql9)
     without_tls = ("--tls-version=",)

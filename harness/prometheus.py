@@ -1,4 +1,4 @@
-"""A private Prometheus with the configuration of docker/monitoring, and Debian's tools for its rules."""
+"""Private Prometheus with the configuration of docker/monitoring, and Debian's tools for its rules."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ START_SECONDS = 30.0
 
 
 class Refused(Exception):
-    """`promtool` found something wrong; `str()` is what it said."""
+    """`promtool` found an error; `str()` is its output."""
 
 
 def program(name: str) -> str:
-    """The path of `prometheus` or `promtool`.
+    """Return the path of `prometheus` or `promtool`.
 
-    Where they are not installed, Debian's package is fetched and unpacked, not installed: it would start a service on
-    the port of our API. Raises `PackageMissing`.
+    If it is not installed, Debian's package is fetched and only unpacked: an installation would start a service on the
+    port of our API. Raises `PackageMissing`.
     """
     found = packages.find(name)
     if found is None:
@@ -44,7 +44,7 @@ def program(name: str) -> str:
 
 
 def promtool(*words: str, cwd: Path = CONFIGURATION) -> str:
-    """What `promtool` says. Raises `Refused`."""
+    """Run `promtool` and return its output. Raises `Refused`."""
     command = [program("promtool"), *words]
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
@@ -53,10 +53,12 @@ def promtool(*words: str, cwd: Path = CONFIGURATION) -> str:
 
 
 def prepare(directory: Path, key: str, targets: Mapping[str, Sequence[str]], *, https: Sequence[str] = ()) -> Path:
-    """A copy of the configuration for one run: its path. The files it names are in `directory`.
+    """Write a copy of the configuration for one run, and return its path. The files that it names are in `directory`.
 
-    targets: addresses by the name of their job, in place of what names of compose files find; https: jobs that are
-    scraped over TLS, the others are in the clear. Everything is scraped once a second.
+    Everything is scraped once a second.
+
+    targets: addresses by the name of their job, replacing discovery by the names of compose files.
+    https: jobs that are scraped over TLS; the others use plaintext.
     """
     text = (CONFIGURATION / "prometheus.yml").read_text(encoding="utf-8")
     configuration: dict[str, Any] = yaml.safe_load(text)
@@ -81,7 +83,7 @@ def prepare(directory: Path, key: str, targets: Mapping[str, Sequence[str]], *, 
 
 
 class Prometheus:
-    """A server that scrapes, as an asynchronous context manager. configuration: of `prepare`."""
+    """A server that scrapes, as an asynchronous context manager. configuration: from `prepare`."""
 
     def __init__(self, configuration: Path, log: Path) -> None:
         self._configuration = configuration
@@ -105,11 +107,11 @@ class Prometheus:
         self._directory.cleanup()
 
     async def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series that an expression has now."""
+        """Return the present series of an expression."""
         return await self._ask("query", query=expression)
 
     async def query_range(self, expression: str, start: float, end: float, *, step: float) -> list[dict[str, Any]]:
-        """The series of an expression from `start` to `end` (Unix seconds), a point every `step` seconds."""
+        """Return the series of an expression from `start` to `end` (Unix seconds), one point every `step` seconds."""
         return await self._ask("query_range", query=expression, start=str(start), end=str(end), step=str(step))
 
     async def _ask(self, what: str, **parameters: str) -> list[dict[str, Any]]:

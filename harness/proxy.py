@@ -1,4 +1,4 @@
-"""A TCP proxy that a test closes, or leads elsewhere: what is behind it is there, and cannot be reached through it."""
+"""TCP proxy that a test can shut or redirect: the server behind it runs, and cannot be reached through it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Forwards connections to an address. While it is shut, what is connected hangs and nobody else gets in."""
+    """Forwards connections to an address. While it is shut, open connections hang and new ones get no response."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -21,46 +21,46 @@ class Proxy:
 
     @classmethod
     def to(cls, url: str) -> Proxy:
-        """The way to a server of HTTP."""
+        """Return a proxy to an HTTP server."""
         there = urlsplit(url)
         return cls(str(there.hostname), int(there.port or 80))
 
     @property
     def url(self) -> str:
-        """Of the same server, by this way."""
+        """URL of the server through this proxy."""
         return f"http://127.0.0.1:{self.address[1]}"
 
     async def start(self) -> None:
-        """Listen; after a `stop` at the same port again."""
+        """Listen; after a `stop`, on the same port again."""
         self.open()
         self._server = await asyncio.start_server(self._serve, *self.address)
         self.address = self._server.sockets[0].getsockname()[:2]
 
     def lead_to(self, host: str, port: int) -> None:
-        """Whoever connects from now on comes to another address; who is connected stays where they are."""
+        """Forward new connections to another address; open ones stay."""
         self._target = (host, port)
 
     def shut(self) -> None:
-        """From now on nothing comes through, as with a cable that was pulled out."""
+        """Stop forwarding, as if a cable was unplugged."""
         self._open.clear()
 
     def cut(self) -> None:
-        """Shut, and end what is connected."""
+        """Stop forwarding, and close all connections."""
         self.shut()
         for task in self._tasks:
             task.cancel()
 
     def open(self) -> None:
-        """Let everything through again, what was held back first."""
+        """Forward again, including the data that was held back."""
         self._open.set()
 
     def record(self) -> bytearray:
-        """What goes through from now on, in either direction, as it comes."""
+        """Record all data from now on, in both directions; returns the growing record."""
         self._record = bytearray()
         return self._record
 
     async def stop(self) -> None:
-        """Nobody listens any more, and what was connected is cut."""
+        """Stop listening, and close all connections."""
         self.cut()
         if self._server is not None:
             self._server.close()

@@ -1,4 +1,4 @@
-"""A private Redis: its own directory and port, gone when the process that started it ends."""
+"""Private Redis server with its own directory and port, which ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness import packages, polling, spawn
 from harness.mariadb import free_port
 
 START_SECONDS = 20.0
-# The name that Sentinels have for the master.
+# Name of the master in the Sentinels.
 MASTER = "presence"
 # Slots of a Redis Cluster.
 SLOTS = 16_384
@@ -38,11 +38,12 @@ def _answers(port: int) -> bool:
 
 
 class RedisServer:
-    """One server: `start` and `stop` as often as one likes, `kill9` for crashes, `remove` at the end. It keeps nothing
-    on disk, so that after each start it is empty.
+    """One server: `start` and `stop` any number of times, `kill9` for crashes, `remove` at the end.
 
-    clustered: it is to be a node of a Redis Cluster.
-    valkey:    it is a Valkey.
+    It keeps nothing on disk, so it is empty after each start.
+
+    clustered: run as a node of a Redis Cluster.
+    valkey:    run Valkey instead of Redis.
     """
 
     def __init__(self, *, clustered: bool = False, valkey: bool = False, options: tuple[str, ...] = ()) -> None:
@@ -55,21 +56,21 @@ class RedisServer:
 
     @property
     def pid(self) -> int | None:
-        """While it runs."""
+        """Process id while it runs; else `None`."""
         return self._process.pid if self._process is not None else None
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL of the server."""
         return f"redis://127.0.0.1:{self.port}"
 
     @property
     def program(self) -> str:
-        """The path of the server's program."""
+        """Path of the server's program."""
         return self._program
 
     def client(self) -> redis.Redis:
-        """A blocking client, for setting the scene."""
+        """Return a blocking client, for test set-up."""
         return _client(self.port)
 
     def start(self) -> None:
@@ -88,41 +89,41 @@ class RedisServer:
             raise
 
     def stop(self) -> None:
-        """Stop in good order."""
+        """Stop normally."""
         self._end(signal.SIGTERM)
 
     def kill9(self) -> None:
-        """The server is gone from one instruction to the next."""
+        """Kill the server at once."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: int) -> None:
         if self._process is not None:
             self._process.send_signal(number)
             with contextlib.suppress(ProcessLookupError):
-                # A process that stands still does not see a request to end.
+                # A stopped process (SIGSTOP) does not handle the request until it is continued.
                 self._process.send_signal(signal.SIGCONT)
             self._process.wait()
             self._process = None
 
     def pause(self) -> None:
-        """It stands still: connections stay, and nothing is answered."""
+        """Suspend the server: connections stay open, and nothing is answered."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """It goes on as if no time had passed."""
+        """Continue a suspended server."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
 
     def remove(self) -> None:
-        """Kill and forget everything."""
+        """Kill the server and remove its directory."""
         self.kill9()
         shutil.rmtree(self.directory, ignore_errors=True)
         atexit.unregister(self.remove)
 
 
 class RedisSentinel:
-    """One Sentinel of a master, and what it has found."""
+    """One Sentinel of a master."""
 
     def __init__(self, master: RedisServer, *, quorum: int) -> None:
         self._program = master.program
@@ -149,19 +150,19 @@ class RedisSentinel:
         polling.wait_until_up(self._process, lambda: _answers(self.port), log_path, seconds=START_SECONDS)
 
     def master_port(self) -> int:
-        """Return the port of the server that it takes for the master."""
+        """Return the port of the server that it considers the master."""
         with self.client() as client:
             _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
         return int(port)
 
     def knows(self, *, replicas: int, sentinels: int) -> bool:
-        """Whether it has found that many replicas of the master, and Sentinels beside itself."""
+        """Return whether it has found this number of replicas of the master, and of other Sentinels."""
         with self.client() as client:
             found = client.sentinel_master(MASTER)
         return (found["num-slaves"], found["num-other-sentinels"]) == (replicas, sentinels)
 
     def remove(self) -> None:
-        """Kill it and forget everything."""
+        """Kill it and remove its directory."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -170,7 +171,7 @@ class RedisSentinel:
 
 
 class SentinelledRedis:
-    """A master, a replica that follows it, and three Sentinels, of which two decide on a fail-over."""
+    """A master, a replica that follows it, and three Sentinels, two of which decide on a fail-over."""
 
     def __init__(self, *, valkey: bool = False) -> None:
         master = RedisServer(valkey=valkey)
@@ -181,13 +182,13 @@ class SentinelledRedis:
 
     @property
     def url(self) -> str:
-        """The address by which the Sentinels are asked for the master."""
+        """URL of the Sentinels and their master."""
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self._sentinels)
         return f"{self._scheme}+sentinel://{hosts}/{MASTER}"
 
     @property
     def master(self) -> RedisServer:
-        """The server that all Sentinels take for the master."""
+        """Server that all Sentinels consider the master."""
         (port,) = {sentinel.master_port() for sentinel in self._sentinels}
         (found,) = (server for server in self.servers if server.port == port)
         return found
@@ -199,13 +200,13 @@ class SentinelledRedis:
         self.wait_until_complete()
 
     def wait_until_complete(self) -> None:
-        """Wait until the replica has what the master has. Raises `TimeoutError`."""
+        """Wait until the replica has the master's data. Raises `TimeoutError`."""
         count = len(self._sentinels) - 1
         polling.wait_until(lambda: all(s.knows(replicas=1, sentinels=count) for s in self._sentinels), seconds=60.0)
         polling.wait_until(lambda: any(map(_follows, self.servers)), seconds=60.0)
 
     def fail_over(self) -> None:
-        """Have a Sentinel begin one, though the master is well."""
+        """Make a Sentinel start a fail-over, though the master is healthy."""
         with self._sentinels[0].client() as client:
             client.execute_command("SENTINEL", "FAILOVER", MASTER)
 
@@ -215,7 +216,7 @@ class SentinelledRedis:
         polling.wait_until(lambda: ports() == {s.port for s in self.servers if s is not former}, seconds=60.0)
 
     def remove(self) -> None:
-        """Kill everything and forget it."""
+        """Kill all processes and remove their directories."""
         for part in (*self._sentinels, *self.servers):
             part.remove()
 
@@ -226,14 +227,14 @@ def _follows(server: RedisServer) -> bool:
 
 
 class RedisCluster:
-    """Servers that are one Redis Cluster, each with a part of the slots."""
+    """Servers that form one Redis Cluster, each with a part of the slots."""
 
     def __init__(self, count: int = 3) -> None:
         self.servers: Sequence[RedisServer] = [RedisServer(clustered=True) for _ in range(count)]
 
     @property
     def url(self) -> str:
-        """Where the first of them is, which knows the others."""
+        """URL of the first server, which knows the others."""
         return self.servers[0].url
 
     def start(self) -> None:
@@ -255,6 +256,6 @@ class RedisCluster:
         return information["cluster_state"] == "ok" and information["cluster_known_nodes"] == str(len(self.servers))
 
     def remove(self) -> None:
-        """Kill and forget everything."""
+        """Kill the servers and remove their directories."""
         for server in self.servers:
             server.remove()

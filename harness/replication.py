@@ -1,4 +1,4 @@
-"""A primary and its semi-synchronous replica: what was committed is on the disks of both, and they change places."""
+"""Primary and semi-synchronous replica, which can switch roles: a commit is on the disks of both."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from harness import polling
 from harness.mariadb import MariaDB
 
-# Seconds that the replica may take to have what the primary has committed.
+# Seconds that the replica may take to receive all commits of the primary.
 CATCH_UP = 30.0
-# Whom a read-only server refuses: it may do everything in our schemas, and nothing else.
+# User whose writes a read-only server refuses: it has all privileges in our schemas, and no others.
 USER = "tidings"
 
 
 class Pair:
-    """Two servers of which one takes what is written."""
+    """Two servers, one of which accepts writes."""
 
     def __init__(self, schemas: tuple[str, ...], *, flush_log: int = 1) -> None:
         """schemas: those that `USER` may make and use."""
@@ -40,7 +40,7 @@ class Pair:
         )
 
     def start(self) -> None:
-        """Both, for the first time."""
+        """Start both for the first time."""
         self.primary.start()
         self.replica.start()
         self._follow()
@@ -48,16 +48,16 @@ class Pair:
         _execute(self.primary, f"CREATE USER {USER}@127.0.0.1", *grants)
 
     def switch(self) -> None:
-        """The other one is the primary; the one that was lives on, with its connections, and takes nothing."""
+        """Switch roles; the former primary keeps running, with its connections, and accepts no writes."""
         _execute(self.primary, "SET GLOBAL read_only = 1")
         self._catch_up()
         self._promote()
         self._follow()
 
     def lose_primary(self) -> None:
-        """It is gone from one instruction to the next, and the replica takes its place with all that it was sent."""
+        """Kill the primary and promote the replica, once it has applied all that it received."""
         self.primary.kill9()
-        # A second of silence, as whoever watches over them would wait.
+        # One second of silence, after which monitoring would react.
         time.sleep(1.0)
         _execute(self.replica, "STOP SLAVE IO_THREAD")
         polling.wait_until(
@@ -66,7 +66,7 @@ class Pair:
         self._promote()
 
     def remove(self) -> None:
-        """Kill and forget everything."""
+        """Kill both servers and remove their directories."""
         self.primary.remove()
         self.replica.remove()
 
@@ -74,7 +74,7 @@ class Pair:
         _execute(
             self.replica,
             "SET GLOBAL read_only = 1",
-            # Nobody follows it whose answer it could wait for.
+            # It has no replica whose acknowledgement it could wait for.
             "SET GLOBAL rpl_semi_sync_master_enabled = OFF",
             f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {self.primary.port}, MASTER_USER = 'root', "
             "MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos",
@@ -91,7 +91,7 @@ class Pair:
         waited = _ask(self.replica, f"SELECT MASTER_GTID_WAIT('{position}', {CATCH_UP}) AS result")
         if waited["result"] != 0:
             raise TimeoutError("the replica does not catch up")
-        # What was written before it followed anybody does not count as its own.
+        # Writes before it first followed a server do not count towards its position.
         _execute(self.replica, "STOP SLAVE")
 
     def _has_applied_all(self) -> bool:
@@ -101,7 +101,7 @@ class Pair:
 
 @contextlib.contextmanager
 def running(*schemas: str, flush_log: int = 1) -> Iterator[Pair]:
-    """A pair for the time of the block."""
+    """Provide a pair within the block."""
     pair = Pair(schemas, flush_log=flush_log)
     try:
         pair.start()

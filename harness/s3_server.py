@@ -1,6 +1,6 @@
-"""A private S3 server: the Versity gateway over a directory, gone when the process that started it ends.
+"""Private S3 server: the Versity gateway over a directory, which ends with the process that started it.
 
-The gateway is built from its Go module, which the module proxy has, once, into `build/versitygw`. It needs Go.
+The gateway is built once from its Go module, which the module proxy has, into `build/versitygw`. This needs Go.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_SECONDS = 30.0
 
 
 def require() -> str:
-    """The path of the gateway, which is built when it is missing; several minutes on a slow machine.
+    """Return the path of the gateway, which is built if missing; that takes several minutes on a slow machine.
 
     Raises `PackageMissing`.
     """
@@ -55,8 +55,10 @@ def _build(program: Path) -> None:
 
 
 class S3Server:
-    """One server: `start` and `stop` as often as one likes, `freeze` so that it hangs, `remove` at the end. What was
-    stored survives a stop."""
+    """One server: `start` and `stop` any number of times, `freeze` to make it hang, `remove` at the end.
+
+    Stored objects survive a stop.
+    """
 
     def __init__(self) -> None:
         self._program = require()
@@ -69,16 +71,16 @@ class S3Server:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start and wait until it answers."""
         log = self.directory / "log"
         command = [
             *(self._program, "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"127.0.0.1:{self.port}"),
             *("--region", REGION, "--health", "/health", "--quiet"),
-            # What is known of objects is kept beside them: not every file system has extended attributes.
+            # Metadata of objects is kept in separate files, as not every file system has extended attributes.
             *("posix", "--sidecar", str(self.directory / "sidecar"), str(self.directory / "data")),
         ]
         with log.open("ab") as output:
@@ -86,24 +88,24 @@ class S3Server:
         polling.wait_until_up(self._process, self._answers, log, seconds=START_SECONDS)
 
     def freeze(self) -> None:
-        """It takes connections and answers nothing, until `thaw`."""
+        """Suspend it until `thaw`: it accepts connections and answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It goes on."""
+        """Continue a suspended server."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """It is away; its files stay."""
+        """Kill it; its files stay."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def remove(self) -> None:
-        """Stop it and delete what it kept."""
+        """Kill it and delete its files."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -116,7 +118,7 @@ class S3Server:
 
 
 def main() -> int:
-    """Build the gateway where it is missing."""
+    """Build the gateway if it is missing."""
     try:
         require()
     except PackageMissing as missing:

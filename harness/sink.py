@@ -1,13 +1,13 @@
-"""`python -m harness.sink`: a webhook that takes everything, in a process of its own.
+"""`python -m harness.sink`: a webhook that accepts everything, in a separate process.
 
-The parent holds one end of a socket, `--control-fd`, over which it asks, one JSON object a line:
+The parent holds one end of a socket, `--control-fd`, over which it sends requests, one JSON object per line:
 
-    {"do": "counts"}                     how many requests, statuses, complete messages, bad signatures there were
-    {"do": "wait", "complete": 10000}    answered when so many messages have all three statuses
-    {"do": "set", "status": 503, "delay": 0.05}   how requests are answered from now on
-    {"do": "take"}                       all records since the last `take`, to the file named in the answer
+    {"do": "counts"}                     number of requests, statuses, complete messages, bad signatures
+    {"do": "wait", "complete": 10000}    answered when 10,000 messages have all three statuses
+    {"do": "set", "status": 503, "delay": 0.05}   response to requests from now on, and its delay in seconds
+    {"do": "take"}                       all records since the last `take`, in the file that the response names
 
-The process ends with the socket.
+The process ends when the socket closes.
 """
 
 from __future__ import annotations
@@ -31,26 +31,29 @@ _REASONS = {200: b"OK", 201: b"Created", 500: b"Internal Server Error", 503: b"S
 
 
 class Record(msgspec.Struct, array_like=True):
-    """One status, or one inbound message (`status` is then `inbound`), as it arrived.
+    """One status, or one inbound message (`status` is then `inbound`), as it arrived."""
 
-    time: Unix seconds; answered: the HTTP status of our answer; text: of an inbound message.
-    """
-
+    # Unix seconds.
     time: float
     event_id: str
     message_id: str
     status: str
+    # HTTP status of our response.
     answered: int
     sender: str = ""
+    # Text of an inbound message.
     text: str = ""
 
 
 class Counts(msgspec.Struct):
-    """requests: all; statuses: entries in the accepted ones; complete: messages with all three statuses."""
+    """Counts since the last `take`."""
 
+    # All requests.
     requests: int = 0
+    # Entries in accepted requests.
     statuses: int = 0
     inbound: int = 0
+    # Messages with all three statuses.
     complete: int = 0
     verified: int = 0
     bad_signatures: int = 0
@@ -58,10 +61,10 @@ class Counts(msgspec.Struct):
 
 
 class Sink:
-    """What has arrived. Records wait in memory until they are taken: some 250 bytes each."""
+    """Received callbacks. Records stay in memory until they are taken: some 250 bytes each."""
 
     def __init__(self, directory: Path, secret: str, verify_every: int) -> None:
-        """verify_every: the signature of each so-manyth request is checked; 0 checks none."""
+        """verify_every: check the signature of every n-th request; 0 checks none."""
         self.counts = Counts()
         self.status = 200
         self.delay = 0.0
@@ -74,7 +77,7 @@ class Sink:
         self._files = 0
 
     def took(self, headers: dict[bytes, bytes], body: bytes) -> None:
-        """One request."""
+        """Record one request."""
         counts = self.counts
         counts.requests += 1
         if self._verifier is not None and self._verify_every and counts.requests % self._verify_every == 0:
@@ -109,7 +112,7 @@ class Sink:
                 self._waiters.pop(0)[1].set_result(None)
 
     async def answer(self, question: dict[str, Any]) -> Any:
-        """One line of the control socket."""
+        """Answer one line of the control socket."""
         match question["do"]:
             case "counts":
                 return self.counts
@@ -135,7 +138,7 @@ class Sink:
 
 
 class Server(asyncio.Protocol):
-    """One connection of a sender, kept alive."""
+    """One kept-alive connection from a sender."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -144,7 +147,7 @@ class Server(asyncio.Protocol):
         self._body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are of no class of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -171,7 +174,7 @@ class Server(asyncio.Protocol):
 
 
 async def serve(control: socket.socket, directory: Path, secret: str, verify_every: int, port: int) -> None:
-    """Listen, say where on the control socket, then answer it until its other end closes."""
+    """Listen, report the port on the control socket, then answer requests until its other end closes."""
     sink = Sink(directory, secret, verify_every)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Server(sink), "127.0.0.1", port, backlog=1024)

@@ -1,4 +1,4 @@
-"""Starts the webhook sink and asks it questions."""
+"""Start the webhook sink and send it requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _decode_records = msgspec.msgpack.Decoder(list[Record]).decode
 
 
 class SinkProcess:
-    """The sink, as an asynchronous context manager."""
+    """Webhook sink, as an asynchronous context manager."""
 
     def __init__(self, directory: Path, secret: str, *, verify_every: int = 100) -> None:
         self._directory = directory
@@ -40,7 +40,7 @@ class SinkProcess:
 
     @property
     def url(self) -> str:
-        """Where callbacks are to go."""
+        """URL for callbacks."""
         return f"http://127.0.0.1:{self.port}/callback"
 
     async def __aenter__(self) -> Self:
@@ -70,19 +70,19 @@ class SinkProcess:
             await asyncio.to_thread(self._process.wait)
 
     async def counts(self) -> Counts:
-        """What has come since the last `take`."""
+        """Return the counts since the last `take`."""
         return msgspec.convert(await self._ask("counts"), Counts)
 
     async def wait_complete(self, messages: int) -> Counts:
-        """Wait until so many messages have all three statuses; without a limit, so put it under a time-out."""
+        """Wait until `messages` messages have all three statuses; without a time limit, so set one around it."""
         return msgspec.convert(await self._ask("wait", complete=messages), Counts)
 
     async def answer_with(self, status: int, delay: float = 0.0) -> None:
-        """How the sink answers from now on; delay: seconds."""
+        """Set the sink's response from now on. delay: seconds."""
         await self._ask("set", status=status, delay=delay)
 
     async def take(self) -> list[Record]:
-        """All records in the order of their arrival; the sink begins again."""
+        """Return all records in order of arrival, and reset the sink."""
         path = (await self._ask("take"))["path"]
         return await asyncio.to_thread(_read_and_remove, Path(path))
 

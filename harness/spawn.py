@@ -1,4 +1,4 @@
-"""Starts child processes that die with this one, however it dies."""
+"""Start child processes that die with this one, however it dies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def start(
     stderr: Any = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a child in a session of its own (so that Ctrl-C reaches only us); killed at the latest when we end."""
+    """Start a child in a new session, so that Ctrl-C reaches only the parent. It is killed when the parent ends."""
 
     def fork() -> subprocess.Popen[bytes]:
         return subprocess.Popen(

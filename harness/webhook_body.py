@@ -1,4 +1,4 @@
-"""Reads what a webhook gets: the statuses and messages of a body, and the signature over it."""
+"""Decode webhook bodies, with their statuses and messages, and verify their signatures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MessageEntry(msgspec.Struct):
 
 
 class Body(msgspec.Struct):
-    """Other fields are left aside."""
+    """Webhook body; other fields are ignored."""
 
     statuses: list[StatusEntry] = []
     messages: list[MessageEntry] = []
@@ -34,7 +34,7 @@ decode = msgspec.json.Decoder(Body).decode
 
 
 class Verifier:
-    """Checks signatures by the Standard Webhooks specification, with code of its own.
+    """Verifies signatures of the Standard Webhooks specification, independently of the server's code.
 
     secret: `whsec_` and base64.
     """
@@ -43,7 +43,7 @@ class Verifier:
         self._key = base64.b64decode(secret.removeprefix("whsec_"))
 
     def is_valid(self, headers: dict[bytes, bytes], body: bytes) -> bool:
-        """headers: by their names in lower case."""
+        """Return whether one of the signatures is valid. headers: by lower-case name."""
         signed = b"%s.%s.%s" % (headers.get(b"webhook-id", b""), headers.get(b"webhook-timestamp", b""), body)
         expected = b"v1," + base64.b64encode(hmac.digest(self._key, signed, "sha256"))
         return any(hmac.compare_digest(expected, given) for given in headers.get(b"webhook-signature", b"").split())
