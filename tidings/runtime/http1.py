@@ -1,4 +1,4 @@
-"""HTTP/1.1 for whoever connects: bounded before anybody looks at a request, and in what strangers may cost."""
+"""HTTP/1.1 protocol with limits on heads, on waiting requests, on unread responses and on unauthenticated clients."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tidings.runtime.turns import Cancellable
 
 # Seconds that the head of a request may take to arrive.
 HEAD_TIMEOUT = 10.0
-# Bytes that may come of a request's line and headers, or after its head without a byte of its body or its end: sizes
-# and extensions of chunks, headers after the body. Counted are whole segments (of 256 KiB at most) since the last one
-# in which a head or a message ended, or a part of a body was.
+# Bytes of a request line and headers, or of data after the head without a part of the body or the request's end: chunk
+# sizes, chunk extensions and trailers. Counts whole segments (of 256 KiB at most) since the last one in which a head, a
+# part of a body or a message ended.
 MAX_HEAD = 64 * 1024
 # Headers of a request.
 MAX_HEADERS = 128
 # Requests on a connection that wait for the one before them.
 MAX_PIPELINED = 16
-# Seconds after which a connection is cut off whose peer takes none of what was written.
+# Seconds after which a connection is aborted if its peer reads nothing of the written data.
 STALLED = 30.0
-# Of a request's scope, until somebody has logged in on its connection: the protocol, which wants to know.
+# Key in a request's scope, until its connection has logged in: the protocol, to be notified of a login.
 VISITOR = "tidings.visitor"
 
 _VERSION = b"HTTP/1."
@@ -45,12 +45,11 @@ _WRONG_VERSION = "the request is not one of HTTP/1.0 or HTTP/1.1"
 
 
 class _Flow(FlowControl):
-    """uvicorn's, but nothing more is read while requests wait for the one before them, which is here in full then, an
-    answer is not read, or it is not a stranger's turn."""
+    """uvicorn's flow control, which resumes reading only when the protocol's `may_read` allows it."""
 
     def __init__(self, transport: asyncio.Transport, protocol: BoundedProtocol) -> None:
         super().__init__(transport)
-        # Weak, so that a connection is freed when it ends, and does not wait for the collector of garbage.
+        # Weak, so that a connection is freed when it ends, without waiting for the garbage collector.
         self._protocol = weakref.ref(protocol)
 
     def resume_reading(self) -> None:
@@ -60,8 +59,8 @@ class _Flow(FlowControl):
 
 
 class BoundedProtocol(StayingProtocol, Visitor):
-    """uvicorn's, with bounds on what a request's head may have and how long it may take, on requests that wait and on
-    answers that are not read, and for those who have not logged in on what is done for them. WebSockets are as ever.
+    """uvicorn's protocol with limits on the size and duration of a request head, on waiting requests, on unread responses,
+    and on the work for unauthenticated clients. WebSockets are unaffected.
     """
 
     def __init__(
@@ -72,20 +71,20 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._head_timeout = head_timeout
         self._stalled = stalled
         self._in_head = True
-        # Bytes of the segments since the last in which a head, a part of a body or a message ended.
+        # Bytes of the segments since the last one in which a head, a part of a body or a message ended.
         self._unfinished = 0
-        # What was read and is parsed when fewer requests wait.
+        # Data that was read, and is parsed when fewer requests wait.
         self._rest = b""
         self._unsent = math.inf
         self._is_stranger = True
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
-        # Until it is a stranger's turn: to be read, and to have a request served.
+        # Delays for unauthenticated clients: until more is read, and until a request is served.
         self._read_timer: asyncio.TimerHandle | None = None
         self._turn_timer: asyncio.TimerHandle | None = None
         self._refusal: Cancellable | None = None
         self._has_hung_up = False
-        # That is being written.
+        # Transport of the response that is being written.
         self._answer: Answer | None = None
 
     def arrive(self, visit: Visit) -> None:
@@ -106,8 +105,11 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The client has hung up, and the connection is closed in its turn: of ten thousand clients of a program that
-        ends, all have, and closing all of them takes half a second. With TLS it is closed when this returns."""
+        """Close the connection of a client that has disconnected, at most 64 per event-loop iteration.
+
+        When a program with 10,000 connections ends, closing all of them at once takes half a second. With TLS the
+        connection is closed when this returns.
+        """
         self._has_hung_up = True
         if self.scheme == "https":
             return False
@@ -120,14 +122,14 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self.forget()
 
     def leave(self) -> None:
-        """It is no connection of HTTP any more."""
+        """Release everything that the connection holds; it is closed, or belongs to another protocol."""
         if self._turn_timer is not None:
             self.door.given_up(self._visit)
         self._stop_timers()
         # uvicorn leaves the timer of an idle connection that was reset.
         self._unset_keepalive_if_required()
         if self._refusal is not None:
-            # Else the request would be kept until its turn came.
+            # Otherwise the request would be kept until its refusal is due.
             self._refusal.cancel()
         self._rest = b""
         self.door.left(self._visit)
@@ -140,7 +142,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        # One of them may have begun in the segment before.
+        # One of them may have started in the previous segment.
         if not self._rest and data.count(_VERSION) < MAX_PIPELINED - len(self.pipeline):
             self._feed(data)
         else:
@@ -155,7 +157,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self._await_the_rest(data[-1:] == b"\n")
 
     def _feed_few(self, data: bytes) -> None:
-        """So much of it that no more requests wait than may."""
+        """Parse as much of the data as `MAX_PIPELINED` waiting requests allow, and keep the rest."""
         self._rest, view = b"", memoryview(data)
         while view and not self.transport.is_closing() and self.transport.get_protocol() is self:
             room = (MAX_PIPELINED - len(self.pipeline)) * _SHORTEST
@@ -167,14 +169,14 @@ class BoundedProtocol(StayingProtocol, Visitor):
             view = view[room:]
 
     def _count(self, size: int) -> None:
-        """Bytes of a stranger came, and were looked at."""
+        """Count received bytes of an unauthenticated client; refuse it, or pause reading, when it exceeds its limits."""
         if self._visit.vouched or self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
         is_dropped = not self._in_head and self.cycle is not None and self.cycle.response_complete
         wait = self.door.received(self._visit, size, is_held=not is_dropped)
         if self.door.is_over(self._visit):
             if self.cycle is not None:
-                # Whoever is refused sends it again, so that it must not be done, even if all of it is here.
+                # The client will send a refused request again, so it must not be processed, even if it is complete.
                 self.cycle.disconnected = True
                 self.cycle.message_event.set()
             self.refuse(429, "too much is held for clients that have not logged in")
@@ -188,7 +190,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self.flow.resume_reading()
 
     def may_read(self) -> bool:
-        """Is there nothing that has to be done before?"""
+        """Return whether reading may resume: no request waits, responses are read, and no delay is in force."""
         return not (self.pipeline or self._rest or self.flow.write_paused or self._read_timer)
 
     def pause_writing(self) -> None:
@@ -209,11 +211,11 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self._stall_timer = self.loop.call_later(self._stalled, self._is_written)
 
     def _is_brief(self) -> bool:
-        """Are its answers those of strangers alone, which are short?"""
+        """Return whether its responses are only those to unauthenticated clients, which are short."""
         return self._is_stranger and not self._visit.proxied
 
     def _is_written(self) -> None:
-        """Somebody who reads slowly is served, but no stranger."""
+        """Abort the connection if its peer has read nothing since the last check, or is an unauthenticated client."""
         self._stall_timer = None
         unsent = self._count_unsent()
         if self._is_brief() or unsent >= self._unsent:
@@ -222,7 +224,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self._watch_writing()
 
     def _count_unsent(self) -> int:
-        """Bytes that the peer has not acknowledged, here and in the system."""
+        """Return the bytes that the peer has not acknowledged, in this process and in the kernel."""
         in_system = struct.pack("i", 0)
         sock = self.transport.get_extra_info("socket")
         if sock is not None and sock.fileno() >= 0:
@@ -238,7 +240,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self._watch_writing()
 
     def proved(self) -> None:
-        """What the application was sent was a good token, password or key."""
+        """Record that the application received a valid token, password or key."""
         if not self._is_stranger:
             return
         self.door.proved(self._visit)
@@ -250,11 +252,11 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     @property
     def is_recognised(self) -> bool:
-        """Has the request that is under way, or one before it of the same client, logged in?"""
+        """Return whether the request in progress, or an earlier one of the same client, has logged in."""
         return self._visit.is_proved or self._visit.vouched
 
     def charge(self, tokens: float) -> None:
-        """The request costs more than others do."""
+        """Consume tokens for a request that costs more than others."""
         if self._is_stranger:
             self.door.charge(self._visit, tokens)
 
@@ -270,11 +272,11 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self._begin(cycle, app)
 
     def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """However many others came with it, what asks how the process does has not to wait for them."""
+        """Dispatch a request: urgent paths, such as health checks, at once, others in order, up to the limit."""
         if cycle.scope["path"] in self.door.urgent:
             self._start(cycle, app)
         elif not self._take_turn(cycle, app):
-            # Said before anything else is done for it, or there would be no time left for the others.
+            # Refused before any other work is done for it, which would take the time needed for other requests.
             self._refusal = Cancellable(functools.partial(self._refuse, cycle, app))
             self.door.refusals.take(self._refusal)
 
@@ -284,19 +286,19 @@ class BoundedProtocol(StayingProtocol, Visitor):
         return self.door.turns.take(functools.partial(self._begin_now, cycle, app))
 
     def _refuse(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """It is this one's turn to be refused, if there is no room for it by now."""
+        """Dispatch a request whose refusal is due if there is room by now; else refuse it."""
         if not self._take_turn(cycle, app):
             self._begin_now(cycle, self._answer_busy)
 
     async def _answer_busy(self, scope: Any, receive: Any, send: Any) -> None:
-        """An application that says that too much waits, on a connection that stays."""
+        """Respond, as an ASGI application, that too many requests wait; the connection stays open."""
         self.door.shed()
         headers, body = self.refusal(503, "more requests come than can be begun")
         await send({"type": "http.response.start", "status": 503, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
     def _begin_now(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        # Nothing is done for whoever has left meanwhile.
+        # No work for a client that has disconnected.
         if not (self._has_hung_up or self.transport.is_closing()):
             self._start(cycle, app)
 
@@ -324,32 +326,35 @@ class BoundedProtocol(StayingProtocol, Visitor):
     def _have_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._turn_timer = None
         if self.transport.is_closing():
-            # It was refused meanwhile.
+            # The connection was refused since.
             self.door.given_up(self._visit)
             return
         self.door.serve(self._visit, is_whole=not cycle.more_body)
         self._begin(cycle, app)
 
     def _await_the_rest(self, is_line: bool) -> None:
-        """Nothing is in progress but what the client has still to send; is_line: what came last was the end of one."""
+        """Set a timer for what the client has still to send, or refuse it when it exceeds a limit.
+
+        is_line: the last data ended with a line break.
+        """
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
         if self._unfinished > MAX_HEAD or (self._in_head and len(self.headers or ()) > MAX_HEADERS):
             self._refuse_size()
         elif self._in_head:
             if is_line and self.url and not self.headers and self.parser.get_http_version() == "0.0":
-                # HTTP/0.9: that was all.
+                # A complete request of HTTP/0.9.
                 self.refuse(400, _WRONG_VERSION)
             elif self._head_timer is None:
                 self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
         elif self.cycle.response_complete and self.timeout_keep_alive_task is None:
-            # What comes of a request that was answered early is no request.
+            # The rest of a request that was answered early does not count as a new request.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
     def refuse(self, status: int, text: str) -> None:
-        """Answer what is not given to the application, and close."""
+        """Respond without the application, and close the connection."""
         if self.transport.is_closing():
             return
         self.transport.write(self.response(status, text))
@@ -366,7 +371,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
         return b"".join([*head, b"\r\n", body])
 
     def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """Headers and body of such an answer."""
+        """Return headers and body of a refusal."""
         body = json.dumps({"error": {"reason": http.HTTPStatus(status).phrase, "detail": text}}).encode()
         return [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())], body
 
@@ -384,7 +389,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
     def _head_is_late(self) -> None:
         self._head_timer = None
         if self.flow.read_paused:
-            # It is we who do not read it.
+            # This process has paused reading.
             self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
         elif not self.transport.is_closing():
             self.transport.close()
@@ -429,10 +434,10 @@ class BoundedProtocol(StayingProtocol, Visitor):
             return
         cycle = self.cycle
         if cycle.body and cycle.response_complete:
-            # Nobody will read it.
+            # The body will not be read.
             cycle.body = bytearray()
         if self._rest:
             self._feed_few(self._rest)
-        # The last of those that waited is in progress, and may wait for its body.
+        # The last of the waiting requests is in progress, and may wait for its body.
         if self.flow.read_paused:
             self.flow.resume_reading()
