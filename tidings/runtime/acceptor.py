@@ -30,7 +30,7 @@ PATIENCE = 10.0
 _LINGER, _LINGER_BYTES, _LINGERING = 1.0, 64 * 1024, 256
 # Connections refused per period of `_PERIOD` seconds; after that none is accepted until the period ends.
 _TURNED_AWAY, _PERIOD = 100, 0.05
-# Addresses whose oldest connection is tried in one pass over the queues, and seconds between two passes.
+# Addresses whose waiting connections are tried in one pass, and seconds between two passes.
 _TRIED, _PAUSE = 32, 0.02
 
 _RESET = struct.pack("ii", 1, 0)

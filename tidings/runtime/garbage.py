@@ -1,4 +1,4 @@
-"""Schedule of the interpreter's garbage collector: collect when memory has grown, or after ten minutes, while idle.
+"""Schedule of the interpreter's garbage collector: when memory has grown, or after ten minutes if the process is idle.
 
 Almost no object here is part of a cycle, and objects without one are freed by reference counting. A collection mostly
 finds nothing, and stops the process for as long as it takes to scan all objects: a quarter of a second for those of
@@ -30,7 +30,7 @@ _STATM = Path("/proc/self/statm")
 
 
 class Collector:
-    """Runs the interpreter's garbage collector when memory has grown or the process is idle."""
+    """Runs the interpreter's garbage collector when memory has grown, or after `PERIODS` if the process is idle."""
 
     def __init__(self, resident: Callable[[], int], cpu: Callable[[], float] = time.process_time) -> None:
         """resident(): bytes of memory in use. cpu(): CPU seconds used."""

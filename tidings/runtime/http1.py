@@ -59,8 +59,10 @@ class _Flow(FlowControl):
 
 
 class BoundedProtocol(StayingProtocol, Visitor):
-    """uvicorn's protocol with limits on the size and duration of a request head, on waiting requests, on unread responses,
-    and on the work for unauthenticated clients. WebSockets are unaffected.
+    """uvicorn's protocol with limits; WebSockets are unaffected.
+
+    The limits cover the size and duration of a request head, waiting requests, unread responses, and the work for
+    unauthenticated clients.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
             view = view[room:]
 
     def _count(self, size: int) -> None:
-        """Count received bytes of an unauthenticated client; refuse it, or pause reading, when it exceeds its limits."""
+        """Count received bytes of an unauthenticated client; refuse it or pause reading when it exceeds its limits."""
         if self._visit.vouched or self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
         is_dropped = not self._in_head and self.cycle is not None and self.cycle.response_complete
