@@ -192,7 +192,7 @@ class Installation:
         decode = msgspec.json.Decoder(_Line).decode
         with self.robots_log.open("rb") as record:
             record.seek(since)
-            whole, _, _ = record.read().rpartition(b"\n")  # the last line may just be written
+            whole, _, _ = record.read().rpartition(b"\n")  # the last line may be incomplete
         lines = [decode(line) for line in whole.splitlines()]
         return [ledger.Shown(line.number, line.id, line.attempt, line.sha256) for line in lines]
 

@@ -1,3 +1,3 @@
-"""The library below all four processes of Tidings."""
+"""Library that all four processes of Tidings use."""
 
 __version__ = "0.1.0"

@@ -115,7 +115,7 @@ def _forms(address: Address) -> Iterator[Address]:
     if isinstance(address, ipaddress.IPv4Address):
         yield address
         return
-    # Without its zone.
+    # Drop the zone.
     plain = ipaddress.IPv6Address(int(address))
     low = int(plain) & 0xFFFFFFFF
     if plain.ipv4_mapped is not None:

@@ -79,7 +79,7 @@ class ResponseParser:
     def _count_line(self) -> None:
         """Count a line: a callback for each header would add 5 % to the cost of a post."""
         self._lines += 1
-        # The status line and the empty line at the end are no headers.
+        # The status line and the empty line at the end are not headers.
         if self._lines > MAX_HEADERS + 2:
             raise BadResponse(f"the response has more than {MAX_HEADERS} headers")
 

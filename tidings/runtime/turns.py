@@ -58,7 +58,7 @@ class Turns:
 
     @property
     def delay(self) -> float:
-        """Seconds that the first of them has waited."""
+        """Seconds that the oldest call has waited; 0 when none waits."""
         return asyncio.get_running_loop().time() - self._waiting[0][0] if self._waiting else 0.0
 
     def take(self, call: Callable[[], object]) -> bool:
