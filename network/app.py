@@ -1,4 +1,4 @@
-"""The HTTP side of the network: devices' endpoints, live connections over WebSocket, health and metrics."""
+"""HTTP application of the network: devices' endpoints, live connections over WebSocket, health and metrics."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from tidings.runtime.api_key import NO_KEY, ApiKey
 from tidings.runtime.readiness import AWAY, OK
 from tidings.storage.database import Database
 
-# Tokens of the door, of whoever has not proved anything.
+# Rate-limit tokens that one scrape consumes for an unauthenticated client.
 METRICS = 4.0
 
 
 def create(routes: Iterable[APIRouter], delay: Delay, *, is_local: bool = True) -> FastAPI:
-    """The application; is_local: only this machine reaches it, so it describes itself."""
+    """Return the ASGI application with these routes.
+
+    is_local: the listener is reachable from this machine only, so the application serves `/openapi.json`.
+    """
     app = FastAPI(
         title="Tidings network",
         description="See docs/device-api.md.",
@@ -31,30 +34,30 @@ def create(routes: Iterable[APIRouter], delay: Delay, *, is_local: bool = True) 
     )
     app.add_middleware(http.Pace, delay=delay)
     http.map_errors(app)
-    # As they stand: `include_router` would make a copy of each route.
+    # Added directly, because `include_router` would copy each route.
     app.router.routes.extend(route for router in routes for route in router.routes)
     return app
 
 
 class Status(Protocol):
-    """Of this node among others."""
+    """Status of this node within the cluster."""
 
     @property
     def is_ready(self) -> bool:
-        """Is it in touch with the others, and not about to end?"""
+        """Return whether the node is in touch with the other nodes and is not draining."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What is not as it should be, and what there is beside this process."""
+        """Return what is out of order on this node, and the state of the cluster."""
         ...
 
     def describe_load(self) -> dict[str, Any]:
-        """For people and balancers: how much each node has to do."""
+        """Return the load of each node, for operators and load balancers."""
         ...
 
 
 class Store(Protocol):
-    """The blobs. state: `OK` or `AWAY` of `tidings.runtime.readiness`."""
+    """Blob store, as the readiness check sees it; `state` is `OK` or `AWAY` of `tidings.runtime.readiness`."""
 
     @property
     def state(self) -> str: ...
@@ -71,9 +74,10 @@ def operator_routes(
     is_local: bool = True,
     has_metrics: bool = True,
 ) -> APIRouter:
-    """Endpoints for whoever runs the network: health for everybody, metrics for this machine or with the key.
+    """Return the operator's endpoints: health for all clients, metrics for this machine or with the API key.
 
-    has_metrics: false where metrics have a listener of their own.
+    status: state of the cluster; `None` without one.
+    has_metrics: False when metrics have a listener of their own.
     """
     routes = APIRouter()
 
@@ -96,7 +100,7 @@ def operator_routes(
 
     @routes.get("/health/ready")
     async def ready() -> JSONResponse:
-        # It is asked at most once a second, however often we are.
+        # `is_alive` queries the database at most once a second, however often this endpoint is called.
         alive = await database.is_alive()
         stored = blobs.state if blobs is not None else OK
         ready = alive and stored == OK and (status is None or status.is_ready)

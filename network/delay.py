@@ -1,4 +1,4 @@
-"""Delay of a distant network: each call is put off by a random time, without one waiting for another."""
+"""Simulated latency of a distant network: each call is delayed by a random time, independently of the others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable
 
 
 class Delay:
-    """Calls put off by a time between `low` and `high` seconds. Calls of one key stay in order.
+    """Calls delayed by a random time between `low` and `high` seconds. Calls with the same key stay in order.
 
-    Not bounded by itself: `waiting` says how many there are, and the caller refuses more.
+    The number of delayed calls is not bounded here: callers check `waiting` and refuse more.
     """
 
     def __init__(self, low: float, high: float) -> None:
@@ -20,27 +20,27 @@ class Delay:
         self._high = high
         self._calls: list[tuple[float, int, Hashable, Callable[[], None]]] = []
         self._counter = itertools.count()
-        # When the last call of a key that still waits is due, and how many of it wait.
+        # Per key: the loop time at which its last delayed call is due, and the number of its delayed calls.
         self._last: dict[Hashable, tuple[float, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def active(self) -> bool:
-        """Is there any delay at all?"""
+        """Return whether calls are delayed at all."""
         return self._high > 0
 
     @property
     def waiting(self) -> int:
-        """Calls that are put off."""
+        """Return the number of delayed calls."""
         return len(self._calls)
 
     async def sleep(self) -> None:
-        """For callers that can wait themselves."""
+        """Sleep for a random delay; for callers that can wait themselves."""
         if self.active:
             await asyncio.sleep(self._seconds())
 
     def call(self, key: Hashable, call: Callable[[], None]) -> None:
-        """Make a call later, and not before an earlier one of the same key."""
+        """Make a call after a random delay, and not before an earlier call with the same key."""
         loop = asyncio.get_running_loop()
         last, count = self._last.get(key, (0.0, 0))
         due = max(last, loop.time() + self._seconds())

@@ -1,24 +1,24 @@
-"""What can go wrong, named by what the caller must do about it.
+"""Exceptions of the network, named by what the caller must do about them.
 
 NetworkError
-├── CannotListen        choose another address or certificate, or stop the program that has the address
-├── CannotJoin          start Redis, or mend its address
-├── CannotStore         choose another directory for blobs, or give the network the right to write there
-└── RequestError        answered over HTTP as {"error": {"reason", "detail"}}
-    ├── BadRequest      400  mend the request
+├── CannotListen        choose another address or certificate, or stop the program that uses the address
+├── CannotJoin          start Redis, or correct its address
+├── CannotStore         choose another directory for blobs, or give the network permission to write there
+└── RequestError        sent over HTTP as {"error": {"reason", "detail"}}
+    ├── BadRequest      400  correct the request
     ├── Unauthorized    401  send the right token, key or code
-    ├── Forbidden       403  it is for participants of a group, or for its admins
+    ├── Forbidden       403  only participants of the group, or its admins, may do this
     ├── KeyRequired     403  register this number with the registration key
-    ├── NotFound        404  there is no such path, number, key, group or invite
+    ├── NotFound        404  the path, number, key, group or invite does not exist
     ├── WrongMethod     405  use another method
-    ├── StaleEpoch      409  another program is this device now: leave it to that one
+    ├── StaleEpoch      409  another program now runs this device: stop
     ├── TooLarge        413  send less at a time
-    ├── Locked          423  name the PIN of the number's registration lock
-    ├── TooMany         429  wait for `retry_after` seconds, or use what there is
-    ├── TooOften        429  ask for the same again after `retry_after` seconds
+    ├── Locked          423  send the PIN of the number's registration lock
+    ├── TooMany         429  wait for `retry_after` seconds, or use what exists already
+    ├── TooOften        429  repeat the same request after `retry_after` seconds
     ├── Unavailable     503  try again later
     ├── Full            507  try again much later; the operator has to make room
-    └── QuotaUsed       507  try again much later, when something of one's own has expired
+    └── QuotaUsed       507  try again much later, when some of the device's own files have expired
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from tidings.wire import groups
 
 
 class NetworkError(Exception):
-    """Base of all."""
+    """Base class of the network's exceptions."""
 
 
 class CannotListen(NetworkError):
-    """An address is taken or is not one of this machine's, or its certificate cannot be used."""
+    """An address is in use or is not one of this machine's, or its certificate cannot be used."""
 
 
 class CannotJoin(NetworkError):
-    """Redis, by which the nodes of the network find each other, does not answer."""
+    """Redis, by which the nodes of the network find each other, does not respond."""
 
 
 class CannotStore(NetworkError):
-    """The directory of blobs cannot be made or written."""
+    """The directory of blobs cannot be created or written."""
 
 
 class RequestError(NetworkError):
-    """A request over HTTP that was not done."""
+    """An HTTP request that was not carried out."""
 
     status = 500
     reason = "internal"

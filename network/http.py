@@ -1,4 +1,4 @@
-"""Bodies, authentication and errors of every HTTP endpoint of the network."""
+"""Request bodies, authentication and error responses of the network's HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ Body = TypeVar("Body")
 log = logging.getLogger(__name__)
 
 MAX_BODY = 256 * 1024
-# Seconds that a request may take, with the database away for example; then it is answered by 503.
+# Longest duration of a request in seconds, for example while the database is away; then the response is 503.
 TIMEOUT = 30.0
-# What a login that fails costs a stranger, in tokens of the door: questions to the database.
+# Rate-limit tokens that a failed login costs an unauthenticated client; it causes database queries.
 LOGIN = 3.0
-# What moves much data under this path has times of its own.
+# Requests under this path transfer files and have timeouts of their own.
 TRANSFERS = "/v1/blobs/"
 
 
 async def read_bytes(request: Request, *, limit: int) -> bytes:
-    """The body as it is. Raises `TooLarge`."""
+    """Return the raw body. Raises `TooLarge` when it has more than `limit` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -48,7 +48,10 @@ async def read_bytes(request: Request, *, limit: int) -> bytes:
 
 
 async def read_body(request: Request, kind: type[Body], *, limit: int = MAX_BODY) -> Body:
-    """The JSON body as a checked struct. Raises `TooLarge` and `BadRequest`."""
+    """Return the JSON body decoded into `kind` and validated. Raises `TooLarge` and `BadRequest`.
+
+    limit: bytes of the body.
+    """
     body = await read_bytes(request, limit=limit)
     try:
         return msgspec.json.decode(body, type=kind)
@@ -59,18 +62,18 @@ async def read_body(request: Request, kind: type[Body], *, limit: int = MAX_BODY
 
 
 def bearer(request: Request) -> str:
-    """The token of the `Authorization` header, empty when there is none."""
+    """Return the bearer token of the `Authorization` header, empty when there is none."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def require_key(request: Request, key: str, *, certified: bool) -> None:
-    """The caller proves that it holds the registration key. Raises `Unauthorized`.
+    """Require the registration key as the bearer token. Raises `Unauthorized`.
 
-    certified: it has to have shown a certificate, too, which the listener has verified.
+    certified: the client must also have presented a certificate, which the listener has verified.
     """
     if certified and not request.scope["extensions"]["tls"]["client_cert_name"]:
-        # Before the key is looked at, so that nobody can try keys.
+        # Checked before the key, so that a client without a certificate cannot guess keys.
         raise errors.Unauthorized("the registration key is taken from clients with a certificate only")
     if not hmac.compare_digest(bearer(request).encode(), key.encode()):
         raise errors.Unauthorized("the registration key is wrong")
@@ -78,7 +81,7 @@ def require_key(request: Request, key: str, *, certified: bool) -> None:
 
 
 async def require_device(request: Request, logins: Logins, number: str) -> None:
-    """The caller proves that it is the device of a number. Raises `Unauthorized`."""
+    """Require the token of the device of this number. Raises `Unauthorized`."""
     token = bearer(request)
     charge(request, LOGIN)
     if not token or not await logins.is_device(number, token):
@@ -87,14 +90,14 @@ async def require_device(request: Request, logins: Logins, number: str) -> None:
 
 
 def charge(request: Request, tokens: float) -> None:
-    """This costs more than most requests do; whoever has logged in gets it back."""
+    """Consume extra rate-limit tokens for an expensive request; they are refunded when the client authenticates."""
     visitor = request.scope.get(VISITOR)
     if visitor is not None:
         visitor.charge(tokens)
 
 
 def prove(request: Request) -> None:
-    """Whoever sent this has logged in, so the connection is no stranger's."""
+    """Mark the sender of this request as authenticated, and with it the connection."""
     visitor = request.scope.get(VISITOR)
     if visitor is not None:
         visitor.proved()
@@ -102,7 +105,7 @@ def prove(request: Request) -> None:
 
 @contextlib.asynccontextmanager
 async def in_time(seconds: float = TIMEOUT) -> AsyncIterator[None]:
-    """Raises `Unavailable` when the block takes longer."""
+    """Raise `Unavailable` when the block takes longer than `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -111,7 +114,7 @@ async def in_time(seconds: float = TIMEOUT) -> AsyncIterator[None]:
 
 
 def answer(error: errors.RequestError) -> JSONResponse:
-    """What is answered to a request that was not done."""
+    """Return the HTTP response to a request that failed with this error."""
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else None
     return JSONResponse({"error": {"reason": error.reason, "detail": error.detail}}, error.status, headers)
 
@@ -121,7 +124,7 @@ _BY_STATUS: dict[int, type[errors.RequestError]] = {404: errors.NotFound, 405: e
 
 
 def map_errors(app: FastAPI) -> None:
-    """Every error is answered as {"error": {"reason", "detail"}}."""
+    """Send every error as {"error": {"reason", "detail"}}."""
 
     async def ours(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, errors.RequestError)
@@ -153,7 +156,7 @@ def map_errors(app: FastAPI) -> None:
 
 
 class Pace:
-    """ASGI middleware: puts calls off as a distant network would, and ends those that take too long."""
+    """ASGI middleware that simulates the latency of a distant network and limits the duration of each call."""
 
     def __init__(self, app: ASGIApp, delay: Delay) -> None:
         self._app = app

@@ -23,16 +23,19 @@ OPEN = Gauge("tidings_network_http_connections", "Open connections over HTTP tha
 REFUSED = Counter("tidings_network_http_refused_total", "Connections closed at once because too many were open")
 
 BACKLOG = 2048
-# Seconds that requests in progress have when the process stops.
+# Seconds that requests in progress have to finish when the process stops.
 GRACE = 3
 
 
 class _Protocol(http1.BoundedProtocol):
-    """With refusals in the format of the device API. A WebSocket is none of its connections any more."""
+    """HTTP connection that sends refusals in the format of the device API.
+
+    A connection that was upgraded to a WebSocket no longer counts as one of these.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # There is one only if it was verified.
+        # Present only if the listener verified it.
         certificate = transport.get_extra_info("peercert")
         self._certified = str(certificate["subject"]) if certificate else None
         OPEN.set(len(self.door))
@@ -43,7 +46,7 @@ class _Protocol(http1.BoundedProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        # As ASGI's extension for TLS has it.
+        # Format of the ASGI TLS extension.
         self.scope["extensions"] = {"tls": {"client_cert_name": self._certified}}
 
     def handle_websocket_upgrade(self) -> None:
@@ -61,7 +64,7 @@ class _Protocol(http1.BoundedProtocol):
 
 
 class HttpServer:
-    """Service: listens from `open` on."""
+    """Service that serves an ASGI application. It listens from `open` on."""
 
     name = "http"
 
@@ -76,9 +79,11 @@ class HttpServer:
         reuse_port: bool = False,
         head_timeout: float = http1.HEAD_TIMEOUT,
     ) -> None:
-        """certificate: without one, there is no TLS. With authorities, clients may show a certificate of theirs.
-
-        own_port: of this process alone, besides the one in `address`; reuse_port: that one is shared with others.
+        """certificate: certificate and key; without them the listener does not use TLS. With authorities, clients may
+            present a certificate.
+        own_port: further port of this process alone, in addition to the port in `address`; 0 for none.
+        reuse_port: share the port in `address` with other processes.
+        head_timeout: seconds for the head of a request.
         """
         self._own_port = own_port
         self._reuse_port = reuse_port
@@ -96,9 +101,9 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 ws=UpgradeProtocol,
-                # Once it is open, a WebSocket has pings and limits of its own.
+                # An open WebSocket has pings and limits of its own.
                 ws_ping_interval=None,
-                # Ciphertext does not get smaller.
+                # Ciphertext does not compress.
                 ws_per_message_deflate=False,
                 backlog=BACKLOG,
                 timeout_graceful_shutdown=GRACE,
@@ -108,7 +113,7 @@ class HttpServer:
         )
 
     def open(self) -> tuple[str, int]:
-        """Bind; returns the address with the port that was bound. Raises `CannotListen`."""
+        """Bind; return the address with the port that was bound. Raises `CannotListen`."""
         host, port = self._address
         self._server.tls = self.tls = make_tls(self._certificate)
         self._listen(host, port, reuse_port=self._reuse_port)
@@ -137,7 +142,7 @@ class HttpServer:
             stopping.cancel()
 
     def stop_listening(self) -> None:
-        """Take no more connections; those that are open live on."""
+        """Accept no more connections; open connections stay open."""
         for server in self._server.servers:
             server.close()
 
@@ -148,7 +153,7 @@ class HttpServer:
 
 
 def make_tls(certificate: TlsFiles) -> FileContext | None:
-    """The server's side of TLS, `None` when there is no certificate. Raises `CannotListen` when it cannot be used."""
+    """Return the server's TLS context, `None` without a certificate. Raises `CannotListen` when it cannot be used."""
     clients = Clients.ASKED if certificate.authorities else Clients.NONE
     try:
         return tls.server("network_http", certificate, clients=clients) if certificate.chain else None

@@ -1,4 +1,4 @@
-"""Load of this process: what a balancer, or a person, looks at to see where there is room."""
+"""Load of this process, by which load balancers and operators find a node with free capacity."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ LOAD = Gauge("tidings_network_load", "Part of one processor that this process us
 LAG = Gauge("tidings_network_loop_lag_seconds", "The longest that the event loop was late in the last second")
 RATE = Gauge("tidings_network_envelopes_per_second", "Envelopes in the last second, from senders and to devices")
 
-# Seconds between two looks at the clock, and looks in one measurement.
+# Seconds between two samples of the event loop's lag, and samples in one measurement.
 TICK, TICKS = 0.1, 10
 
 
 class LoadGauge:
-    """Service that measures once a second.
+    """Service that measures the load of this process once a second.
 
-    load: part of one processor; near 1 the process has all that it can use. lag: seconds. rate: envelopes a second.
+    load: share of one processor core that was used; near 1 the process is at its limit.
+    lag: longest delay of the event loop, seconds.
+    rate: envelopes per second, from senders and to devices.
     """
 
     name = "load"
 
     def __init__(self, handled: Callable[[], int]) -> None:
-        """handled(): envelopes that came or went since the start."""
+        """handled: return the number of envelopes received and delivered since the start."""
         self._handled = handled
         self.load = self.lag = self.rate = 0.0
 
@@ -43,7 +45,13 @@ class LoadGauge:
             self.note(loop.time() - began, time.process_time() - used, self._handled() - handled, lag)
 
     def note(self, seconds: float, used: float, handled: int, lag: float) -> None:
-        """What was measured: seconds that passed, seconds of processor time in them, envelopes, and seconds of lag."""
+        """Record one measurement.
+
+        seconds: wall-clock time that passed.
+        used: processor time used in it, seconds.
+        handled: envelopes received and delivered in it.
+        lag: longest delay of the event loop in it, seconds.
+        """
         self.load, self.lag, self.rate = used / seconds, lag, handled / seconds
         LOAD.set(self.load)
         LAG.set(self.lag)

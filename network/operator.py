@@ -1,4 +1,4 @@
-"""What an operator sends to devices: to one, or to everyone that is there."""
+"""Announcements of an operator: to one device, or to all attached devices."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ log = logging.getLogger(__name__)
 
 ANNOUNCED = Counter("tidings_network_announcements_total", "Announcements of operators delivered or stored", ["to"])
 
-# Bytes of an announcement, as UTF-8.
+# Maximum size of an announcement, bytes of UTF-8.
 MAX_TEXT = 4096
-# Broadcasts that wait for the one before them; one more is refused.
+# Broadcasts that may wait for the one before them; one more is refused.
 WAITING = 8
-# Announcements to one device that wait for the database; one more is refused.
+# Announcements to single devices that may wait for the database; one more is refused.
 STORING = 2000
-# Devices that a broadcast goes to in one turn of the loop.
+# Devices that a broadcast is sent to per event-loop iteration.
 TURN = 200
 
-# (an id, its text) to all devices everywhere; returns how many those are, and nodes.
+# Announces (id, text) to all attached devices of all nodes; returns the number of devices and the number of nodes.
 Broadcast = Callable[[str, bytes], Awaitable[tuple[int, int]]]
 
 
 class Announcement(msgspec.Struct):
-    """A request's body."""
+    """Body of a request."""
 
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT)]
 
 
 class Attached(Protocol):
-    """Devices that are attached here."""
+    """Devices that are attached to this process."""
 
     def attached(self) -> Iterable[str]: ...
 
@@ -59,7 +59,7 @@ class Announcer:
         self._router = router
 
     async def announce(self, id: str, text: bytes) -> int:
-        """To all devices that are here; how many those were."""
+        """Announce to all devices attached to this process; return their number."""
         count = 0
         for page in pages(list(dict.fromkeys(self._router.attached())), TURN):
             for number in page:
@@ -70,12 +70,12 @@ class Announcer:
         return count
 
     async def broadcast(self, id: str, text: bytes) -> tuple[int, int]:
-        """There is no other node."""
+        """Announce to all devices when this process is the only node."""
         return await self.announce(id, text), 1
 
 
 class OperatorEndpoints:
-    """Announcements, for whoever has the operator's key."""
+    """HTTP endpoints for announcements; they require the operator's key."""
 
     def __init__(self, database: Database, notices: Notices, broadcast: Broadcast, *, key: ApiKey) -> None:
         self._database = database
@@ -87,14 +87,14 @@ class OperatorEndpoints:
         self._waiting = 0
 
     def routes(self) -> APIRouter:
-        """All of them, each with its method and path."""
+        """Return the router with all endpoints."""
         router = APIRouter(prefix="/v1/announcements")
         router.add_api_route("", self.to_all, methods=["POST"])
         router.add_api_route("/{number}", self.to_one, methods=["POST"])
         return router
 
     async def to_one(self, request: Request, number: str) -> JSONResponse:
-        """To the device of one number, now or when it is there."""
+        """Announce to the device of one number, at once or when it attaches."""
         text = await self._read(request)
         if not addresses.is_number(number):
             raise errors.NotFound(f"{number!r} is no number: 7 to 15 digits")
@@ -109,7 +109,7 @@ class OperatorEndpoints:
         return JSONResponse({"number": number}, 202)
 
     async def _store(self, notices: Sequence[Notice]) -> Sequence[bool]:
-        """Those to registered numbers, in one transaction; which those are."""
+        """Store the announcements to registered numbers in one transaction; return for each whether it was stored."""
         with self._notices.reservations() as reservations:
 
             async def work(connection: Connection) -> tuple[set[str], Sequence[mailbox.Envelope]]:
@@ -118,12 +118,12 @@ class OperatorEndpoints:
                 return registered, await reservations.store(connection, known)
 
             registered, rows = await self._database.persist(work, patience=20)
-            # Devices that are there get them without a look into their mailboxes.
+            # Attached devices receive them without a read of their mailboxes.
             reservations.stored = {row.seq: row for row in rows}
         return [notice.recipient in registered for notice in notices]
 
     async def to_all(self, request: Request) -> JSONResponse:
-        """To the devices that are there now, on all nodes."""
+        """Announce to all devices that are attached now, on all nodes."""
         text = await self._read(request)
         if self._waiting > WAITING:
             raise errors.Unavailable("too many broadcasts wait", retry_after=1)

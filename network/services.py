@@ -1,4 +1,4 @@
-"""The network process: its objects wired together, and run."""
+"""Wiring and start of the network process."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-# Seconds that each service has to stop; the one of the connections stores what is undecided and says goodbye.
+# Seconds that each service has to stop. In that time the connections store undecided envelopes and close.
 GRACE = 15.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the process can be reached: (host, port), and over TLS or not."""
+    """Addresses where the process can be reached, as (host, port), and whether each uses TLS."""
 
     http: tuple[str, int]
     tcp: tuple[str, int]
@@ -82,10 +82,10 @@ async def run(
     *,
     clock: Clock | None = None,
 ) -> None:
-    """Serve until `stop`; `ready` is called when both addresses answer.
+    """Serve until `stop`; `ready` is called when both addresses accept connections.
 
-    Raises `CannotListen`, `CannotStore`, `WrongStore`, `PendingMigrations`, `ServiceFailed`, and what the database
-    raises when it is not there.
+    Raises `CannotListen`, `CannotStore`, `WrongStore`, `PendingMigrations`, `ServiceFailed`, and the database's error
+    when it cannot be reached.
     """
     log.info("network.starting", extra=printable(settings))
     database = Database(settings.database, "network")
@@ -122,7 +122,7 @@ async def _serve(
 
 
 async def _serve_metrics(settings: Settings, database: Database, routing: Routing) -> Exposition | None:
-    """On a listener of their own, where there is one. Raises `SettingsError`."""
+    """Serve metrics on a listener of their own, where one is set. Raises `SettingsError`."""
     if settings.metrics_address is None:
         return None
 

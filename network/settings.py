@@ -1,4 +1,4 @@
-"""The settings of the network process, from the environment."""
+"""Settings of the network process, from the environment."""
 
 from __future__ import annotations
 
@@ -22,51 +22,49 @@ DAY = 86400
 
 
 class Limits(env.Variables):
-    """How much is held in memory, and for how long.
+    """Bounds on what the process holds in memory, and on time."""
 
-    window:          deliveries to one device that it has not acknowledged; the rest waits.
-    window_bytes:    the same, by their size; the last one may go beyond it.
-    session_bytes:   the same for all devices of one connection. What is in flight must fit into `write_buffer`, or a
-                     device with much in its mailbox is disconnected at every login; so at most half of it, because an
-                     envelope takes up to 1.7 times its size as JSON.
-    held:            envelopes for one device that wait in memory behind its window or its backlog; one more, and all of
-                     them are stored.
-    undecided:       envelopes that are neither stored nor acknowledged; one more is refused as `overloaded`.
-    undecided_bytes: the same, by their size; of one sender an eighth of it.
-    remembered:      decided envelopes by which a repeated one is recognised.
-    store_after:     seconds that an envelope may stay undecided in memory before it is stored.
-    idle:            seconds without a frame after which a connection is closed.
-    write_buffer:    bytes waiting for one reader; more, and it is disconnected.
-    connections:     open at the same time; one more is closed as `overloaded`.
-    strangers:       of them those on which nobody is logged in; for one more, the oldest is closed as `overloaded`, or
-                     it is when that is younger than a second.
-    strangers_each:  the same of one address (of IPv6, one /64); one more is closed as `overloaded`.
-    login:           seconds from connecting to a login; then the connection is closed as `no_login`.
-    http:            connections over HTTP, open at the same time, that are no WebSockets; one more is closed at once.
-    requests:        logins, checks and fetches of one connection in flight; one more fails as `overloaded`.
-    sends:           of one connection that are not answered; then nothing is read from it until half of them are.
-    transfers:       blobs that come or go at the same time; one more is answered by 503.
-    """
-
+    # Bytes queued for one reader; beyond it the reader is disconnected.
     write_buffer: Annotated[int, env.integer(4, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_WRITE_BUFFER_MB", "16")
+    # Deliveries to one device that it has not acknowledged; further envelopes wait.
     window: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_NETWORK_WINDOW", 1000)
+    # The same in bytes; the last delivery may exceed it.
     window_bytes: Annotated[int, env.made(lambda data: data["write_buffer"] // 4)] = env.MADE
+    # The same in bytes for all devices of one connection. Envelopes in flight must fit into `write_buffer`, or a device
+    # with a full mailbox would be disconnected at every login. An envelope takes up to 1.7 times its size as JSON, so
+    # this is half of `write_buffer`.
     session_bytes: Annotated[int, env.made(lambda data: data["write_buffer"] // 2)] = env.MADE
+    # Envelopes for one device that wait in memory behind its window or its backlog; one more, and all of them are
+    # stored.
     held: Annotated[int, env.integer(1, 100_000)] = env.variable("TIDINGS_NETWORK_HELD", 1000)
+    # Envelopes that are neither stored nor acknowledged; one more is refused as `overloaded`.
     undecided: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_UNDECIDED", 200_000)
+    # The same in bytes; one sender may use an eighth of it.
     undecided_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_UNDECIDED_MB", "256")
+    # Decided envelopes whose ids are kept to recognise duplicates.
     remembered: int = 100_000
+    # Seconds that an envelope may stay undecided in memory before it is stored.
     store_after: Annotated[float, env.number(high=60_000, unit=0.001)] = env.variable(
         "TIDINGS_NETWORK_STORE_AFTER_MS", 0.5
     )
+    # Seconds without a frame after which a connection is closed.
     idle: Annotated[float, env.number(1)] = env.variable("TIDINGS_NETWORK_IDLE_S", 60.0)
+    # Connections open at the same time; one more is closed as `overloaded`.
     connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_CONNECTIONS", 10_000)
+    # Unauthenticated connections among them. One more evicts the oldest, which is closed as `overloaded`; if the oldest
+    # is younger than a second, the new one is closed instead.
     strangers: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS", 500)
+    # The same for one address (of IPv6, one /64); one more is closed as `overloaded`.
     strangers_each: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS_EACH", 100)
+    # Seconds from connecting to a login; then the connection is closed as `no_login`.
     login: float = 10.0
+    # HTTP connections open at the same time, without WebSockets; one more is closed at once.
     http: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_HTTP_CONNECTIONS", 10_000)
+    # Logins, checks and fetches of one connection in flight; one more fails as `overloaded`.
     requests: int = 5000
+    # Sends of one connection without a response. At this number reading stops until half of them have a response.
     sends: int = 10_000
+    # Uploads and downloads of blobs at the same time; one more is refused with 503.
     transfers: Annotated[int, env.integer(1, 10_000)] = env.variable("TIDINGS_NETWORK_TRANSFERS", 100)
 
 
@@ -78,70 +76,67 @@ def _numbers(value: str) -> frozenset[str]:
 
 
 class Quotas(env.Variables):
-    """What may wait in one mailbox, and how fast one device may send to one recipient; beyond it sends are refused.
+    """Quotas of mailboxes, and rate limits between one sender and one recipient; beyond them sends are refused."""
 
-    mailbox:       envelopes in one mailbox.
-    mailbox_bytes: the same, by their size.
-    share:         envelopes of one sender in one mailbox; it is also at most as much as is still free.
-    share_bytes:   the same, by their size.
-    stored_bytes:  of one sender in all mailboxes, then no faster than …
-    stored_rate:   … so many bytes a second; 0 is unlimited. What is fetched counts no more.
-    pair_rate:     envelopes a second from one sender to one recipient, or one group; 0 is unlimited.
-    pair_burst:    those that may come at once.
-    """
-
+    # Envelopes in one mailbox.
     mailbox: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_MAILBOX_ENVELOPES", 1_000_000)
+    # The same in bytes.
     mailbox_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_MAILBOX_MB", "1024")
+    # Envelopes of one sender in one mailbox; also at most as many as the mailbox still has room for.
     share: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_MAILBOX_SHARE_ENVELOPES", 10_000)
+    # The same in bytes.
     share_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_MAILBOX_SHARE_MB", "16")
+    # Bytes of one sender in all mailboxes; beyond it only `stored_rate` is admitted. Fetched envelopes no longer count.
     stored_bytes: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_STORED_MB", "1024")
+    # Bytes per second of one sender beyond `stored_bytes`; 0 is unlimited.
     stored_rate: Annotated[int, env.integer(0, unit=1024)] = env.variable("TIDINGS_NETWORK_STORED_KB_PER_S", "256")
+    # Envelopes per second from one sender to one recipient or one group; 0 is unlimited.
     pair_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_PAIR_RATE", 500.0)
+    # Envelopes of that pair that may come at once.
     pair_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_PAIR_BURST", 1000)
 
 
 class Allowances(env.Variables):
-    """What one device may ask of the directory and of groups, as token buckets: a burst, and then so many a second.
+    """Rate limits of one device's calls to the directory, groups and blobs.
 
-    businesses:   numbers that are registered with the registration key only, and that may have ten times as much, files
-                  included; where there are some, traces are theirs.
-    fetch_rate:   bundles.
-    one_time:     one-time pre-keys of one number for one device at once, and in a day; then its bundles have none.
-    check_rate:   numbers in checks.
-    group_rate:   changes of groups, and groups made.
-    blob_rate:    files that are left.
+    Each is a token bucket: `…_burst` items at once, then `…_rate` items per second.
     """
 
+    # Numbers that register with the registration key only. Their limits are ten times as high, files included. Where
+    # there are such numbers, only they may have their messages traced.
     businesses: Annotated[frozenset[str], env.text(_numbers)] = env.variable(
         "TIDINGS_NETWORK_BUSINESS_NUMBERS", frozenset()
     )
+    # Key bundles.
     fetch_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_FETCH_RATE", 200.0)
     fetch_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_FETCH_BURST", 20_000)
+    # One-time pre-keys of one number for one device, at once and per day; beyond it bundles come without one.
     one_time: Annotated[int, env.integer(1, 500)] = env.variable("TIDINGS_NETWORK_ONE_TIME_KEYS", 5)
+    # Numbers in checks.
     check_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_CHECK_RATE", 100.0)
     check_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_CHECK_BURST", 1_000_000)
+    # Changes of groups, and new groups.
     group_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_GROUP_RATE", 5.0)
+    # Uploaded files.
     blob_rate: Annotated[float, env.number()] = env.variable("TIDINGS_NETWORK_BLOB_RATE", 2.0)
     blob_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_BLOB_BURST", 5000)
     group_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_GROUP_BURST", 500)
 
 
 class Blobs(env.Variables):
-    """Encrypted files that devices leave for each other.
+    """Encrypted files that devices leave for each other."""
 
-    directory:    theirs alone; made when it is not there.
-    bucket:       theirs alone, instead of the directory.
-    quota:        bytes of all together; one more is answered by 507.
-    device_quota: bytes of one device; it is also at most as much as is still free. One more is answered by 507.
-    ttl:          seconds that each is kept.
-    """
-
+    # Directory for blobs alone; created when it does not exist.
     directory: Annotated[Path, env.text(env.parse_path)] = env.variable("TIDINGS_NETWORK_BLOB_DIR")
+    # Bucket for blobs alone, instead of the directory.
     bucket: BlobBucket = env.MADE
+    # Bytes of all blobs together; beyond it uploads are refused with 507.
     quota: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable("TIDINGS_NETWORK_BLOB_QUOTA_MB", str(10 * 1024))
+    # Bytes of one device; also at most as much as is still free. Beyond it uploads are refused with 507.
     device_quota: Annotated[int, env.integer(1, unit=env.MIB)] = env.variable(
         "TIDINGS_NETWORK_BLOB_DEVICE_QUOTA_MB", "2048"
     )
+    # Seconds that each blob is kept.
     ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_BLOB_TTL_S", 14 * DAY)
 
 
@@ -187,7 +182,7 @@ def _password(variable: str) -> Any:
 
 
 def _drain(data: Mapping[str, Any]) -> float:
-    """Where there are other nodes devices need not all come back at once."""
+    """Return the default of `drain`: only with other nodes need devices not all reconnect at once."""
     return 5.0 if data["cluster"].url else 0.0
 
 
@@ -202,38 +197,38 @@ def _read_seconds(value: str) -> float:
 
 
 class Cluster(env.Variables):
-    """The Redis by which several nodes are one network, and this node among them.
+    """Redis, through which several nodes form one network, and this node's place in it."""
 
-    url:         of a server, of any node of a Redis Cluster, or of the Sentinels of a master (`redis_url.parse`); empty
-                 when this is the only node.
-    password:    where the address has none.
-    sentinel_password: of the Sentinels; empty for none.
-    authorities: that vouch for its certificate, with `rediss://`; without them the system's.
-    prefix:      of its keys, so that two networks can share it.
-    node:        the name of this node, for people.
-    node_address: where the other nodes call this one. Without a host that is this machine's address on the way to
-                 Redis; port 0 is any that is free. Workers have this port and those after it.
-    silence:     seconds without a heartbeat after which a node is taken to be dead.
-    """
-
+    # Address of a server, of any node of a Redis Cluster, or of the Sentinels of a master (`redis_url.parse`); empty
+    # when this is the only node.
     url: Annotated[str, env.text(_redis_url)] = env.variable("TIDINGS_REDIS_URL", shown=False)
+    # Used when the address has no password.
     password: Annotated[str, _password("TIDINGS_REDIS_PASSWORD")] = env.HIDDEN
+    # Password of the Sentinels; empty for none.
     sentinel_password: Annotated[str, _password("TIDINGS_REDIS_SENTINEL_PASSWORD")] = env.HIDDEN
+    # Authorities of Redis's certificate, with `rediss://`; empty for the system's.
     authorities: str = env.variable("TIDINGS_REDIS_SSL_CA")
+    # Prefix of all keys, so that two networks can share one Redis.
     prefix: Annotated[str, env.text(_node_name)] = env.variable("TIDINGS_REDIS_PREFIX", "tidings")
+    # Name of this node, for operators.
     node: Annotated[str, env.text(_node_name)] = env.variable("TIDINGS_NETWORK_NODE", socket.gethostname())
+    # Address where other nodes reach this one. Without a host it is this machine's address on the route to Redis; port
+    # 0 is any free one. Workers use this port and the following ones.
     node_address: Annotated[tuple[str, int], env.text(_node_address)] = env.variable("TIDINGS_NETWORK_NODE_ADDRESS", "")
+    # Seconds without a heartbeat after which a node counts as dead.
     silence: Annotated[float, env.number(2, 600)] = env.variable("TIDINGS_NETWORK_NODE_SILENCE_S", 5.0)
 
     @property
     def address(self) -> redis_url.RedisUrl:
-        """The address, read. Only when there is one."""
+        """Return the parsed address. Call it only when `url` is not empty."""
         return redis_url.parse(self.url)
 
 
 def _certificate(listener: str) -> Any:
     def make(data: Mapping[str, Any]) -> TlsFiles:
-        """The listener's own, else the installation's. Clients that have a certificate have one of its authorities."""
+        """Return the listener's own certificate, else the installation's, with the installation's authorities for
+        clients.
+        """
         names = [f"TIDINGS_NETWORK_{listener}_{what}" for what in ("CERTIFICATE", "KEY")]
         chain, key = (data["variables"].get(name, "") for name in names)
         if bool(chain) != bool(key):
@@ -252,33 +247,27 @@ def _delay(value: str) -> tuple[float, float]:
 
 
 class Settings(settings.ProcessSettings):
-    """Everything that the process is given at start.
-
-    http_certificate, tcp_certificate: of the listeners, without TLS where they name none.
-    delay:           seconds, (least, most), added to each call to play a distant network.
-    message_ttl:     seconds that an envelope waits for its recipient at most.
-    expiry_interval: seconds between two looks for expired envelopes.
-    api_key:         opens the metrics where others reach them; empty is none.
-    operator_key:    opens announcements; empty is none.
-    metrics_address: where metrics are, on a listener of their own; `None` for beside the HTTP endpoints.
-    workers:         processes that share both addresses, each a node of its own.
-    worker_port:     over HTTP, of the first worker alone, and those after it of the others; 0 for none.
-    reuse_port:      others may listen on both addresses too, and the system spreads connections over all of them.
-    drain:           seconds over which devices are asked to leave when the process is stopped.
-    """
+    """Settings of the network process at its start."""
 
     database: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
     secrets: Annotated[NetworkSecrets, process_secrets.secrets_of(NetworkSecrets)] = env.MADE
     blobs: Annotated[Blobs, env.made(read_blobs)] = env.MADE
     http_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
+    # Certificates of the listeners; a listener without one does not use TLS.
     http_certificate: Annotated[TlsFiles, _certificate("HTTP")] = env.MADE
     tcp_certificate: Annotated[TlsFiles, _certificate("TCP")] = env.MADE
+    # Seconds, (least, most), added to each call to simulate a distant network.
     delay: Annotated[tuple[float, float], env.text(_delay)] = env.variable("TIDINGS_NETWORK_DELAY_MS", (0.0, 0.0))
+    # Seconds that an envelope waits for its recipient at most.
     message_ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_MESSAGE_TTL_S", 30 * DAY)
+    # Seconds between two searches for expired envelopes.
     expiry_interval: Annotated[float, env.number(0.05, 3600)] = env.variable("TIDINGS_NETWORK_EXPIRY_INTERVAL_S", 5.0)
+    # Key for the metrics where other machines can reach them; empty for none.
     api_key: OptionalKey = API_KEY
+    # Key for announcements; empty for none.
     operator_key: OptionalOperatorKey = API_KEY
+    # Separate listener for metrics; `None` to serve them next to the other HTTP endpoints.
     metrics_address: Annotated[tuple[str, int] | None, env.text(env.parse_address)] = env.variable(
         "TIDINGS_NETWORK_METRICS_ADDRESS", None
     )
@@ -286,15 +275,19 @@ class Settings(settings.ProcessSettings):
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
     cluster: Annotated[Cluster, env.made(lambda data: Cluster.part(data["variables"]))] = env.MADE
+    # Processes that share both addresses, each a node.
     workers: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_NETWORK_WORKERS", 1)
+    # HTTP port of the first worker alone; the other workers use the following ones. 0 for none.
     worker_port: Annotated[int, env.integer(0, 65_535)] = env.variable("TIDINGS_NETWORK_WORKER_PORT", 0)
+    # Let other processes listen on both addresses too; the system spreads connections over all of them.
     reuse_port: env.Flag = env.variable("TIDINGS_NETWORK_REUSE_PORT", False)
+    # Seconds over which devices are disconnected when the process stops.
     drain: Annotated[float, env.made(_drain, _read_seconds)] = env.variable("TIDINGS_NETWORK_DRAIN_S", None)
     quotas: Annotated[Quotas, env.made(lambda data: Quotas.part(data["variables"]))] = env.MADE
     allowances: Annotated[Allowances, env.made(lambda data: Allowances.part(data["variables"]))] = env.MADE
 
     def ways(self) -> Sequence[exposure.Way]:
-        """The listeners, the metrics, and Redis."""
+        """Return the network paths that need encryption or exposure checks: the listeners, the metrics and Redis."""
         listeners = (
             ("HTTP", self.http_address, self.http_certificate),
             ("TCP", self.tcp_address, self.tcp_certificate),
@@ -314,7 +307,7 @@ class Settings(settings.ProcessSettings):
                 exposure.Way(exposure.REDIS, "TIDINGS_REDIS_URL", host, address.is_secure, "rediss://")
                 for host, _ in address.hosts
             ]
-            # Next to a Redis of this machine only processes of this machine.
+            # With a Redis on this machine, all nodes are processes of this machine.
             apart = next((host for host, _ in address.hosts if not env.is_loopback(host)), address.hosts[0][0])
             host, name = self.cluster.node_address[0] or apart, "TIDINGS_NETWORK_NODE_ADDRESS"
             ways.append(exposure.Way(exposure.NETWORK, name, host, bool(self.tls_files.chain), exposure.OWN))

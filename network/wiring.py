@@ -1,4 +1,4 @@
-"""Directory and router wired together, alone or with the other nodes of the network."""
+"""Wiring of the directory and the router, alone or with the other nodes of the network."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-# Seconds that Redis has to answer at the start, and between two tries.
+# Seconds that Redis has to respond at the start, and between two attempts.
 START_SECONDS, RETRY_SECONDS = 10.0, 0.5
 
 
 class Directory:
-    """The room of the directory: what this process knows of registered devices."""
+    """Parts of the directory package: what this process knows of registered devices."""
 
     def __init__(self, database: Database, allowances: Allowances, clock: Clock) -> None:
         self.allowances = DeviceAllowances(allowances, clock)
@@ -58,12 +58,12 @@ class Directory:
         self.others: Others = NOBODY
 
     def join(self, others: Others) -> None:
-        """There are other nodes."""
+        """Connect the directory to the other nodes."""
         self.others = self.bundles.others = self.changes.others = others
 
 
 class Crowd(Protocol):
-    """Connections, as far as their number tells how much there is to do."""
+    """Connections of this process, as the load measurement sees them."""
 
     is_draining: bool
 
@@ -71,10 +71,10 @@ class Crowd(Protocol):
 
 
 class Routing:
-    """The router and what it stands on. With Redis it is one of several nodes.
+    """The router with its store and directory; with Redis it is one of several nodes.
 
-    node:        `None` when there are no others.
-    connections: of this process, once they are there.
+    node: `None` when there are no other nodes.
+    connections: connections of this process; `None` until `share`.
     """
 
     def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
@@ -90,13 +90,16 @@ class Routing:
         self._router: Router | None = None
 
     async def open(self) -> None:
-        """Raises `CannotJoin`, `CannotListen`, and what the database raises when it is not there."""
+        """Create the router, and join the other nodes where Redis is set.
+
+        Raises `CannotJoin`, `CannotListen`, and the database's error when it cannot be reached.
+        """
         settings, clock, last_seq = self._settings, self._clock, await self._store.last_seq()
         options: dict[str, Any] = {
             "clock": clock,
             "limits": settings.limits,
             "ttl": settings.message_ttl,
-            # Recipients are strangers to whoever pays for traces.
+            # Only businesses may trace: recipients must not create traces that the operator pays for.
             "traced": settings.allowances.businesses,
         }
         stands_on = self._store, self.directory.recipients, self.mailboxes
@@ -109,7 +112,7 @@ class Routing:
         links = Links(membership, settings.cluster, settings.tls_files)
         try:
             await _reach(server, membership)
-            # Numbers of all nodes follow the same time, whatever this one's clock is told.
+            # Sequence numbers of all nodes follow the same time, even if this node's clock is changed.
             numbers = NodeSequenceNumbers(membership.clock, last_seq, membership.slot)
             self.mailboxes.is_shared = True
             self._router = router = SharedRouter(*stands_on, numbers=numbers, **options)
@@ -140,50 +143,50 @@ class Routing:
 
     @property
     def router(self) -> Router:
-        """Of this process; it is there after `open`."""
+        """Return the router of this process. Call it after `open`."""
         assert self._router is not None
         return self._router
 
     def share(self, connections: Crowd, expiry: Expiry, registrations: Registrations) -> None:
-        """Let what concerns other nodes be done with them."""
+        """Connect the parts that must cooperate with other nodes."""
         self.connections = connections
         if self.node is not None:
             expiry.elsewhere = self.node.attached_elsewhere
             self.node.tell_askers = registrations.tell_askers
 
     def look_everywhere(self) -> None:
-        """Something was put into mailboxes whose devices may be attached to other nodes."""
+        """Request a check of all mailboxes: envelopes were stored for devices that may be attached to other nodes."""
         if self.node is not None:
             self.node.exchange.lookout.lost_track = True
 
     @property
     def contexts(self) -> Sequence[FileContext | None]:
-        """Of TLS between nodes."""
+        """Return the TLS contexts of the links between nodes."""
         return self.node.links.contexts if self.node is not None else ()
 
     def services(self) -> Sequence[Service]:
-        """In the order in which they start."""
+        """Return the services in the order in which they start."""
         return [self.load, *(self.node.services() if self.node is not None else ())]
 
     async def close(self) -> None:
-        """Leave the other nodes."""
+        """Leave the cluster."""
         if self.node is not None:
             await self.node.leave()
 
     async def broadcast(self, id: str, text: bytes) -> tuple[int, int]:
-        """An announcement to all devices that are attached, everywhere; how many, and to how many nodes."""
+        """Announce to all attached devices of all nodes; return the number of devices and the number of nodes."""
         return await (self.node if self.node is not None else self._announcer).broadcast(id, text)
 
-    # For whoever wants to know how this node is.
+    # Status of this node.
 
     @property
     def is_ready(self) -> bool:
-        """Is it in touch with the others, and not about to end?"""
+        """Return whether the node is in touch with the other nodes and is not draining."""
         in_touch = self.node is None or self.node.membership.in_touch
         return in_touch and not (self.connections is not None and self.connections.is_draining)
 
     def measure(self) -> Load:
-        """How much this process has to do."""
+        """Return the load of this process."""
         connections = self.connections
         return Load(
             name=self._settings.cluster.node,
@@ -196,7 +199,7 @@ class Routing:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What is not as it should be, and what there is beside this process."""
+        """Return what is out of order on this node, and the state of the cluster."""
         described: dict[str, Any] = {}
         if self.connections is not None and self.connections.is_draining:
             described["draining"] = True
@@ -208,7 +211,7 @@ class Routing:
         return described
 
     def describe_load(self) -> dict[str, Any]:
-        """Of this process, and of the others as they said it last."""
+        """Return the load of this process, and that of the other nodes as last announced."""
         described = _describe(self.measure())
         if self.node is not None:
             loads = sorted(self.node.membership.loads.items())
@@ -232,7 +235,7 @@ def _describe(load: Load) -> dict[str, Any]:
 
 
 async def _reach(server: Server, membership: Membership) -> None:
-    """Raises `CannotJoin`."""
+    """Connect to Redis and reserve a slot among the nodes. Raises `CannotJoin`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_SECONDS
     while True:

@@ -1,2 +1,4 @@
-"""Several network processes as one network: who of them is there, which device is on which, and what they say to each
-other. All of it goes through Redis; envelopes wait in the database only."""
+"""Cooperation of several network processes (nodes) as one network: membership, presence of devices, and announcements.
+
+Nodes coordinate through Redis and through direct links. Envelopes are stored in the database only.
+"""

@@ -1,1 +1,1 @@
-"""What devices do over HTTP: register, leave keys, block others."""
+"""HTTP API of devices: registration, pre-keys and blocks."""

@@ -1,1 +1,1 @@
-"""Registered devices, as this process knows them: logins, key bundles, blocks, and who asks for whom."""
+"""Registered devices as this process knows them: logins, key bundles, blocks, and checks for registered numbers."""

@@ -1,1 +1,1 @@
-"""Groups: who is in them, and the copies of what is sent to them."""
+"""Groups: their participants, and the copies of messages sent to them."""
