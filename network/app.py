@@ -77,7 +77,7 @@ def operator_routes(
     """Return the operator's endpoints: health for all clients, metrics for this machine or with the API key.
 
     status: state of the cluster; `None` without one.
-    has_metrics: False when metrics have a listener of their own.
+    has_metrics: False when metrics have a separate listener.
     """
     routes = APIRouter()
 

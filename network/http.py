@@ -33,7 +33,7 @@ MAX_BODY = 256 * 1024
 TIMEOUT = 30.0
 # Rate-limit tokens that a failed login costs an unauthenticated client; it causes database queries.
 LOGIN = 3.0
-# Requests under this path transfer files and have timeouts of their own.
+# Requests under this path transfer files and have separate timeouts.
 TRANSFERS = "/v1/blobs/"
 
 

@@ -101,7 +101,7 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 ws=UpgradeProtocol,
-                # An open WebSocket has pings and limits of its own.
+                # An open WebSocket has its own pings and limits.
                 ws_ping_interval=None,
                 # Ciphertext does not compress.
                 ws_per_message_deflate=False,

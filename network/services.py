@@ -122,7 +122,7 @@ async def _serve(
 
 
 async def _serve_metrics(settings: Settings, database: Database, routing: Routing) -> Exposition | None:
-    """Serve metrics on a listener of their own, where one is set. Raises `SettingsError`."""
+    """Serve metrics on a separate listener, where one is set. Raises `SettingsError`."""
     if settings.metrics_address is None:
         return None
 

@@ -44,7 +44,7 @@ START_SECONDS, RETRY_SECONDS = 10.0, 0.5
 
 
 class Directory:
-    """Parts of the directory package: what this process knows of registered devices."""
+    """Parts of the directory package: the process's knowledge of registered devices."""
 
     def __init__(self, database: Database, allowances: Allowances, clock: Clock) -> None:
         self.allowances = DeviceAllowances(allowances, clock)

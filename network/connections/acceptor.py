@@ -1,4 +1,4 @@
-"""Accepting of connections over TCP, no faster than those who have not logged in may cost."""
+"""Acceptor of TCP connections, which bounds the cost of unauthenticated clients."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from network.connections.places import Place
 from tidings.runtime.socket_server import SocketServer
 
-# Refusals in so many seconds; then the rest waits in the backlog of the system for the next ones. Each costs about
-# 40 µs of CPU.
+# At most 25 connections are refused per 0.05 s; the rest waits in the system's backlog for the next interval. A refusal
+# costs about 40 µs of CPU.
 REFUSALS, WINDOW = 25, 0.05
 
 
 class Acceptor(SocketServer):
-    """Connections of one listening socket: each gets a place, or the last word at once."""
+    """Connections of one listening socket: each gets a slot, or is refused at once."""
 
     def __init__(
         self,
@@ -26,8 +26,10 @@ class Acceptor(SocketServer):
         *,
         last_word: bytes,
     ) -> None:
-        """enter(): a place for an address; serve(): ends when the connection is its protocol's; last_word: of a
-        refusal."""
+        """enter: return a slot for an address, `None` to refuse the connection.
+        serve: run until the connection belongs to its protocol.
+        last_word: bytes sent on a refusal; empty for none.
+        """
         super().__init__(listening, refusals=REFUSALS, window=WINDOW)
         self._enter = enter
         self._serve = serve

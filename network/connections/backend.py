@@ -22,17 +22,19 @@ class Presence(Protocol):
     """Which node each device is attached to."""
 
     async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
-        """This part of a device attaches here: no other node has it from now on. False when it may not."""
+        """Attach this partition of a device here, and from then on at no other node. False when it may not attach."""
         ...
 
     def detached(self, number: str, part: device.Partition) -> None:
-        """It has not attached after all, or not any more, unless it is by the end of this turn of the loop."""
+        """Record that the partition has detached or did not attach after all, unless it is attached again by the end of
+        this event-loop iteration.
+        """
         ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backend:
-    """Parts of the process that all sessions share. presence: `None` when there are no other nodes."""
+    """Parts of the process that all sessions share."""
 
     router: Router
     copies: Copies
@@ -45,4 +47,4 @@ class Backend:
     allowances: DeviceAllowances
     delay: Delay
     limits: Limits
-    presence: Presence | None = None
+    presence: Presence | None = None  # None when there are no other nodes.

@@ -1,4 +1,4 @@
-"""All open connections: how many there may be, which are silent for too long, and the end of all of them."""
+"""All open connections: their number, idle and late ones, and their end when the process stops."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 OPEN = Gauge("tidings_network_connections", "Open connections")
 
-# Seconds that a connection which we close has to take the last frames; then it is cut off.
+# Close grace period in seconds: time that a peer has to read the last frames before the connection is aborted.
 FAREWELL = 5.0
-# Looks in which every connection has its turn once: to look at all of them at once would hold up 20,000 for 15 ms.
+# Checks in which each connection is checked once. Checking 20,000 connections at once would block the loop for 15 ms.
 PARTS = 20
-# Seconds between two looks whom to ask to leave.
+# Seconds between two steps of draining.
 DRAIN_STEP = 0.1
-# Seconds that the mailbox has, at the end, to take everything undecided.
+# Seconds, at the end, for storing everything undecided in the mailboxes.
 STORING = 8.0
 
 
@@ -39,24 +39,28 @@ class Node(Protocol):
     """This process among the other nodes."""
 
     async def close(self) -> None:
-        """What they were given to deliver is answered by them, or stored by the router, when this returns."""
+        """Return when the other nodes have confirmed the envelopes given to them to deliver, or the router has stored
+        these.
+        """
         ...
 
 
 class Connections:
-    """Service that closes connections that are idle or late; its stop is the orderly end of the process.
+    """Service that closes connections that are idle or late. Its stop ends the process in order.
 
-    Stop: nothing new is accepted; devices are asked to leave, one after the other, over `drain` seconds; everything
-    undecided is stored and its senders told; whoever is still there hears `shutdown`.
+    On stop, new connections are refused and devices are disconnected one by one over `drain` seconds. Then everything
+    undecided is stored and its senders are notified. Remaining connections are closed as `shutdown`.
 
-    on_drain:    called when it begins to stop, so that no more connections come.
-    is_draining: it has begun to stop.
+    on_drain: called when the service starts to stop, so that no more connections are accepted.
+    is_draining: the service has started to stop.
     """
 
     name = "connections"
 
     def __init__(self, backend: Backend, router: Router, *, node: Node | None = None, drain: float = 0.0) -> None:
-        """drain: seconds."""
+        """node: `None` when there are no other nodes.
+        drain: seconds over which devices are disconnected.
+        """
         self._backend = backend
         self._router = router
         self._node = node
@@ -64,13 +68,13 @@ class Connections:
         self.on_drain: list[Callable[[], object]] = []
         self.is_draining = False
         self.unfinished = Unfinished()
-        # Those on which nobody has logged in yet, with the loop time until which somebody may, in this order.
+        # Sessions without a login yet, with the loop time by which one must come, in this order.
         self._newcomers: dict[Session, float] = {}
         self._sessions: set[Session] = set()
-        # Those that are still to be looked at in this round.
+        # Sessions that are still to be checked in this round.
         self._round: Iterator[Session] = iter(())
         self._part = 1
-        # Those that we closed, with the loop time at which they are cut off.
+        # Closed sessions, with the loop time at which they are aborted.
         self._leaving: dict[Session, float] = {}
         self._gone = asyncio.Event()
         self._stopping = False
@@ -79,15 +83,18 @@ class Connections:
         return len(self._sessions)
 
     def enter(self, host: str, tokens: float) -> Place | None:
-        """A place for a connection that is about to be opened, `None` when there is none for this address now."""
+        """Return a slot for a connection about to be opened, `None` when this address may have none now.
+
+        tokens: rate-limit tokens that the connection costs.
+        """
         return self._backend.places.enter(host, tokens)
 
     def speaks_for(self, host: str, forwarded: str | None) -> str:
-        """Whose connection it is: the peer's own, or that of whom a trusted proxy names in `X-Forwarded-For`."""
+        """Return the client's address: the peer's, or the one that a trusted proxy names in `X-Forwarded-For`."""
         return self._backend.places.table.speaks_for(host, forwarded.encode() if forwarded else None)
 
     def open(self, transport: Transport, place: Place) -> Session:
-        """A new connection. It may be closed again at once, with the reason said."""
+        """Register a new connection. It may be closed again at once, with a reason."""
         session = Session(transport, self._backend, place)
         self._sessions.add(session)
         self._newcomers[session] = asyncio.get_running_loop().time() + self._backend.limits.login
@@ -99,12 +106,12 @@ class Connections:
         return session
 
     def received(self, session: Session, frame: device.FromDevice) -> None:
-        """One frame; ignored when the process is stopping."""
+        """Handle one frame; it is ignored while the process is stopping."""
         if not self._stopping:
             session.received(frame)
 
     def closed(self, session: Session, reason: str) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self._sessions.discard(session)
         self._leaving.pop(session, None)
         self._newcomers.pop(session, None)
@@ -124,14 +131,14 @@ class Connections:
             async with asyncio.timeout(STORING):
                 if self._node is not None:
                     await self._node.close()
-                # Copies of what groups were sent last are stored by the router, and then their messages forgotten.
+                # The router stores copies of the last group messages, and then their messages are forgotten.
                 await self._backend.copies.close()
                 await self._router.close()
                 await self._backend.kept.close()
         except TimeoutError:
-            # Their senders have not been told, and send them again.
+            # Their senders have received no response and will send them again.
             log.warning("connections.undecided", extra={"envelopes": self._router.undecided})
-        # What was accepted by the last batch is said in the next turn of the loop.
+        # `Accepted` frames for the last batch are sent in the next event-loop iteration.
         await asyncio.sleep(0)
         for session in list(self._sessions):
             self._close(session, device.SHUTDOWN)
@@ -144,7 +151,7 @@ class Connections:
             session.transport.abort(device.SHUTDOWN)
 
     async def _drain(self) -> None:
-        """Ask devices to leave, evenly over time, so that the other nodes get them little by little."""
+        """Disconnect devices evenly over the drain time, so that the other nodes receive them gradually."""
         for call in self.on_drain:
             call()
         loop = asyncio.get_running_loop()
@@ -158,8 +165,10 @@ class Connections:
             self.run_once()
 
     def run_once(self) -> None:
-        """Cut off what was closed and is still there, close what is late; of the next part of the connections, close
-        what is idle, and cut off whoever does not read."""
+        """Close late connections and abort those whose close grace period is over.
+
+        In the next part of the connections, close those that are idle and abort those whose peer does not read.
+        """
         now = asyncio.get_running_loop().time()
         self.unfinished.check(now)
         for session, deadline in list(self._leaving.items()):
@@ -170,13 +179,13 @@ class Connections:
             transport = session.transport
             transport.check_reader(now)
             if session not in self._leaving and now - transport.last_received > self._backend.limits.idle:
-                # Nothing that it sent was answered for so long, if it is we who do not read.
+                # If reading was stopped on this side, the peer is not idle: its frames have waited for that long.
                 self._close(session, device.OVERLOADED if transport.is_held else device.IDLE)
 
     def _next_part(self) -> Iterator[Session]:
         part = list(itertools.islice(self._round, self._part))
         if len(part) < self._part:
-            # Those that have come since are looked at in the next round.
+            # Connections opened since then are checked in the next round.
             self._part = max(1, math.ceil(len(self._sessions) / PARTS))
             self._round = iter(list(self._sessions))
         return (session for session in part if session in self._sessions)

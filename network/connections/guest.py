@@ -1,4 +1,4 @@
-"""What a connection may do while nobody is logged in on it."""
+"""Frames of a connection while no device is logged in on it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from network.connections.transport import Transport
 from tidings.wire import device
 from tidings.wire.connection import FULL, PACED
 
-# Bytes of a frame before the first login, and unread by such a peer until nothing more is read from it.
+# Largest frame before the first login, and bytes unread by such a peer at which reading from it stops.
 FRAME = 4 * 1024
 UNREAD = 16 * 1024
-# Tokens for a frame that is no login.
+# Rate-limit tokens for a frame other than a login.
 OTHER = 0.1
 
 
 class Guest:
-    """Logins, one at a time, and pings. Each frame waits for its token; other frames are refused, and do nothing.
+    """Handler of an unauthenticated connection: logins, one at a time, and pings.
 
-    Behind a login that waits for the one before it nothing is read.
+    Each frame waits for its rate-limit token. Other frames are refused and have no effect. Nothing is read while a
+    login waits for the one before it.
     """
 
     def __init__(
@@ -32,7 +33,9 @@ class Guest:
         *,
         evict: Callable[[], None],
     ) -> None:
-        """log_in(): given the frame, and what to call when it is answered. evict(): another one needs the place."""
+        """log_in: carry out the login of a frame, and call its second argument when the login is over.
+        evict: called when another connection takes the slot.
+        """
         self._transport = transport
         self._place = place
         self._log_in = log_in
@@ -41,11 +44,11 @@ class Guest:
 
     @property
     def is_busy(self) -> bool:
-        """Is a login under way?"""
+        """Return whether a login is in progress."""
         return self._place.busy
 
     def received(self, frame: device.FromDevice) -> None:
-        """One frame, now or when there is a token for it; the next ones wait for it."""
+        """Handle one frame, at once or when its token is available; later frames wait for it."""
         wait = self._place.reserve(1.0 if isinstance(frame, device.Login) else OTHER)
         if wait > 0:
             self._transport.pause(PACED)
@@ -88,9 +91,9 @@ class Guest:
             self._begin(frame)
 
     def proved(self) -> None:
-        """Somebody has logged in."""
+        """Record that a device has logged in."""
         self._place.proved()
 
     def left(self) -> None:
-        """The connection is gone."""
+        """Record that the connection is closed."""
         self._place.left()

@@ -1,13 +1,13 @@
-"""Pace of frames that do nothing: one token bucket for each connection."""
+"""Rate limit of frames without effect: one token bucket per connection."""
 
 from __future__ import annotations
 
-# Tokens a second, and at once.
+# Tokens per second, and tokens at once.
 RATE, BURST = 100.0, 1000.0
 
 
 class Pace:
-    """Tokens for pings, for frames that are answered with a refusal, and for acknowledgements of nothing."""
+    """Token bucket for pings, refused frames and acknowledgements of unknown deliveries."""
 
     __slots__ = ("_burst", "_full_at", "_rate")
 
@@ -18,6 +18,6 @@ class Pace:
         self._full_at = 0.0
 
     def take(self, now: float, cost: float = 1.0) -> float:
-        """Take tokens, also such as are not there yet; returns the seconds until they are."""
+        """Consume tokens, on credit if necessary; return the seconds until they are available."""
         self._full_at = max(now, self._full_at) + cost / self._rate
         return max(0.0, self._full_at - now - self._burst / self._rate)

@@ -1,4 +1,4 @@
-"""Places of live connections on which nobody is logged in, and what is done for these: bounded by tokens."""
+"""Slots of live connections without a login, and the rate limits of unauthenticated clients."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ REFUSED = Counter(
 )
 EVICTED, LATE = "evicted", "late"
 
-# Tokens a second, and at once, of one address and of all: a connection takes one, and so does each login until one
-# succeeds. Whoever logs in gives back what it took. A connection with a login that fails costs about 2 ms of CPU.
+# Tokens per second and tokens at once, of one address and of all addresses together. A connection consumes one token,
+# and so does each login until one succeeds. A login refunds what its connection consumed. A connection with a failing
+# login costs about 2 ms of CPU.
 EACH_RATE, EACH_BURST = 10.0, 60.0
 ALL_RATE, ALL_BURST = 30.0, 200.0
-# Tokens that a connection takes over TLS, for its handshake.
+# Tokens that a TLS connection consumes, for its handshake.
 HANDSHAKE = 5.0
 
 
 class Place:
-    """What one connection has until somebody logs in on it, and again when nobody is any more."""
+    """Slot of one connection until a device logs in on it, and again when no device is logged in any longer."""
 
     __slots__ = ("_evict", "_host", "_on_proof", "_owed", "_places", "_stranger")
 
@@ -40,21 +41,21 @@ class Place:
         self._on_proof: Callable[[], None] | None = None
 
     def on_eviction(self, evict: Callable[[], object]) -> None:
-        """Call this when another connection needs the place."""
+        """Set the call for the case that another connection takes the slot."""
         self._evict = evict
 
     def on_proof(self, tell: Callable[[], None]) -> None:
-        """Call this when somebody has logged in."""
+        """Set the call for the first login."""
         self._on_proof = tell
 
     @property
     def host(self) -> str:
-        """Address of the peer."""
+        """Return the address of the peer."""
         return self._host
 
     @property
     def busy(self) -> bool:
-        """Is a login under way? Then nobody else is given this place."""
+        """Return whether a login is in progress; if so, the slot is not given to another connection."""
         return self._stranger is not None and self._stranger.busy
 
     @busy.setter
@@ -63,7 +64,7 @@ class Place:
             self._stranger.busy = value
 
     def take(self, cost: float) -> bool:
-        """Tokens, if they are there."""
+        """Consume tokens if they are available; return whether they were."""
         refusal = self._places.table.take(self._host, cost)
         if refusal is not None:
             REFUSED.labels(refusal.reason).inc()
@@ -72,12 +73,12 @@ class Place:
         return True
 
     def reserve(self, cost: float = 1.0) -> float:
-        """Take tokens; returns the seconds until what they are for may be done."""
+        """Consume tokens, on credit if necessary; return the seconds until they are available."""
         self._owed += cost
         return self._places.table.reserve(self._host, cost)
 
     def enter(self) -> bool:
-        """Have a place, if there is one."""
+        """Take a slot if one is free; return whether it was."""
         found = self._places.table.enter(self._host, self._evicted)
         if isinstance(found, Refusal):
             REFUSED.labels(found.reason).inc()
@@ -87,8 +88,8 @@ class Place:
         return True
 
     def proved(self) -> None:
-        """Somebody has logged in: the place is free, and what was taken is given back."""
-        # Before the address is known, which changes the buckets that count for it.
+        """Record a login: free the slot and refund the consumed tokens."""
+        # Refunded first, because marking the address as known changes the buckets that count for it.
         self._places.table.give_back(self._host, self._owed)
         self._owed = 0.0
         if self._stranger is not None:
@@ -100,7 +101,7 @@ class Place:
             self._on_proof = None
 
     def left(self) -> None:
-        """The connection is gone."""
+        """Record that the connection is closed."""
         if self._stranger is not None:
             self._places.table.left(self._stranger)
             self._stranger = None
@@ -114,7 +115,7 @@ class Place:
 
 
 class Places:
-    """All of them."""
+    """Slots and rate limits of all unauthenticated connections."""
 
     def __init__(self, clock: Clock, limits: Limits, trusted: tuple[Network, ...] = ()) -> None:
         self.table = Strangers(
@@ -128,11 +129,14 @@ class Places:
         return len(self.table)
 
     def enter(self, host: str, cost: float = 1.0) -> Place | None:
-        """A place for a connection from this address, `None` when there is none or the address comes too often."""
+        """Return a slot for a connection from this address, `None` when no slot or no token is available.
+
+        cost: rate-limit tokens of the connection.
+        """
         place = Place(self, host)
         return place if place.take(cost) and place.enter() else None
 
     def enter_again(self, host: str) -> Place | None:
-        """A place for a connection whose last device has left it."""
+        """Return a slot for a connection whose last device has detached, `None` when none is free."""
         place = Place(self, host)
         return place if place.enter() else None

@@ -1,4 +1,4 @@
-"""Requests of one connection: logins, logouts, checks and fetches, which take longer than a turn of the loop."""
+"""Requests of one connection that take longer than an event-loop iteration: logins, logouts, checks and fetches."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ FAILED = Counter("tidings_network_requests_failed_total", "Logins, checks and fe
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """A device on a connection. part: of it, that is here; identity_key: that it was registered with at its login."""
+    """A device on a connection."""
 
-    part: device.Partition
-    identity_key: bytes
+    part: device.Partition  # Partition of the device that is on this connection.
+    identity_key: bytes  # Key that the device was registered with at its login.
 
 
 class Caller(Protocol):
-    """Connection that asks. devices: those on it, by number."""
+    """Connection that sends requests; `devices` are the devices on it, by number."""
 
     @property
     def transport(self) -> Transport: ...
@@ -41,22 +41,22 @@ class Caller(Protocol):
     def devices(self) -> Mapping[str, LoggedIn]: ...
 
     def charge(self) -> None:
-        """Something was done for nothing."""
+        """Consume tokens for a request without effect."""
         ...
 
     def log_in(self, frame: device.Login, part: device.Partition, proven: Proven) -> None:
-        """This device has proved itself, and may attach."""
+        """Attach this device, which has proved its identity."""
         ...
 
     def log_out(self, number: str) -> None: ...
 
     def requests_ended(self) -> None:
-        """None is in flight any more."""
+        """Notify that no request is in flight any longer."""
         ...
 
 
 class Requests:
-    """Requests in flight, of which there are at most `Limits.requests`; one more fails."""
+    """Requests in flight, at most `Limits.requests`; one more fails."""
 
     __slots__ = ("_backend", "_caller", "_delay", "_tasks", "_transport")
 
@@ -68,12 +68,15 @@ class Requests:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Cancel all requests; the connection is closed."""
         for task in self._tasks:
             task.cancel()
 
     def begin_login(self, frame: device.Login, answered: Callable[[], None]) -> None:
-        """Carry out the login of a guest. answered(): called when it is over."""
+        """Carry out a login on an unauthenticated connection.
+
+        answered: called when the login is over.
+        """
 
         async def log_in() -> None:
             try:
@@ -84,7 +87,7 @@ class Requests:
         self._start(frame.n, log_in())
 
     def begin(self, frame: device.Login | device.Logout | device.Check | device.Fetch) -> None:
-        """Carry one out; its answer or its failure goes to the device."""
+        """Carry out one request; its response or failure is sent to the device."""
         if len(self._tasks) >= self._backend.limits.requests:
             self._fault(frame.n, device.OVERLOADED, "too many requests of this connection are in flight")
         elif isinstance(frame, device.Login):
@@ -130,7 +133,7 @@ class Requests:
             self._caller.log_in(frame, part, proven)
 
     async def _prove(self, frame: device.Login, part: device.Partition) -> Proven | None:
-        """What is known of the device; `None` when it may not attach, which it was told."""
+        """Return the verified device; `None` when it may not attach, in which case it has received the failure."""
         proven = None
         if addresses.is_number(frame.number):
             proven = await self._backend.logins.verify(frame.number, frame.token)
@@ -156,7 +159,7 @@ class Requests:
     async def _claim(
         self, presence: Presence, frame: device.Login, part: device.Partition, proven: Proven | None
     ) -> Proven | None:
-        """What is known of the device, now that the other nodes let it attach; `None` when it may not."""
+        """Return the verified device once the other nodes let it attach; `None` when it may not."""
         logins, is_claimed = self._backend.logins, False
         try:
             while proven is not None:
@@ -164,13 +167,13 @@ class Requests:
                 if not await presence.claim(frame.number, frame.epoch, part):
                     self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
                     return None
-                # Others may have logged in here meanwhile.
+                # Other devices may have logged in on this node during the claim.
                 if not self._transport.is_open or self._is_refused(frame, part):
                     return None
                 if changes == logins.changes:
                     is_claimed = True
                     return proven
-                # Somebody has registered meanwhile, perhaps this number.
+                # A number was registered during the claim, possibly this one.
                 proven = await self._prove(frame, part)
             return None
         finally:
@@ -215,7 +218,7 @@ class Requests:
             self._failed(n, device.OVERLOADED, "it could not be done now")
 
     def _fault(self, n: int, reason: str, detail: str) -> None:
-        """It failed, and the device could have known."""
+        """Fail a request for a reason that the device could have known, and consume tokens for it."""
         self._caller.charge()
         self._failed(n, reason, detail)
 

@@ -1,4 +1,4 @@
-"""Form of the envelopes that devices send."""
+"""Validation of the envelopes that devices send."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from tidings.wire import addresses, device
 MAX_BODY = 128 * 1024
 MAX_ID = 64
 MAX_REFS = 1000
-# Beyond this not every program and store agrees what a number is.
+# Largest integer that all programs and databases represent exactly.
 MAX_NUMBER = 2**53 - 1
 _KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP))
 
 
 def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
-    """The reason and the detail of a refusal, both empty for a send that is well-formed.
+    """Return the reason and the detail of a refusal, both empty for a well-formed envelope.
 
-    identity: the key that its sender is registered with, `None` for one who is not logged in on its connection.
+    identity: key that the sender is registered with; `None` when the sender is not logged in on its connection.
     """
     if identity is None:
         return device.INVALID, "`from` is not logged in on this connection"
     if len(frame.body) > MAX_BODY:
         return device.TOO_LARGE, f"`body` has {len(frame.body)} bytes, at most {MAX_BODY} are taken"
-    # With a blank at its end an id is the same as one without it to some databases.
+    # Some databases ignore blanks at the end of an id.
     if not 0 < len(frame.id) <= MAX_ID or " " in frame.id or not (frame.id.isascii() and frame.id.isprintable()):
         return device.INVALID, f"`id` is not 1 to {MAX_ID} printable ASCII characters without blanks"
     if frame.kind not in _KINDS:
@@ -47,6 +47,8 @@ def judge(frame: device.Send, identity: bytes | None) -> tuple[str, str]:
 
 
 def _is_own(frame: device.Send, identity: bytes) -> bool:
-    """May this open a session in its sender's name? What nobody can read opens none."""
+    """Return whether this envelope may open a session in its sender's name. An unreadable one opens no session and
+    passes.
+    """
     claimed = messages.claimed_identity(frame.body)
     return claimed is None or claimed == identity

@@ -1,4 +1,4 @@
-"""Session of one connection: what the frames of its devices do, whatever carries them."""
+"""Session of one connection: handling of its devices' frames, independent of the transport."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from tidings.wire.connection import FULL, MAX_FRAME, PACED
 
 log = logging.getLogger(__name__)
 
-# Sends that may be put off at a time when a distant network is played; one more is refused as `overloaded`.
+# Sends that may be delayed at a time to simulate a distant network; one more is refused as `overloaded`.
 MAX_DELAYED = 200_000
-# Bytes unread by a peer at which nothing more is read from it.
+# Bytes unread by a peer at which reading from it stops.
 UNREAD = 1024 * 1024
-# Acknowledgements of nothing that cost as much as a ping.
+# Acknowledgements of unknown deliveries that cost as much as one ping.
 STRAYS = 100
 
 
 class Session:
     """One connection with any number of devices on it. Every method is called on the event loop and returns at once.
 
-    What takes longer is done by its `Requests`. With `Limits.sends` of its sends unanswered nothing more is read. What
-    does nothing has its `Pace`. While nobody is logged in it is a guest's.
+    Slower work is done by its `Requests`. Reading stops while `Limits.sends` of its sends have no response. Frames
+    without effect are rate-limited by its `Pace`. While no device is logged in, its `Guest` handles all frames.
 
-    is_new:  nobody has ever logged in on it.
-    devices: those on it, by number. To register one again detaches it.
+    is_new: no device has ever logged in on it.
+    devices: devices on it, by number. Registering one again detaches it.
     """
 
-    # There may be a hundred thousand of them, most of them idle.
+    # A process may have 100,000 sessions, most of them idle.
     __slots__ = (
         "_accepted",
         "_backend",
@@ -70,7 +70,7 @@ class Session:
         transport.limit(frame=guest.FRAME, unread=guest.UNREAD)
         self._guest: Guest | None = Guest(transport, place, self._only_login, evict=self._evicted)
         self.is_new = True
-        # Made with the first frame that has its pace.
+        # Created with the first frame that consumes tokens.
         self._pace: Pace | None = None
         self._is_paced = self._is_full = False
         self._unanswered = 0
@@ -79,9 +79,9 @@ class Session:
         self._delay = backend.delay
         self._delayed = backend.delay.active
         self._loop = asyncio.get_running_loop()
-        # Those in flight; `None` when there are none.
+        # Requests in flight; `None` when there are none.
         self._requests: Requests | None = None
-        # What is to be said in one frame; `None` when there is nothing.
+        # Sends to be confirmed in one `Accepted` frame; `None` when there are none.
         self._accepted: list[int] | None = None
         self._last_delivery = 0
         self._opened_at = self._loop.time()
@@ -93,13 +93,13 @@ class Session:
 
     @property
     def transport(self) -> Transport:
-        """The carrier of its frames."""
+        """Return the transport of its frames."""
         return self._transport
 
     # Frames from the device.
 
     def received(self, frame: device.FromDevice) -> None:
-        """One frame."""
+        """Handle one frame."""
         if self._guest is not None:
             self._guest.received(frame)
         elif isinstance(frame, device.Send):
@@ -116,7 +116,7 @@ class Session:
             self._get_requests().begin(frame)
 
     def charge(self, cost: float = 1.0) -> None:
-        """Something was done for nothing: read on when the tokens for it are there."""
+        """Consume tokens for a frame without effect; reading continues when they are available."""
         if self._pace is None:
             self._pace = Pace()
         wait = self._pace.take(self._loop.time(), cost)
@@ -129,18 +129,18 @@ class Session:
         self._is_paced = False
         self._transport.resume(PACED)
 
-    # While nobody is logged in.
+    # While no device is logged in.
 
     @property
     def is_waiting_for_login(self) -> bool:
-        """Is nothing under way that would make it a device's?"""
+        """Return whether no device is logged in and no login is in progress."""
         return self._guest is not None and not self._guest.is_busy
 
     def _only_login(self, frame: device.Login, answered: Callable[[], None]) -> None:
         self._get_requests().begin_login(frame, answered)
 
     def log_in(self, frame: device.Login, part: device.Partition, proven: Proven) -> None:
-        """This device has proved itself: it is on this connection from now on."""
+        """Attach this device, which has proved its identity, to this connection."""
         if frame.number in self.devices:
             self.charge()
         if self._guest is not None:
@@ -155,7 +155,7 @@ class Session:
             self._backend.refills.attached(frame.number, proven.left, self)
 
     def _left(self) -> None:
-        """Its last device is gone: it has a place among the strangers again, or none any more."""
+        """Handle the detachment of the last device: take a slot for unauthenticated connections again, or close."""
         place = self._backend.places.enter_again(self._transport.host)
         if place is None:
             self._evicted()
@@ -177,7 +177,7 @@ class Session:
             self.charge()
             self.refused(frame.n, reason, detail)
             return
-        # More than the network allows is as much as it allows, and a number that every node can read.
+        # A larger TTL is capped by the network anyway; this cap keeps it readable for every node.
         frame.ttl = min(frame.ttl, sends.MAX_NUMBER)
         if not self._delayed:
             self._take(frame)
@@ -206,17 +206,17 @@ class Session:
         return self._requests
 
     def log_out(self, number: str) -> None:
-        """A device leaves this connection."""
+        """Detach a device from this connection."""
         self._router.detach(number, self)
 
     def requests_ended(self) -> None:
-        """None is in flight any more."""
+        """Drop `Requests`: none is in flight any longer."""
         self._requests = None
 
-    # What the router has for the device.
+    # Calls by the router.
 
     def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
-        """Send one envelope under the next number of this connection."""
+        """Send one envelope under the next number of this connection; return the number."""
         self._last_delivery = n = self._last_delivery + 1
         self.deliveries[n] = queue
         frame.n = n
@@ -224,7 +224,7 @@ class Session:
         return n
 
     def accepted(self, n: int) -> None:
-        """Say so; everything accepted in one turn of the loop goes into one frame."""
+        """Confirm a send; all sends accepted in one event-loop iteration are confirmed in one frame."""
         if self._accepted is None:
             self._accepted = []
             self._loop.call_soon(self._flush_accepted)
@@ -244,16 +244,16 @@ class Session:
         self._transport.send(device.Accepted(n=accepted))
 
     def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
-        """Say so."""
+        """Refuse a send."""
         self._transport.send(device.Refused(n=n, reason=reason, detail=detail, retry_after=retry_after))
         self._answered()
 
     def superseded(self, n: int) -> None:
-        """That number is not answered any more."""
+        """Count a send as finished without a response: a later send of the same envelope replaces it."""
         self._answered()
 
     def detached(self, number: str, reason: str) -> None:
-        """A device is no longer on this connection; a reason, if there is one, is sent to it."""
+        """Remove a device from this connection. A reason, if there is one, is sent to the device."""
         self.devices.pop(number, None)
         self._backend.refills.detached(number, self)
         if reason:
@@ -270,24 +270,24 @@ class Session:
     # The end.
 
     def close(self, reason: str, detail: str = "") -> None:
-        """Say why, and close."""
+        """Send the reason, and close."""
         self._flush_accepted()
         self._transport.send(device.Closing(reason=reason, detail=detail))
         self._transport.close(reason)
 
     def closed(self, reason: str) -> None:
-        """The connection is gone: what was in flight is put into the mailboxes."""
+        """Detach all devices of a closed connection; the router puts their deliveries in flight into the mailboxes."""
         if self._requests is not None:
             self._requests.close()
             self._requests = None
         devices = len(self.devices)
-        # Nobody gets a turn on it any more.
+        # No queue waits for this connection any longer.
         self.waiting.clear()
         for number in list(self.devices):
             self._router.detach(number, self)
         if self._guest is not None:
             self._guest.left()
-        # One line for each stranger would let strangers fill the log.
+        # At INFO, unauthenticated clients could fill the log.
         log.log(
             logging.DEBUG if self.is_new else logging.INFO,
             "connection.closed",

@@ -1,4 +1,4 @@
-"""Handler that ties one connection to its session, whatever carries its frames."""
+"""Handler that ties one connection to its session, independent of the transport."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidings.wire.connection import Connection
 
 
 class SessionHandler:
-    """Of one connection."""
+    """Handler of one connection."""
 
     __slots__ = ("_connections", "_place", "_session")
 
@@ -23,7 +23,7 @@ class SessionHandler:
     def opened(self, connection: Connection) -> None:
         assert self._place is not None
         self._session = self._connections.open(connection, self._place)
-        # The session gives it back; a connection that is there for days keeps nothing of it.
+        # The session gives the slot back. A connection that lasts for days keeps no reference to it.
         self._place = None
 
     def received(self, connection: Connection, frame: Any) -> None:

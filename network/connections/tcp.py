@@ -1,4 +1,4 @@
-"""Frames over plain TCP or TLS, each with its length before it: for fleets and Coreapps."""
+"""Listener for length-prefixed frames over TCP or TLS, which fleets and Coreapps use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidings.wire import device
 from tidings.wire.connection import Connection, framed
 from tidings.wire.small_reads import SmallReads
 
-# Connections that the system keeps for us.
+# Connections that the system queues until they are accepted.
 BACKLOG = 2048
 
 
@@ -28,7 +28,7 @@ def _bad_frame(detail: str) -> device.Closing:
 
 
 class TcpListener:
-    """Service: listens from `open` on and stops listening when it is stopped; its connections live on."""
+    """Service that listens from `open` on. When it stops, it stops listening; its connections stay open."""
 
     name = "tcp"
 
@@ -41,7 +41,10 @@ class TcpListener:
         write_buffer: int,
         reuse_port: bool = False,
     ) -> None:
-        """certificate: without one, there is no TLS. reuse_port: the address is shared with other processes."""
+        """certificate: certificate and key; without them the listener does not use TLS.
+        write_buffer: bytes queued for one reader at which it is disconnected.
+        reuse_port: share the address with other processes.
+        """
         self._reuse_port = reuse_port
         self._address = address
         self._certificate = certificate
@@ -52,7 +55,7 @@ class TcpListener:
         self.tls: FileContext | None = None
 
     async def open(self) -> tuple[str, int]:
-        """Listen; returns the address with the port that was bound. Raises `CannotListen`."""
+        """Listen; return the address with the port that was bound. Raises `CannotListen`."""
         host, port = self._address
         self.tls = make_tls(self._certificate)
         try:
@@ -63,7 +66,7 @@ class TcpListener:
         bound: tuple[str, int] = listening.getsockname()[:2]
         tokens, last_word = 1.0, framed(device.Closing(reason=device.OVERLOADED))
         if self.tls is not None:
-            # Nothing can be said before the handshake.
+            # No frame can be sent before the handshake.
             tokens, last_word = HANDSHAKE, b""
         self._acceptor = Acceptor(
             listening, functools.partial(self._connections.enter, tokens=tokens), self._serve, last_word=last_word
@@ -73,7 +76,7 @@ class TcpListener:
 
     async def _serve(self, accepted: socket.socket, place: Place) -> None:
         def make() -> SmallReads:
-            # Until somebody has logged in.
+            # Small reads until the first login.
             return SmallReads(
                 Connection(
                     device.FromDevice,
@@ -94,7 +97,7 @@ class TcpListener:
                     raise ConnectionRefusedError("too many handshakes are under way")
                 await self._handshakes.shake(make, accepted, self.tls, key)
         except (OSError, asyncio.CancelledError):
-            # The peer has gone, or speaks no TLS, or needed too long for it.
+            # The peer disconnected, does not use TLS, or took too long for the handshake.
             accepted.close()
             place.left()
 
@@ -109,9 +112,9 @@ class TcpListener:
 
 
 def make_tls(certificate: TlsFiles) -> FileContext | None:
-    """The server's side of TLS, `None` when there is no certificate. Raises `CannotListen` when it cannot be used."""
+    """Return the server's TLS context, `None` without a certificate. Raises `CannotListen` when it cannot be used."""
     try:
-        # What guards here is each device's token.
+        # Clients need no certificate: each device's token authenticates it.
         return tls.server("network_tcp", certificate) if certificate.chain else None
     except tls.UnusableCertificate as error:
         raise CannotListen(f"TIDINGS_NETWORK_TCP_CERTIFICATE: {error}") from error

@@ -1,4 +1,4 @@
-"""What sessions need of the carrier of their frames."""
+"""Transport as sessions need it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import msgspec
 
 
 class Transport(Protocol):
-    """Carrier of one connection's frames. Sending never waits; a reader that is too slow is disconnected."""
+    """Transport of one connection's frames. Sending never waits; a reader that is too slow is disconnected."""
 
     @property
     def peer(self) -> str: ...
 
     @property
     def host(self) -> str:
-        """Address of the peer."""
+        """Return the address of the peer."""
         ...
 
     @property
@@ -23,36 +23,40 @@ class Transport(Protocol):
 
     @property
     def is_held(self) -> bool:
-        """Is it we who do not read on?"""
+        """Return whether reading from the peer is paused on this side."""
         ...
 
     @property
     def last_received(self) -> float:
-        """Loop time of the last data from the peer."""
+        """Return the loop time of the last data from the peer."""
         ...
 
     def send(self, frame: msgspec.Struct) -> None:
-        """Queue one frame; dropped when the connection is closed."""
+        """Queue one frame; it is dropped when the connection is closed."""
         ...
 
     def limit(self, *, frame: int, unread: int) -> None:
-        """Bytes of a frame that may come, and bytes unread by the peer at which nothing more is read from it."""
+        """Set limits of the peer.
+
+        frame: largest frame that it may send, bytes.
+        unread: bytes not read by it at which reading from it stops.
+        """
         ...
 
     def pause(self, why: int) -> None:
-        """Read nothing more until `resume` for the same reason."""
+        """Stop reading until `resume` is called for the same reason."""
         ...
 
     def resume(self, why: int) -> None:
-        """Read on, if there is no other reason not to."""
+        """Continue reading, unless it is paused for another reason."""
         ...
 
     def check_reader(self, now: float) -> None:
-        """Cut a peer that has not read anything for too long while much waits for it."""
+        """Abort if a peer with much data queued has read nothing for too long."""
         ...
 
     def close(self, reason: str) -> None:
-        """Send what is queued, then close."""
+        """Send queued frames, then close."""
         ...
 
     def abort(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Upgrade of requests over HTTP to WebSockets that carry frames, JSON or MessagePack by subprotocol."""
+"""Upgrade of HTTP requests to WebSockets that carry frames as JSON or MessagePack, by subprotocol."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from network.connections.session_handler import SessionHandler
 from network.connections.websocket_connection import SUBPROTOCOLS, WebSocketConnection
 from network.connections.websocket_protocol import EXTENSION, UpgradeProtocol
 
-# Tokens that a WebSocket takes: its request costs more than a connection over TCP.
+# Tokens that a WebSocket consumes: its request costs more than a TCP connection.
 UPGRADE = 5.0
 
 
 def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
-    """The endpoint of live connections. It ends when a connection is open, which then is the web server's no more."""
+    """Return the endpoint of live connections. Once a connection is open, the call ends and the web server no longer
+    owns it.
+    """
     routes = APIRouter()
 
     @routes.websocket("/v1/connect")
@@ -28,7 +30,7 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
             await websocket.send_denial_response(answer)
             return
         peer = websocket.client.host if websocket.client is not None else ""
-        # Some proxies add a line of their own to those of others.
+        # Some proxies add a second header line instead of extending the first.
         host = connections.speaks_for(peer, ",".join(websocket.headers.getlist("x-forwarded-for")))
         place = connections.enter(host, UPGRADE)
         if place is None:

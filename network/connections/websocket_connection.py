@@ -1,4 +1,4 @@
-"""A WebSocket that carries frames, one in each message, after its handshake."""
+"""WebSocket after its handshake; each message carries one frame."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from tidings.wire.unfinished import Unfinished
 
 log = logging.getLogger(__name__)
 
-# Seconds that a connection has to take its last frames before it is cut off.
+# Close grace period in seconds: time that a peer has to read the last frames before the connection is aborted.
 FAREWELL = 5.0
 CLOSE_CODES = {
     device.BAD_FRAME: websocket_frames.INCONSISTENT,
     device.SHUTDOWN: websocket_frames.RESTART,
     device.IDLE: websocket_frames.NORMAL,
 }
-# Frames of the greatest size that are read after the goodbye, behind which the peer's own may be.
+# Frames of maximum size that are read after our `CLOSE`; the peer's `CLOSE` may be behind them.
 BEHIND = 4
-# Seconds between two pings, and that the answer to one may take.
+# Seconds between two pings, and seconds within which the peer must respond.
 PING = 20.0
-# Tokens a second and at once for control frames before a login.
+# Tokens per second and at once for control frames before a login.
 FIRST_PACE = 10.0, 50.0
-# Why nothing is read, beside the reasons of any connection: control frames came too fast.
+# Pause reason in addition to those of `tidings.wire.connection`: control frames came too fast.
 CONTROL = 64
-# Bytes that a fragment counts for beside its own, and how many of them cost as much as a control frame.
+# Bytes that a fragment counts for in addition to its payload, and fragments that cost as much as one control frame.
 _FRAGMENT = 64
 _FRAGMENTS = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Codec:
-    """A subprotocol. opcode: of its messages; is_strict: only such messages are taken."""
+    """Encoding of a subprotocol."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
-    opcode: int
-    is_strict: bool
+    opcode: int  # Opcode of messages that are sent.
+    is_strict: bool  # Text messages are refused.
 
 
 SUBPROTOCOLS = {
@@ -68,11 +68,11 @@ SUBPROTOCOLS = {
 
 
 class WebSocketConnection(Connection):
-    """The server's side.
+    """Server's side of a WebSocket.
 
-    What the peer does not read waits here behind what waits in the transport. When both together are over the bound,
-    what is here is dropped (it is delivered again after the next login), the reason is the last thing said, and the
-    connection closes. Control frames and fragments have their pace.
+    Data that the peer does not read waits here, behind the data in the transport. When both together exceed
+    `max_write_buffer`, the data here is dropped, the reason is sent last, and the connection closes. Dropped deliveries
+    are repeated after the next login. Control frames and fragments are rate-limited.
     """
 
     __slots__ = (
@@ -91,22 +91,22 @@ class WebSocketConnection(Connection):
     def __init__(
         self, codec: Codec, handler: Handler, host: str, *, max_write_buffer: int, unfinished: Unfinished
     ) -> None:
-        """host: whose connection it is, where a proxy speaks for others."""
+        """host: address of the client, also behind a trusted proxy."""
         super().__init__(
             device.FromDevice, handler, max_write_buffer=max_write_buffer, linger=FAREWELL, unfinished=unfinished
         )
         self._codec = codec
         self._host = host
-        # Before the first login all have one; then it is made with the first control frame.
+        # Before the first login each connection has one; afterwards it is created with the first control frame.
         self._pace: Pace | None = Pace(*FIRST_PACE)
         self._is_control_paced = False
-        # Bytes that came after the goodbye.
+        # Bytes received after our `CLOSE`.
         self._behind = 0
-        # Of a message in fragments, of which the last has not come.
+        # Fragmented message whose last fragment has not been received; `_parts` is `None` when there is none.
         self._opcode = 0
         self._parts: list[bytes] | None = None
         self._parts_size = 0
-        # When the last ping went out, and whether its answer is waited for.
+        # Loop time of the last ping, and whether its pong is outstanding.
         self._pinged_at = 0.0
         self._is_pinged = False
 
@@ -118,10 +118,10 @@ class WebSocketConnection(Connection):
     def host(self) -> str:
         return self._host
 
-    # What comes.
+    # Incoming data.
 
     def _source(self) -> asyncio.Transport | None:
-        """What comes is looked at until the peer's goodbye."""
+        """Return the transport while incoming data is processed, which is until the peer's `CLOSE`; `None` afterwards."""
         transport = self._transport
         return transport if transport is not None and not transport.is_closing() else None
 
@@ -133,7 +133,7 @@ class WebSocketConnection(Connection):
             self._read()
 
     def _is_flood(self, size: int) -> bool:
-        """Is the goodbye lost on a peer that sends on and on? Then it is cut off rather than read."""
+        """Return whether the peer has sent too much after our `CLOSE`; if so, abort instead of reading on."""
         self._behind += size
         is_flood = self._behind > BEHIND * self._max_frame
         if is_flood and self._transport is not None:
@@ -171,7 +171,7 @@ class WebSocketConnection(Connection):
         self._count_unfinished(is_new=has_ended)
 
     def _take(self, head: Head, payload: bytes) -> bool:
-        """One frame, of which a message may have ended."""
+        """Handle one frame; return whether it completed a message."""
         if head.opcode >= websocket_frames.CLOSE:
             self._control(head.opcode, payload)
             return False
@@ -261,7 +261,7 @@ class WebSocketConnection(Connection):
         else:
             self._transport.set_protocol(SmallReads(self))
 
-    # What goes.
+    # Outgoing data.
 
     def send(self, frame: msgspec.Struct) -> None:
         if not self.is_open:
@@ -300,7 +300,7 @@ class WebSocketConnection(Connection):
         if self._transport is not None:
             self._flush_all(self._transport)
             if self._transport.get_write_buffer_size() > self._high_water:
-                # The transport says when that has been read.
+                # The transport calls again when this has been read.
                 self._taken_at = self._loop.time()
                 return
         super().resume_writing()
@@ -313,7 +313,7 @@ class WebSocketConnection(Connection):
             self._pinged_at, self._is_pinged = now, True
             self._write(websocket_frames.PING, b"")
         elif self.is_held or self.last_received > self._pinged_at:
-            # Its answer may be among what is not read yet.
+            # Its pong may be in the data that has not been read yet.
             self._pinged_at = now
         else:
             self.abort("no answer to a ping")
@@ -321,7 +321,7 @@ class WebSocketConnection(Connection):
     # The end.
 
     def give_up(self, detail: str) -> None:
-        """Cut it off over a message that does not come in full."""
+        """Abort because a message is not completed."""
         self._is_kept = False
         self._parts = None
         self.abort(detail)
@@ -333,17 +333,18 @@ class WebSocketConnection(Connection):
         self._end()
 
     def close(self, reason: str) -> None:
-        """Write what is queued, then close; a peer that does not read gets `linger` seconds for it."""
+        """Write queued frames, then close; a peer that does not read gets `linger` seconds for them."""
         if not self.is_open:
             return
         self._reason = self._reason or reason
         self._say_goodbye(CLOSE_CODES.get(self._reason, websocket_frames.POLICY_VIOLATION), self._reason)
 
     def _say_goodbye(self, code: int, reason: str) -> None:
-        """The peer answers, and what it sends until then is read, or its answer would be lost in a reset."""
+        """Send a `CLOSE` and read until the peer's `CLOSE`; otherwise a TCP reset would lose ours."""
         self._last(websocket_frames.closing(code, reason))
         if self._transport is not None:
-            # Its answer may be here already, behind what waits for something that is not waited for any more.
+            # The peer's `CLOSE` may have been received already, behind data whose reading was paused for a reason that
+            # no longer counts.
             self._pauses = TURNING
             self._loop.call_soon(self._read_on)
 
@@ -361,7 +362,7 @@ class WebSocketConnection(Connection):
         self._end()
 
     def _end(self) -> None:
-        """Read no more, and be gone when what was written last has been read."""
+        """Stop reading, and close when the peer has read the last bytes written."""
         source = self._source()
         if source is not None:
             source.close()

@@ -10,17 +10,17 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 NORMAL, PROTOCOL_ERROR, INCONSISTENT, POLICY_VIOLATION, TOO_BIG = 1000, 1002, 1007, 1008, 1009
 INTERNAL_ERROR, RESTART = 1011, 1012
 
-# Codes that stand for something else than a `CLOSE`.
+# Codes that must not appear in a `CLOSE`.
 _NEVER_SENT = frozenset((1004, 1005, 1006))
 
 _OPCODES = frozenset((CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG))
-# Bytes of a control frame's payload, section 5.5, and of the reason in a `CLOSE`.
+# Maximum bytes of a control frame's payload, section 5.5, and of the reason in a `CLOSE`.
 _CONTROL = 125
 _REASON = _CONTROL - 2
 
 
 class Violation(Exception):
-    """The peer broke the protocol; it is closed with this status code."""
+    """The peer broke the protocol; the connection is closed with this status code."""
 
     def __init__(self, code: int, detail: str) -> None:
         super().__init__(detail)
@@ -28,19 +28,21 @@ class Violation(Exception):
 
 
 class Head(NamedTuple):
-    """What stands before a payload. start: of the payload in what is read; end: behind it."""
+    """Frame header."""
 
     opcode: int
-    is_last: bool
-    key: bytes
-    start: int
-    end: int
+    is_last: bool  # FIN bit.
+    key: bytes  # Masking key.
+    start: int  # Offset of the payload.
+    end: int  # Offset behind the payload.
 
 
 def read_head(data: memoryview, position: int, *, limit: int) -> Head | None:
-    """The head at this position, `None` while it is not here in full. Raises `Violation`.
+    """Return the header at this position, `None` while it is incomplete. Raises `Violation`.
 
-    limit: bytes of a payload. Whether the payload is here is for the caller to see.
+    The caller checks whether the payload is complete.
+
+    limit: largest payload, bytes.
     """
     available = len(data) - position
     if available < 2:
@@ -67,7 +69,7 @@ def read_head(data: memoryview, position: int, *, limit: int) -> Head | None:
 
 
 def unmask(payload: memoryview, key: bytes) -> bytes:
-    """Section 5.3."""
+    """Return the unmasked payload (section 5.3)."""
     size = len(payload)
     if not size or key == b"\0\0\0\0":
         return bytes(payload)
@@ -76,7 +78,7 @@ def unmask(payload: memoryview, key: bytes) -> bytes:
 
 
 def head_of(opcode: int, size: int) -> bytes:
-    """What stands before a payload of ours."""
+    """Return the header of an unmasked frame with a payload of `size` bytes."""
     if size < 126:
         return bytes((0x80 | opcode, size))
     if size < 65536:
@@ -85,7 +87,7 @@ def head_of(opcode: int, size: int) -> bytes:
 
 
 def answer_to_closing(payload: bytes) -> int:
-    """The code to answer the payload of a peer's `CLOSE` with: its own, or what was wrong with it (section 7.4)."""
+    """Return the status code for the response to a peer's `CLOSE`: its own, or the error in it (section 7.4)."""
     if not payload:
         return NORMAL
     code = int.from_bytes(payload[:2], "big")
@@ -99,6 +101,6 @@ def answer_to_closing(payload: bytes) -> int:
 
 
 def closing(code: int, reason: str) -> bytes:
-    """A whole `CLOSE`."""
+    """Return a complete `CLOSE` frame."""
     payload = code.to_bytes(2, "big") + reason.encode()[:_REASON]
     return head_of(CLOSE, len(payload)) + payload

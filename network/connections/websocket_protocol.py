@@ -1,4 +1,4 @@
-"""Handshakes of WebSockets by the web server, which hands what is open over to a protocol of our own."""
+"""WebSocket handshake by uvicorn, and the hand-over of the open connection to another protocol."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-# What the application finds this protocol under, in the extensions of its scope.
+# Key of this protocol in the extensions of the ASGI scope.
 EXTENSION = "tidings.websocket"
-# Bytes that may come before the handshake is answered; a client waits for the answer.
+# Bytes accepted before the handshake is complete; a client waits for the handshake's response.
 MAX_EARLY = 4 * 1024
 
 
 class UpgradeProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's own up to the answer, then nobody's: the application, its task and all that belongs to the request are
-    gone while the connection lives.
+    """uvicorn's WebSocket protocol for the handshake only. After the hand-over the application, its task and the
+    request are freed while the connection stays open.
 
-    on_login: for the application to have called when somebody has logged in for the first time: what the connection
-              took of the bounds of strangers over HTTP is given back.
+    on_login: to be called at the first login; refunds what the connection consumed of the limits on unauthenticated
+        HTTP clients.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # The request's, once its handshake has turned out to be one.
+        # Scope of the request; `None` until its handshake has proved valid.
         self.scope: Any = None
         self._early = bytearray()
         self.on_login: Callable[[], None] = lambda: None
 
     def hand_over(self, connection: asyncio.Protocol) -> bool:
-        """Let this have the transport, now that the handshake is done; false when the peer has gone."""
+        """Give the transport to `connection`, after the handshake; False when the peer has disconnected."""
         transport = self.transport
         if self.disconnected or transport.is_closing():
-            # Nobody is there to be answered, which is no fault of the application's.
+            # The peer cannot receive a response, which is not an error of the application.
             self.handshake_complete = True
             return False
         self.stop_keepalive()
@@ -47,15 +47,15 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
         return True
 
     def _let_go(self) -> None:
-        """Leave nothing in a circle, or the request is there until the collector of garbage finds it, in minutes.
+        """Break reference cycles; otherwise the interpreter's garbage collector frees the request only minutes later.
 
-        The parser of `websockets` is a generator that its connection has, and that has the connection.
+        The parser of `websockets` is a generator that references its connection and is referenced by it.
         """
         self.conn.parser.close()
         if self.scope is not None:
             self.scope["extensions"].pop(EXTENSION, None)
 
-    # From the transport.
+    # Calls by the transport.
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -69,7 +69,7 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
         else:
             self._early += data
 
-    # Within uvicorn's.
+    # Overrides of uvicorn's methods.
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
@@ -79,12 +79,12 @@ class UpgradeProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
-            # Denied, which uvicorn would log as a handshake that the application has forgotten.
+            # Without this, uvicorn logs a denial as a handshake that the application did not complete.
             self.handshake_complete = True
 
 
 class _Gone(asyncio.Transport):
-    """What is left to uvicorn of a transport that was handed over, when it closes it at the end of the request."""
+    """Placeholder for a transport that was handed over; uvicorn closes it at the end of the request."""
 
     def close(self) -> None:
-        """It is another's to close."""
+        """Do nothing: the new protocol closes the transport."""
