@@ -1,8 +1,9 @@
-"""Exchange of envelopes between nodes: each goes to the node that its recipient is attached to, which answers.
+"""Exchange of envelopes between nodes: each goes to the node that its recipient is attached to, which responds.
 
-The origin stores what is not answered in time. Whoever stores an envelope for a device that is not attached to it
-looks, after the commit, where that device is; whoever attaches one claims it before it reads its mailbox. So one of
-both sees the other. What comes later for the same device waits until its node has been told.
+The origin stores an envelope for which no response arrives in time. A node that stores an envelope for a device that is
+not attached to it looks up the device's node after the commit. A node that attaches a device claims it before it reads
+its mailbox. So one of the two always notices the other. Later envelopes for the same device wait until its node has
+been notified.
 """
 
 from __future__ import annotations
@@ -39,22 +40,24 @@ FORWARDED = Counter("tidings_network_forwarded_total", "Envelopes given to other
 WAITING = Gauge("tidings_network_forwards_waiting", "Envelopes that other nodes have and have not answered")
 ANSWERED, LATE, MOVED, UNSENT = (FORWARDED.labels(word) for word in ("answered", "late", "moved", "unsent"))
 
-# Seconds that another node has to answer, beyond those for which it may wait for its device.
+# Seconds that another node has to respond, in addition to those for which it may wait for its device.
 ANSWER_SECONDS = 2.0
-# Nodes that an envelope is given to, one after the other; then it is stored.
+# Nodes that an envelope is given to, one after the other, before it is stored.
 TRIES = 3
 
 
 class NodeOrigin:
-    """Another node as the sender of envelopes: it is answered by their numbers; what is accepted in one turn of the
-    loop goes into one frame."""
+    """Another node as the origin of envelopes; responses name its numbers.
+
+    Everything accepted in one event-loop iteration is confirmed in one frame.
+    """
 
     def __init__(self, put: Callable[[FromNode], object]) -> None:
         self._put = put
         self._accepted: list[int] = []
 
     def accepted(self, n: int) -> None:
-        """Say so."""
+        """Confirm an envelope."""
         if not self._accepted:
             asyncio.get_running_loop().call_soon(self._flush)
         self._accepted.append(n)
@@ -64,19 +67,21 @@ class NodeOrigin:
         self._accepted = []
 
     def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
-        """Say so."""
+        """Refuse an envelope."""
         self._put(frames.Refused(n, reason, detail, retry_after))
 
     def superseded(self, n: int) -> None:
-        """Say so: the other node waits no longer."""
+        """Notify the node that no response to this number will follow."""
         self._put(frames.Superseded(n))
 
 
 class Exchange:
-    """Peers of the router. At most `Limits.undecided` envelopes wait for other nodes, and as many for the answer where
-    their recipients are; one more is refused as `overloaded`.
+    """Forwarding of envelopes to and from other nodes, for the router.
 
-    lookout: for what is stored here instead.
+    At most `Limits.undecided` envelopes wait for responses of other nodes, and as many for the location of their
+    recipients; one more is refused as `overloaded`.
+
+    lookout: relocation check for envelopes that are stored here.
     """
 
     def __init__(
@@ -103,7 +108,7 @@ class Exchange:
         self._asking: dict[str, list[Forward]] = {}
         self._asked = 0
         self._origins: dict[str, NodeOrigin] = {}
-        # Nodes that left something unanswered, until they say something.
+        # Nodes that did not respond in time, until their next frame.
         self._silent: set[str] = set()
         self.lookout = Lookout(
             membership,
@@ -116,12 +121,16 @@ class Exchange:
         )
         self._idle = asyncio.Event()
 
-    # For the router.
+    # Calls by the router.
 
     def takes(self, origin: Origin, frame: device.Send, *, here: bool, storing: bool) -> bool:
-        """Is this envelope delivered by another node, or may it be?"""
+        """Take an envelope that another node delivers or may deliver; return False to deliver it on this node.
+
+        here: the recipient is attached to this node.
+        storing: an envelope of the same stream is being stored on this node.
+        """
         if frame.to in self._asking:
-            # Behind those that came before it.
+            # Queued behind earlier envelopes for the same recipient.
             self._ask(self._make(origin, frame))
             return True
         if here:
@@ -150,40 +159,46 @@ class Exchange:
         return Forward(frame, origin, next(self._ranks))
 
     def attached(self, number: str) -> None:
-        """Note that a device, or a part of it, attached here."""
+        """Record that a device, or a partition of it, attached to this node."""
         self._arrivals.note(number)
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
-        """Something was stored for a device that is not attached here."""
+        """Announce envelopes stored for a device that is not attached here.
+
+        rows: the envelopes; empty when they are not known.
+        """
         found = tuple(rows)
-        # Rows of a sender that has just come may have older ones before them: the mailbox is read instead.
+        # Older rows of a recently attached sender may precede these, so the device's node reads the whole mailbox
+        # instead.
         self.lookout.stored(number, () if any(self._arrivals.has(row.sender) for row in found) else found)
 
     def take_first_copy(self, sender: str, number: str) -> bool:
-        """Whether the mailbox has to be read before the next copy of this sender's goes to a device that is here."""
+        """Return whether the mailbox must be read before this sender's next group copy goes to a device attached here."""
         return self._arrivals.has(sender) and self._arrivals.take_first(Stream(sender, number, device.GROUP_SLOT))
 
     def detached(self, number: str, part: device.Partition) -> None:
-        """That device is not attached here any more, unless it is again by the end of this turn of the loop."""
+        """Release the claim of a partition that detached, unless it is attached again by the end of this event-loop
+        iteration.
+        """
         asyncio.get_running_loop().call_soon(self._release, number, part)
 
     def _release(self, number: str, part: device.Partition) -> None:
         if not self._router.is_attached(number, part.partition):
             self._presence.release((number, part.partition))
 
-    # Envelopes of this node's senders.
+    # Envelopes of senders on this node.
 
     def _choose(self, claims: Claims, frame: device.Send) -> str:
-        """The node that delivers it, empty when that is for this one to do."""
+        """Return the node that delivers the envelope, empty when this node must handle it."""
         node = holder(claims, device.slot_of(frame.sender, frame.kind, frame.group))
         unreachable = node == self._membership.me or node in self._silent or self.lookout.is_blind(node)
         return "" if unreachable else node
 
-    # Wherever an envelope goes, the older ones of its stream go first: they were given to a node that may never deliver
-    # them, or only after this one. What is delivered twice for that its device drops.
+    # Before an envelope goes anywhere, the older ones of its stream go there first. They were given to a node that may
+    # deliver them after this one or never. The device drops envelopes that are delivered twice because of this.
 
     def _prepare_here(self, frame: device.Send) -> None:
-        """An envelope is about to be delivered here."""
+        """Deliver the older envelopes of the stream before one that is delivered on this node."""
         for older in self._forwards.take_older(frame):
             MOVED.inc()
             self._router.send_here(older.origin, older.frame)
@@ -241,7 +256,7 @@ class Exchange:
         self._asked += 1
 
     def _look_up(self, number: str, *, storing: bool = False) -> None:
-        """Raises `BatcherFull`."""
+        """Start to locate a recipient. Raises `BatcherFull`."""
         if storing or self.lookout.is_behind(number):
             self.lookout.settled(number).add_done_callback(functools.partial(self._settled, number))
         else:
@@ -250,7 +265,7 @@ class Exchange:
     def _settled(self, number: str, answer: asyncio.Future[bool]) -> None:
         claims = self._whereabouts.get(number)
         if not answer.cancelled() and not answer.result():
-            # Behind it, in the mailbox.
+            # Store these envelopes too, behind the one that is being stored.
             self._go_on(number, {})
         elif claims is not None and not self.lookout.is_behind(number):
             self._go_on(number, claims)
@@ -271,7 +286,7 @@ class Exchange:
             self._go_on(number, claims)
 
     def _go_on(self, number: str, claims: Claims) -> None:
-        """Those that have waited, in their order."""
+        """Process the envelopes that waited for the recipient's location, in order."""
         waiting = self._asking.pop(number, ())
         self._asked -= len(waiting)
         for forward in waiting:
@@ -285,10 +300,10 @@ class Exchange:
             elif not self._forwards.is_repeat(origin, frame):
                 self._forward(forward, node)
 
-    # What other nodes say.
+    # Frames from other nodes.
 
     def received(self, source: str, frame: FromNode) -> bool:
-        """One frame; was it one of an exchange?"""
+        """Handle one frame; return whether it belongs to the exchange."""
         self._silent.discard(source)
         if isinstance(frame, frames.Forward):
             frame.send.n = frame.n
@@ -304,7 +319,8 @@ class Exchange:
         elif isinstance(frame, frames.Moved):
             self._moved(source, frame.n)
         elif isinstance(frame, frames.Look):
-            # While a claim is being repeated the others may have stored what nobody could be told of.
+            # During the repetition of a claim other nodes may have stored envelopes that they could announce to no
+            # node.
             self._router.look_again(frame.number, () if self._presence.is_repeating(frame.number) else frame.rows)
         else:
             return False
@@ -319,7 +335,7 @@ class Exchange:
                 self._router.look_before(frame)
             self._router.send_here(origin, frame)
         elif self._router.is_storing(frame) or self.lookout.is_behind(frame.to):
-            # What was in flight when the device left comes before this one, wherever the device is now.
+            # Envelopes in flight when the device detached come before this one, wherever the device is now.
             say = functools.partial(self._say_moved, source, frame.n)
             self.lookout.settled(frame.to).add_done_callback(say)
         else:
@@ -339,18 +355,19 @@ class Exchange:
         if forward is not None:
             self._whereabouts.forget(forward.frame.to)
             self._arrivals.put_back(stream_of(forward.frame))
-            # With those behind it, which would be behind what comes until they have moved, too.
+            # Together with the younger ones of its stream; otherwise they would stay behind later envelopes until they
+            # move, too.
             for each in (forward, *self._forwards.take_younger(forward)):
                 MOVED.inc()
                 self._ask(each)
 
-    # Time, and nodes that come and go.
+    # Timeouts and changes of membership.
 
     def sweep(self) -> None:
-        """Store here what was not answered in time. Call it about ten times a second."""
+        """Store envelopes for which no response arrived in time. Call it about ten times a second."""
         late = list(self._forwards.take_late(self._clock.monotonic()))
         self._silent.update(forward.node for forward in late)
-        # With what is behind them in their streams.
+        # Together with the younger envelopes of their streams.
         behind = [younger for forward in late for younger in self._forwards.take_younger(forward)]
         for forward in sorted((*late, *behind), key=_rank_of):
             LATE.inc()
@@ -362,11 +379,11 @@ class Exchange:
             self._idle.set()
 
     def is_wanted(self, node: str, frame: FromNode) -> bool:
-        """Has this one to be sent yet? An envelope that was stored here meanwhile has not."""
+        """Return whether a frame must still be sent: not an envelope that has been stored here since."""
         return not isinstance(frame, frames.Forward) or self._forwards.is_waiting(frame.n, node)
 
     def unsent(self, node: str, some: Sequence[FromNode]) -> None:
-        """Another node will not get these. Envelopes that wait for their turn stay behind them."""
+        """Store envelopes that another node will not receive, and those queued behind them."""
         for frame in itertools.chain(some, self._outbox.waiting(node)):
             if isinstance(frame, frames.Forward):
                 self._not_given(frame.n, node)
@@ -374,7 +391,7 @@ class Exchange:
             self.lookout.unsent(node)
 
     def changed(self, gone: frozenset[str]) -> None:
-        """Nodes have come, or these have gone: what they had is stored here."""
+        """Handle a change of membership; store the envelopes that the departed nodes had."""
         self._whereabouts.forget_all()
         self._outbox.forget(gone)
         self._silent -= gone
@@ -387,17 +404,17 @@ class Exchange:
 
     @property
     def waiting(self) -> int:
-        """Envelopes that other nodes have and have not answered, or whose recipients are looked for."""
+        """Return the number of envelopes waiting for a response of another node or for the location of their recipient."""
         return len(self._forwards) + self._asked
 
     async def wait(self) -> None:
-        """Until nothing is waiting."""
+        """Wait until no envelope is waiting."""
         self._idle.clear()
         if self.waiting:
             await self._idle.wait()
 
     def close(self) -> None:
-        """Store what other nodes have not answered, and what waits."""
+        """Store all waiting envelopes."""
         for forward in sorted(self._forwards.take_all(), key=_rank_of):
             self._store(forward)
         for number in list(self._asking):

@@ -1,4 +1,4 @@
-"""Envelopes that another node has been given to deliver, until it answers."""
+"""Envelopes given to another node to deliver, until it responds."""
 
 from __future__ import annotations
 
@@ -19,14 +19,11 @@ from tidings.wire import device
 
 
 class Stream(NamedTuple):
-    """Envelopes that have to be shown in the order in which they were sent.
-
-    slot: of the recipient for those of groups, which go to a part of their own; -1 for others.
-    """
+    """Sequence of envelopes that must be delivered in the order in which they were sent."""
 
     sender: str
     to: str
-    slot: int
+    slot: int  # Slot of the recipient for group messages, which have a partition of their group; -1 for others.
 
 
 def stream_of(frame: device.Send) -> Stream:
@@ -36,32 +33,26 @@ def stream_of(frame: device.Send) -> Stream:
 
 @dataclasses.dataclass(slots=True)
 class Forward:
-    """An envelope on its way to another node, or to whoever is found to have its recipient.
+    """Envelope that is being forwarded to another node, or whose recipient is being located."""
 
-    frame:  with the number under which its sender waits for the answer.
-    origin: who waits for it.
-    rank:   higher than that of every envelope that came before it.
-    node:   that has it; empty before it was given to one.
-    due:    monotonic seconds at which it is stored here if no answer has come.
-    tries:  nodes that have had it.
-    """
-
-    frame: device.Send
-    origin: Origin
-    rank: int
-    node: str = ""
-    due: float = 0.0
-    tries: int = 0
+    frame: device.Send  # Carries the number under which its sender waits for the response.
+    origin: Origin  # Receives the response.
+    rank: int  # Higher than that of every envelope received earlier.
+    node: str = ""  # Node that has the envelope; empty before it was given to one.
+    due: float = 0.0  # Monotonic seconds at which it is stored here without a response.
+    tries: int = 0  # Nodes that it was given to so far.
 
     @property
     def n(self) -> int:
-        """Its sender's number."""
+        """Return the sender's number of the envelope."""
         return self.frame.n
 
 
 class Forwards:
-    """Forwarded envelopes by a number of ours, in the order in which they come due; bounded like those that are
-    undecided here."""
+    """Forwarded envelopes by this node's number, in the order in which they are due.
+
+    They are bounded like the envelopes that are undecided here.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -75,22 +66,22 @@ class Forwards:
         return len(self._waiting)
 
     def has_room(self, frame: device.Send) -> bool:
-        """For one more?"""
+        """Return whether one more envelope may be added."""
         return len(self._waiting) < self._limits.undecided and self._bytes.has_room(frame.sender, _size_of(frame))
 
     def is_repeat(self, origin: Origin, frame: device.Send) -> bool:
-        """Is it on its way already? Then whoever sent it last hears the answer."""
+        """Return whether this envelope is being forwarded already; if so, the latest origin receives the response."""
         earlier = self._by_id.get((frame.sender, frame.id))
         if earlier is None:
             return False
         earlier.origin.superseded(earlier.n)
-        # On its way out is the same object: it stays as it is.
+        # The outgoing frame shares this object, so it must not be changed.
         earlier.origin, earlier.frame = origin, msgspec.structs.replace(earlier.frame, n=frame.n)
         REPEATED.inc()
         return True
 
     def add(self, forward: Forward) -> int:
-        """The number that the answer will name."""
+        """Add an envelope; return the number that the response will name."""
         number = next(self._numbers)
         self._waiting[number] = forward
         self._by_id[forward.frame.sender, forward.frame.id] = forward
@@ -99,12 +90,12 @@ class Forwards:
         return number
 
     def is_waiting(self, number: int, node: str) -> bool:
-        """Is an answer of this node waited for?"""
+        """Return whether a response of this node to this number is outstanding."""
         forward = self._waiting.get(number)
         return forward is not None and forward.node == node
 
     def take(self, number: int, node: str) -> Forward | None:
-        """One that this node has answered, or will not get; `None` when it is not waited for."""
+        """Remove an envelope that this node has responded to or will not receive; `None` when it is not waiting for it."""
         return self._pop(number) if self.is_waiting(number, node) else None
 
     def _pop(self, number: int) -> Forward:
@@ -118,7 +109,10 @@ class Forwards:
         return forward
 
     def take_late(self, now: float) -> Iterator[Forward]:
-        """Those that were not answered in time."""
+        """Remove the envelopes for which no response arrived in time.
+
+        now: monotonic seconds.
+        """
         while self._waiting:
             number, forward = next(iter(self._waiting.items()))
             if forward.due > now:
@@ -126,9 +120,10 @@ class Forwards:
             yield from self._take_all([number])
 
     def take_older(self, frame: device.Send, rank: float = math.inf, *, not_at: str = "") -> Sequence[Forward]:
-        """Take the older envelopes of the stream of this one, in their order.
+        """Remove the older envelopes of this one's stream, in order.
 
-        rank: of this one; infinite for one that has just come. not_at: a node with which they may stay.
+        rank: rank of this envelope; infinite for one that was just received.
+        not_at: node with which older envelopes may stay; empty for none.
         """
         found = self._streams.get(stream_of(frame)) if self._streams else None
         if not found:
@@ -137,17 +132,17 @@ class Forwards:
         return sorted(self._take_all(numbers), key=lambda forward: forward.rank)
 
     def take_younger(self, forward: Forward) -> Sequence[Forward]:
-        """Take the younger envelopes of the stream of this one, in their order."""
+        """Remove the younger envelopes of this one's stream, in order."""
         found = self._streams.get(stream_of(forward.frame), {})
         numbers = [number for number, each in found.items() if each.rank > forward.rank]
         return sorted(self._take_all(numbers), key=lambda each: each.rank)
 
     def take_of(self, nodes: frozenset[str]) -> Iterator[Forward]:
-        """Those that these nodes have."""
+        """Remove the envelopes that these nodes have."""
         yield from self._take_all([number for number, forward in self._waiting.items() if forward.node in nodes])
 
     def take_all(self) -> Iterator[Forward]:
-        """All of them."""
+        """Remove all envelopes."""
         yield from self._take_all(list(self._waiting))
 
     def _take_all(self, numbers: Iterable[int]) -> Iterator[Forward]:

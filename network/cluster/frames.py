@@ -1,4 +1,4 @@
-"""What network processes say to each other: packets of frames, on links."""
+"""Frames that network nodes exchange over links, in batches."""
 
 from __future__ import annotations
 
@@ -13,109 +13,100 @@ from tidings.wire import device
 
 
 class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
-    """Base of all frames."""
+    """Base class of all frames."""
 
 
 class Hello(Frame, tag="hello"):
-    """The node that says this has just come."""
+    """The sending node has just joined."""
 
 
 class Forward(Frame, tag="forward"):
-    """An envelope for a device that is attached there.
+    """Envelope for a device attached to the receiving node."""
 
-    n:    a number of the process that sends this, which every answer names; the envelope's own is its sender's.
-    look: the mailbox has to be read before this is delivered: older envelopes of the stream may be in it.
-    """
-
-    n: int
+    n: int  # Number of the sending node, which the response names. The envelope's own number is its sender's.
     send: device.Send
-    look: bool = False
+    look: bool = False  # Read the mailbox before the delivery: it may hold older envelopes of the stream.
 
 
 class Accepted(Frame, tag="accepted"):
-    """These are stored or acknowledged."""
+    """These envelopes are stored or acknowledged."""
 
     n: list[int]
 
 
 class Refused(Frame, tag="refused"):
-    """This one was not taken, as in the device API."""
+    """This envelope was refused, as in the device API."""
 
     n: int
     reason: str
     detail: str = ""
-    retry_after: int = 0
+    retry_after: int = 0  # Seconds.
 
 
 class Superseded(Frame, tag="superseded"):
-    """The same envelope came again, by whatever way, and is answered there."""
+    """The same envelope was received again by another path and gets its response there."""
 
     n: int
 
 
 class Moved(Frame, tag="moved"):
-    """Its recipient is not attached here: nothing was done with it."""
+    """The recipient is not attached to the responding node, which did nothing with the envelope."""
 
     n: int
 
 
 class Look(Frame, tag="look"):
-    """Something was stored for a device that is attached there. rows: what, as far as it is in here."""
+    """An envelope was stored for a device attached to the receiving node."""
 
     number: str
-    rows: list[Envelope] = []
+    rows: list[Envelope] = []  # The stored envelopes; empty to have the mailbox read.
 
 
 class LookAtAll(Frame, tag="look_at_all"):
-    """Something may have been stored for any device that is attached there."""
+    """Envelopes may have been stored for any device attached to the receiving node."""
 
 
 class Expel(Frame, tag="expel"):
-    """A device has attached elsewhere since. token: of the claim that it had."""
+    """The device has attached to another node since."""
 
     number: str
     partition: int
-    token: int
+    token: int  # Token of the claim that the device had on the receiving node.
 
 
 class Changed(Frame, tag="changed"):
-    """Blocks or registrations of these numbers are others than before. Answered by `Noted`.
-
-    expelled:   those of them whose tokens are void, so that their devices have to leave.
-    keys:       those of them that were registered, with their identity keys.
-    everything: any number may have changed.
-    """
+    """Blocks or registrations of these numbers have changed. The response is `Noted`."""
 
     n: int
     numbers: list[str] = []
-    expelled: list[str] = []
-    keys: dict[str, bytes] = {}
-    everything: bool = False
+    expelled: list[str] = []  # Numbers whose tokens are void, so that their devices are disconnected.
+    keys: dict[str, bytes] = {}  # Identity keys of the numbers that were registered.
+    everything: bool = False  # Any number may have changed.
 
 
 class Noted(Frame, tag="noted"):
-    """It was done. count: devices, of a broadcast."""
+    """The announcement with this number was processed."""
 
     n: int
-    count: int = 0
+    count: int = 0  # Devices reached by a broadcast; 0 otherwise.
 
 
 class KeysTaken(Frame, tag="keys_taken"):
-    """One-time pre-keys were handed out: for each (number, an ordinary one, a Kyber one)."""
+    """One-time pre-keys were handed out."""
 
-    taken: list[tuple[str, bool, bool]]
+    taken: list[tuple[str, bool, bool]]  # (number, an ordinary key was taken, a Kyber key was taken)
 
 
 class KeysLeft(Frame, tag="keys_left"):
-    """A device has uploaded keys, and so many are there now."""
+    """A device has uploaded pre-keys."""
 
     number: str
-    prekeys: int
-    kyber_prekeys: int
+    prekeys: int  # One-time pre-keys at the network now.
+    kyber_prekeys: int  # One-time Kyber pre-keys at the network now.
 
 
 class Broadcast(Frame, tag="broadcast"):
-    """An announcement to every device that is attached there. Answered by `Noted`."""
+    """Announcement to every device attached to the receiving node. The response is `Noted`."""
 
     n: int
     id: str
@@ -145,20 +136,20 @@ decode = msgspec.msgpack.Decoder(list[FromNode]).decode
 
 
 class Call(Frame, tag="call"):
-    """The first words of a link. source: the incarnation that calls. token: of the one that is called."""
+    """First frame of a link."""
 
-    source: str
-    token: str
+    source: str  # Incarnation of the calling node.
+    token: str  # Token of the called node.
 
 
 class Packet(Frame, tag="packet"):
-    """What one process had for another at one moment. frames: as `encode` has them."""
+    """Batch of the frames that one node had for another at one moment."""
 
-    frames: bytes
+    frames: bytes  # Encoded by `encode`.
 
 
 class Taken(Frame, tag="taken"):
-    """The packet has been read, and its frames are being seen to: another one may come."""
+    """The batch was read and its frames are being processed; the next batch may be sent."""
 
 
 FromCaller = Call | Packet
@@ -166,7 +157,7 @@ FromCalled = Taken
 
 
 class LinkAddress(msgspec.Struct, frozen=True):
-    """Where a process is called by others, and what opens the link."""
+    """Address at which other nodes reach a process, and the token that opens a link to it."""
 
     host: str
     port: int
@@ -178,48 +169,44 @@ decode_address = _address_decoder.decode
 
 
 class Load(msgspec.Struct, omit_defaults=True):
-    """How much a process has to do, as it says itself at each heartbeat.
+    """Load of a process, as it reports at each heartbeat."""
 
-    name:        of the node, by its operator.
-    load:        of one processor, 1 is all of it.
-    lag:         seconds by which its event loop was late in the last second, at most.
-    connections: that are open; devices: that are attached; rate: envelopes a second, from senders and to devices.
-    """
-
-    name: str
-    load: float = 0.0
-    lag: float = 0.0
-    connections: int = 0
-    devices: int = 0
-    rate: float = 0.0
-    draining: bool = False
+    name: str  # Node's name, as set by its operator.
+    load: float = 0.0  # Share of one processor core; 1 is all of it.
+    lag: float = 0.0  # Longest delay of the event loop in the last second, seconds.
+    connections: int = 0  # Open connections.
+    devices: int = 0  # Attached devices.
+    rate: float = 0.0  # Envelopes per second, from senders and to devices.
+    draining: bool = False  # The process is disconnecting its devices in order to stop.
 
 
 class Claim(NamedTuple):
-    """That a device is attached to a process. token: of this attachment, of that process."""
+    """Record that a partition of a device is attached to a node."""
 
     layout: int
     partitions: int
     epoch: int
-    token: int
-    node: str
+    token: int  # Number of this attachment, unique within the process.
+    node: str  # Incarnation of the node.
 
 
 Claims = Mapping[int, Claim]
 
-# A claim and its field as they stand in Redis.
+# Formats in Redis: of a claim, and of the partition that is its field.
 _CLAIM = re.compile(rb"([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+) ([A-Za-z0-9._-]+)")
 _PARTITION = re.compile(rb"[0-9]{1,9}")
 
 
 def encode_claim(claim: Claim) -> str:
-    """As it stands in Redis."""
+    """Return the claim in its Redis format."""
     return " ".join(map(str, claim))
 
 
 def decode_claim(field: bytes, value: bytes) -> tuple[int, Claim] | None:
-    """Read the claim of one partition as it stands in Redis. Returns `None` for an unreadable one, which the script
-    that claims overwrites by the same rule."""
+    """Return the (partition, claim) of a field in Redis; `None` when it is unreadable.
+
+    The script that claims overwrites unreadable claims by the same rule.
+    """
     found = _CLAIM.fullmatch(value) if len(value) <= 200 else None
     if found is None or not _PARTITION.fullmatch(field):
         return None
@@ -234,7 +221,7 @@ def decode_claims(fields: Mapping[bytes, bytes]) -> dict[int, Claim]:
 
 
 def split(frames: Sequence[FromNode], limit: int) -> list[list[FromNode]]:
-    """In parts whose bodies have about so many bytes, in order."""
+    """Split frames into parts of about `limit` bytes, in order."""
     parts: list[list[FromNode]] = [[]]
     size = 0
     for frame in frames:
@@ -248,7 +235,7 @@ def split(frames: Sequence[FromNode], limit: int) -> list[list[FromNode]]:
 
 
 def size_of(frame: FromNode) -> int:
-    """Bytes, about."""
+    """Return the approximate size of a frame in bytes."""
     if isinstance(frame, Forward):
         return 256 + len(frame.send.body) + 24 * len(frame.send.refs)
     if isinstance(frame, Look):

@@ -1,8 +1,8 @@
-"""Links: the connections on which nodes say frames to each other.
+"""Links: direct connections on which nodes exchange frames.
 
-Each node listens, and calls every other one that it has something for. The address of a node, and a token that opens
-it, are in Redis as long as it is there: who may read them may speak to it. With a certificate of the installation both
-sides have to show one.
+Each node listens, and connects to every other node that it has frames for. A node's address and the token that opens a
+link to it are in Redis while the node is alive: read access to Redis is sufficient to open a link. With a certificate
+of the installation, both sides must present one.
 """
 
 from __future__ import annotations
@@ -37,30 +37,32 @@ log = logging.getLogger(__name__)
 
 RECEIVED = Counter("tidings_network_node_frames_received_total", "Frames from other nodes")
 
-# Seconds that another node has to take a connection, and then a packet.
+# Seconds that another node has to accept a connection, and then to confirm a batch.
 PATIENCE = 1.5
-# Seconds after a failure in which nothing more is tried.
+# Seconds after a failure without a further attempt.
 REST = 0.25
-# Connections a second to the listener, with handshakes or without, and at once.
+# Connections per second to the listener, with or without TLS handshakes, and connections at once.
 CONNECTIONS, BURST = 50.0, 100.0
 
 Received = Callable[[str, FromNode], None]
 
 
 class NodeAway(NetworkError):
-    """Another node cannot be reached, or does not answer. Whether it has got the packet is unknown."""
+    """Another node cannot be reached or does not respond. Whether it has received the batch is unknown."""
 
 
 class Links:
-    """Service: all of one node. It hears what others say from `open` on until it is stopped, and speaks until `close`.
+    """Service with all links of one node. It receives from `open` until it is stopped, and sends until `close`.
 
-    contexts: TLS of both sides, none where there is no certificate.
+    contexts: TLS of both sides; `None` without a certificate.
     """
 
     name = "links"
 
     def __init__(self, membership: Membership, settings: Cluster, files: TlsFiles) -> None:
-        """files: without a certificate, there is no TLS. Raises `CannotListen` when they cannot be used."""
+        """files: certificate of the installation; without one the links do not use TLS. Raises `CannotListen` when it
+        cannot be used.
+        """
         self._membership = membership
         self._settings = settings
         self._links: dict[str, _Link] = {}
@@ -73,15 +75,15 @@ class Links:
 
     @property
     def contexts(self) -> Sequence[FileContext | None]:
-        """Of TLS."""
+        """Return the TLS contexts of the called and the calling side."""
         return self._accepting, self._calling
 
-    # The side that is called.
+    # Called side.
 
     async def open(self, received: Received) -> LinkAddress:
-        """Listen; where, and what opens it. Raises `CannotListen`.
+        """Listen; return the address and the token that opens a link. Raises `CannotListen`.
 
-        received(source, frame): called for each frame, in the order of their source.
+        received: called with (source, frame) for each frame, in the order of its source.
         """
         host, port = self._settings.node_address
         strangers, token = Newcomers(), secrets.token_urlsafe(32)
@@ -113,12 +115,12 @@ class Links:
         for connection in list(self._callers.values()):
             connection.close("this node is leaving")
 
-    # The side that calls.
+    # Calling side.
 
     async def post(self, node: str, packet: bytes) -> None:
-        """Give another node a packet of encoded frames; call it again when it has taken this one.
+        """Send a batch of encoded frames to another node; return when it has confirmed the batch.
 
-        Raises `NodeAway`, and `ValueError` for a packet that is too long.
+        Raises `NodeAway`, and `ValueError` for a batch that is too long.
         """
         link = self._links.get(node)
         if link is None:
@@ -126,20 +128,20 @@ class Links:
         await link.post(packet)
 
     def forget(self, node: str) -> None:
-        """It is gone."""
+        """Close the link to a node that has left."""
         link = self._links.pop(node, None)
         if link is not None:
             link.end("it is gone")
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._hear_no_more()
         for node in list(self._links):
             self.forget(node)
 
 
 class _Link:
-    """The connection to one other node, made when something is to be said, and made again when it broke."""
+    """Connection to one other node, opened when there are frames to send, and opened again after a failure."""
 
     def __init__(self, membership: Membership, node: str, context: ssl.SSLContext | None) -> None:
         self._membership = membership
@@ -153,8 +155,8 @@ class _Link:
         self._is_away = False
 
     async def post(self, packet: bytes) -> None:
-        """Raises `NodeAway`."""
-        # A node that is forgotten and comes back may have what is left of before on its way.
+        """Send one batch. Raises `NodeAway`."""
+        # If a node left and has returned, a batch from before may still be in progress.
         async with self._turn:
             await self._post(packet)
 
@@ -201,13 +203,13 @@ class _Link:
     def _failed(self, error: Exception) -> None:
         self.end("it has failed")
         if not self._is_away:
-            # Once until it is reached again.
+            # Logged once until the node is reached again.
             self._is_away = True
             where = f"{self._address.host}:{self._address.port}" if self._address is not None else ""
             log.warning("node.unreachable", extra={"node": self._node, "address": where, "error": str(error)[:200]})
 
     def end(self, reason: str) -> None:
-        """Let go of the connection, with what is on its way."""
+        """Close the connection; a batch in progress fails."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort(reason)
@@ -217,7 +219,7 @@ class _Link:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(NodeAway(reason))
 
-    # What becomes of the connection.
+    # Events of the connection.
 
     def opened(self, connection: Connection) -> None:
         self._connection = connection
@@ -233,7 +235,7 @@ class _Link:
 
 
 class _Caller:
-    """A connection from another node; of one node, the last it made. The first frame must be a `Call`."""
+    """Connection from another node. A node's newer connection replaces its older one. The first frame must be a `Call`."""
 
     def __init__(self, received: Received, token: str, *, strangers: Newcomers, callers: dict[str, Connection]) -> None:
         self._received = received
@@ -267,7 +269,7 @@ class _Caller:
         self._strangers.trusted(connection)
         former = self._callers.get(call.source)
         if former is not None:
-            # What is left of it was given up by its sender, and would come after what is said here.
+            # Its sender has given up the frames left on it, and they would arrive after those sent on this one.
             former.abort("it has called again")
         self._source = call.source
         self._callers[call.source] = connection
@@ -276,7 +278,7 @@ class _Caller:
         try:
             some = frames.decode(packet)
         except msgspec.MsgspecError as error:
-            # Of another version, perhaps. Whoever sent it stores what is not answered.
+            # Perhaps the node has another version. It stores the envelopes for which it gets no response.
             log.error("packet.unreadable", extra={"node": self._source, "error": str(error)[:200]})
             return
         RECEIVED.inc(len(some))
@@ -284,16 +286,16 @@ class _Caller:
             try:
                 self._received(self._source, frame)
             except Exception:
-                # Those behind it are others' business.
+                # One failing frame must not affect those behind it.
                 log.exception("frame.failed", extra={"node": self._source, "frame": type(frame).__name__})
 
 
 def _contexts(files: TlsFiles) -> tuple[FileContext | None, FileContext | None]:
-    """Of the side that is called, and of the one that calls. Raises `UnusableCertificate`."""
+    """Return the TLS contexts of the called and the calling side. Raises `UnusableCertificate`."""
     if not files.chain:
         return None, None
     least = ssl.TLSVersion.TLSv1_3
-    # An address out of Redis is in no certificate: that it is one of the installation has to be enough.
+    # Certificates do not name the addresses found in Redis, so any certificate of the installation is accepted.
     return (
         tls.server("nodes", files, clients=Clients.REQUIRED, least=least),
         tls.client("nodes", files, least=least, named=False),
@@ -301,14 +303,16 @@ def _contexts(files: TlsFiles) -> tuple[FileContext | None, FileContext | None]:
 
 
 async def _own_address(servers: Sequence[tuple[str, int]]) -> str:
-    """Return the address of this machine on the way to its Redis, where the other nodes reach it: of several servers,
-    the first that is not on this machine decides. Raises `OSError`."""
+    """Return this machine's address on the route to Redis, where the other nodes reach it. Raises `OSError`.
+
+    Of several servers, the first that is not on this machine decides.
+    """
     own = ""
     for host, port in servers:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, address = found[0]
         with socket.socket(family, kind, protocol) as probe:
-            # Sends nothing.
+            # `connect` on a datagram socket sends nothing.
             probe.connect(address)
             own = str(probe.getsockname()[0])
         if not ipaddress.ip_address(own).is_loopback:

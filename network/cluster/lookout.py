@@ -1,8 +1,7 @@
-"""What is stored here for devices that are attached elsewhere: their nodes are told to look, after the commit.
+"""Relocation check: after a commit of envelopes for devices attached to other nodes, notify these nodes.
 
-What comes later for the same device must not overtake it. So nothing is given to that node from the moment that
-something sets out for the mailbox until the word about it is on its way: on the same link, and before all that
-follows.
+Later envelopes for the same device must not overtake them. So no envelope is given to that node from the moment one is
+to be stored until the notice of it is queued, on the same link and ahead of everything that follows.
 """
 
 from __future__ import annotations
@@ -23,18 +22,19 @@ from tidings.runtime.batcher import BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.storage.network.mailbox import Envelope
 
-# Numbers whose devices are looked for at a time after something was stored for them, and that may wait for it.
+# Numbers that are located at a time after something was stored for them, and numbers that may wait for it.
 LOOKS, MAX_LOOKS = 1000, 100_000
 
 _EVERYTHING: Sequence[Envelope] = ()
 
 
 class StoredOrigin:
-    """The sender of an envelope that is stored here. ended(): called once, when it is told what became of it."""
+    """Origin of an envelope that is stored on this node."""
 
     __slots__ = ("_ended", "_origin")
 
     def __init__(self, origin: Origin, ended: Callable[[], None]) -> None:
+        """ended: called once, before the origin receives the response."""
         self._origin = origin
         self._ended = ended
 
@@ -52,10 +52,9 @@ class StoredOrigin:
 
 
 class Lookout:
-    """Numbers for which something was stored here, or is being, of which the node of their device does not know.
+    """Numbers with envelopes stored or being stored here that the nodes of their devices have not been notified of.
 
-    look_here(number): the device is attached here: look into its mailbox.
-    lost_track:        something was stored whose recipient could not be looked for.
+    lost_track: an envelope was stored whose recipient could not be located.
     """
 
     def __init__(
@@ -69,7 +68,9 @@ class Lookout:
         patience: float,
         look_here: Callable[[str], None],
     ) -> None:
-        """patience: seconds that anything waits behind what is stored; then it is stored, too."""
+        """patience: seconds that an envelope waits behind one that is being stored; then it is stored, too.
+        look_here: read the mailbox of a number whose device is attached to this node.
+        """
         self._membership = membership
         self._presence = presence
         self._outbox = outbox
@@ -77,28 +78,32 @@ class Lookout:
         self._clock = clock
         self._patience = patience
         self._look_here = look_here
-        # By number, the rows where all of them are known.
+        # Stored rows by number; empty when not all of them are known.
         self._stored: dict[str, Sequence[Envelope]] = {}
-        # How much of a number's is being stored, or has yet to be told of.
+        # By number, envelopes that are being stored or whose notice has not been queued.
         self._untold: dict[str, int] = {}
-        # Who waits until there is nothing of the kind, and until when.
+        # By number, the future that is done when there are none left, and the monotonic seconds at which it gives up.
         self._waiting: dict[str, tuple[asyncio.Future[bool], float]] = {}
-        # Nodes that know of everything that was stored here, or will before anything else that they get from here.
+        # Nodes that have been notified of everything stored here, or will be before anything else that this node sends
+        # them.
         self._informed: set[str] = set()
-        # Nodes that did not get such a word: they are to look into all mailboxes.
+        # Nodes that missed a notice: they must read all mailboxes.
         self._blind: set[str] = set()
         self._looking: asyncio.Task[None] | None = None
         self.lost_track = False
 
-    # What is stored.
+    # Stored envelopes.
 
     def storing(self, number: str, origin: Origin) -> Origin:
-        """Something sets out for the mailbox; to be answered is who is returned."""
+        """Record that an envelope is to be stored; return the origin to use for its response."""
         self._begin(number)
         return StoredOrigin(origin, functools.partial(self._end, number))
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
-        """It is there. rows: what, where it is known; their order with others does not matter."""
+        """Record that envelopes were stored, and start to locate the device.
+
+        rows: the envelopes; empty when they are not known. Their order relative to others does not matter.
+        """
         is_known = number in self._stored
         if not self._membership.in_touch or (not is_known and len(self._stored) >= MAX_LOOKS):
             self.lost_track = True
@@ -113,30 +118,34 @@ class Lookout:
         if self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look(), name="look")
 
-    # What comes behind it.
+    # Later envelopes.
 
     def is_behind(self, number: str) -> bool:
-        """Would anything for this number overtake what is stored for it?"""
+        """Return whether an envelope for this number would overtake a stored one."""
         return number in self._untold
 
     def is_blind(self, node: str) -> bool:
-        """The same of anything for a device there. A node that was not there for a while is told to look first."""
+        """Return whether an envelope for any device on this node would overtake a stored one.
+
+        A node that was absent is first told to read all mailboxes.
+        """
         if node not in self._informed and node not in self._blind and not self.lost_track:
             self._tell_to_look_at_all([node])
         return self.lost_track or node in self._blind
 
     def joined(self) -> None:
-        """Note that this node has joined those that are there, and has stored nothing yet."""
+        """Record that this node has joined the cluster and has stored nothing yet."""
         self._informed = set(self._membership.nodes)
 
     def gone(self, nodes: Iterable[str]) -> None:
-        """Note that these nodes are gone: when they are back, they have missed what was stored."""
+        """Record that these nodes have left: on their return they have missed notices."""
         self._informed.difference_update(nodes)
 
     def settled(self, number: str) -> asyncio.Future[bool]:
-        """Done when nothing for this number would overtake anything, and false when it has waited for too long.
+        """Return a future: True when no envelope for this number would overtake another, False after waiting too long.
 
-        Call it when it `is_behind`, or when something for it is on its way into the mailbox."""
+        Call it while `is_behind` is true, or while an envelope for the number is being stored.
+        """
         waiting = self._waiting.get(number)
         if waiting is None:
             due = self._clock.monotonic() + self._patience
@@ -159,7 +168,7 @@ class Lookout:
         if waiting is not None:
             waiting[0].set_result(True)
 
-    # Words to nodes.
+    # Notices to nodes.
 
     async def _look(self) -> None:
         try:
@@ -188,18 +197,18 @@ class Lookout:
     def _give(self, number: str, claims: Claims, rows: Sequence[Envelope]) -> None:
         for node in {claim.node for claim in claims.values()}:
             if node == self._membership.me:
-                # It came meanwhile.
+                # The device attached to this node in the meantime.
                 self._look_here(number)
             elif not self._outbox.put(node, frames.Look(number, list(rows))):
                 self.unsent(node)
 
     def unsent(self, node: str) -> None:
-        """Such a word has not reached this node."""
+        """Record that a notice has not reached this node."""
         self._informed.discard(node)
         self._blind.add(node)
 
     def sweep(self) -> None:
-        """Let nobody wait for too long; say again what was not heard. Call it about ten times a second."""
+        """End waits that take too long and repeat notices that were not received. Call it about ten times a second."""
         now = self._clock.monotonic()
         while self._waiting:
             number, (waiting, due) = next(iter(self._waiting.items()))
@@ -208,13 +217,13 @@ class Lookout:
             del self._waiting[number]
             waiting.set_result(False)
         if self._blind and self._membership.in_touch:
-            # Those that are gone meanwhile need not.
+            # Nodes that have left need no notice.
             self._blind &= self._membership.nodes
             self._informed &= self._membership.nodes
             self._tell_to_look_at_all(list(self._blind))
 
     def tell_all(self) -> None:
-        """Let every other node look into all mailboxes: those that are back later, before they get anything."""
+        """Make every other node read all mailboxes; absent nodes do so on their return, before they receive anything."""
         self._informed.clear()
         self._tell_to_look_at_all([node for node in self._membership.nodes if node != self._membership.me])
 

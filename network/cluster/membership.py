@@ -1,4 +1,6 @@
-"""Who is there: every node says so again and again, and is believed for a few seconds."""
+"""Membership of the cluster: each node sends heartbeats through Redis, and counts as alive for a few seconds after
+each.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ NODES = Gauge("tidings_network_nodes", "Nodes of the network that this one knows
 IN_TOUCH = Gauge("tidings_network_redis_up", "1 while Redis answers this node")
 
 HEARTBEAT = 1.0  # seconds
-# Seconds that a slot of sequence numbers is kept for a node that says nothing, which may stand still for so long.
+# Seconds that a slot of sequence numbers stays reserved for a silent node; a node may be suspended for that long.
 SLOT_SECONDS = 24 * 3600
-# The same for where a node is called.
+# Seconds that a node's link address stays in Redis without renewal.
 LINK_SECONDS = 60
 
 _BEAT = Script(scripts.BEAT)
@@ -37,26 +39,26 @@ _decoder = msgspec.json.Decoder(Load)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """What a heartbeat has found: incarnations that have come and that have gone; was this one believed dead?"""
+    """Result of a heartbeat."""
 
-    came: frozenset[str]
-    gone: frozenset[str]
-    was_away: bool
+    came: frozenset[str]  # Incarnations that have joined.
+    gone: frozenset[str]  # Incarnations that have left.
+    was_away: bool  # The others considered this node dead, or Redis was away or replaced.
 
 
 _NONE = Change(frozenset(), frozenset(), was_away=False)
 
 
 class Membership:
-    """Service: this node's heartbeat, and the other nodes' as it knows them.
+    """Service with this node's heartbeat and its view of the other nodes.
 
-    me:       the incarnation of this process: the name of the node, and something that no other process has.
-    slot:     of its sequence numbers, which no other node has.
-    nodes:    incarnations that are there, as of the last heartbeat.
-    loads:    what each of them has to do, by incarnation.
-    in_touch: did Redis answer the last heartbeat?
-    link:     where others call this process, once it can be.
-    clock:    of Redis, as of the heartbeats.
+    me: incarnation of this process: the node's name and a random part.
+    slot: slot of its sequence numbers, unique in the cluster.
+    nodes: live incarnations as of the last heartbeat.
+    loads: load of each of them, by incarnation.
+    in_touch: Redis responded to the last heartbeat.
+    link: address of this process for other nodes; `None` until it listens.
+    clock: clock of Redis, estimated from the heartbeats.
     """
 
     name = "membership"
@@ -64,7 +66,9 @@ class Membership:
     def __init__(
         self, server: Server, settings: Cluster, measure: Callable[[], Load], *, clock: Clock | None = None
     ) -> None:
-        """clock: the system's when it is `None`."""
+        """measure: return the load of this process.
+        clock: `None` for the system's.
+        """
         self.clock = SharedClock(clock or SystemClock())
         self._server = server
         self._silence = settings.silence
@@ -76,28 +80,28 @@ class Membership:
         self.in_touch = False
         self.link: LinkAddress | None = None
         self._key, self._loads_key = server.key("nodes"), server.key("loads")
-        # What is to be done about changes.
+        # Called with each change; `None` for no call.
         self.on_change: Callable[[Change], Awaitable[None]] | None = None
         self._change = _NONE
-        # What answered the last heartbeat. Another server, after a fail-over, may not have the last claims.
+        # Servers that responded to the last heartbeat. After a fail-over the new server may lack the last claims.
         self._servers: tuple[bytes, frozenset[str]] | None = None
 
     async def reserve(self) -> None:
-        """Take a slot. Raises `RedisAway`."""
+        """Reserve a slot. Raises `RedisAway`."""
         while True:
             self.slot = secrets.randbelow(SLOTS)
             if await self._server.take(self._slot_key, self.me, SLOT_SECONDS):
                 break
 
     async def join(self, link: LinkAddress) -> None:
-        """Be there from now on. Raises `RedisAway`."""
+        """Join the cluster. Raises `RedisAway`."""
         self.link = link
         await self.beat()
         self._change = _NONE
         log.info("cluster.joined", extra={"node": self.me, "slot": self.slot, "nodes": len(self.nodes)})
 
     async def leave(self) -> None:
-        """Be there no more, which the others learn at their next heartbeat."""
+        """Leave the cluster; the others notice at their next heartbeat."""
         try:
             await self._server.leave(self._key, self.me)
             await self._server.delete_fields(self._loads_key, [self.me])
@@ -107,8 +111,10 @@ class Membership:
             log.warning("cluster.not_left", extra={"error": str(error)})
 
     async def find_link(self, node: str) -> LinkAddress | None:
-        """Where another process is called, if it has said so. Raises `RedisAway`, and `MsgspecError` for what one of
-        another version has said."""
+        """Return the link address of another process; `None` when it has none.
+
+        Raises `RedisAway`, and `MsgspecError` for the address of a node with another version.
+        """
         found = await self._server.get(self._link_key(node))
         return None if found is None else frames.decode_address(found)
 
@@ -119,7 +125,10 @@ class Membership:
             await self.run_once(renew=beats % 600 == 0)
 
     async def run_once(self, *, renew: bool = False) -> None:
-        """One heartbeat. renew: of the slot too."""
+        """Send one heartbeat and handle the changes that it finds.
+
+        renew: renew the slot's reservation too.
+        """
         try:
             await self.beat()
             if renew:
@@ -135,9 +144,9 @@ class Membership:
             await self.on_change(change)
 
     async def beat(self) -> None:
-        """Say that this node is there, and learn who else is. Raises `RedisAway`."""
+        """Send a heartbeat and read the live nodes. Raises `RedisAway`."""
         if self.link is not None:
-            # Before anybody learns of this process, and has something to say to it.
+            # Before other nodes learn of this process and have frames for it.
             await self._server.renew(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)
         asked = self.clock.start()
         known, run_id, now, *members = await self._server.run(_BEAT, self._key, self.me, int(self._silence * 1000))
@@ -177,12 +186,12 @@ class Membership:
 
 
 def _decode(name: bytes) -> str:
-    # No node writes anything else: "" is the name of none.
+    # Nodes write only ASCII names; "" is not the name of a node.
     return name.decode() if name.isascii() else ""
 
 
 def readable_loads(found: Mapping[str, bytes]) -> Mapping[str, Load]:
-    """What nodes say of themselves, without those of another version that this one cannot read."""
+    """Return the loads of the nodes, without those of another version that cannot be decoded."""
     loads = {}
     for node, value in found.items():
         try:

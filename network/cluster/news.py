@@ -1,4 +1,4 @@
-"""News that every other node has to note before the answer that makes them binding."""
+"""Announcements that every other node must process before the change that they announce is confirmed."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ from network.cluster.server import RedisAway
 
 log = logging.getLogger(__name__)
 
-# Seconds that a node has to note something. One that is not heard of for so long will be believed dead, and forgets
-# what it knows when it hears that.
+# Seconds that a node has to process an announcement. A node silent for longer is considered dead, and clears its caches
+# when it notices that.
 PATIENCE = 3.0
 
 
 class News:
-    """Frames to all other nodes that each of them answers.
+    """Announcements to all other nodes, each of which responds.
 
-    untold: something was not noted by all; they are to forget what they know when that is possible.
+    untold: not all nodes have processed an announcement; their caches must be cleared when that is possible.
     """
 
     def __init__(self, membership: Membership, outbox: Outbox) -> None:
         self._membership = membership
         self._outbox = outbox
         self._numbers = itertools.count(1)
-        # By number: who has not noted it, what was counted, and what is set at the end.
+        # By number: the nodes that have not responded, the counts of those that have, and the event set at the end.
         self._waiting: dict[int, tuple[set[str], list[int], asyncio.Event]] = {}
         self.untold = False
 
     async def tell(self, make: Callable[[int], FromNode]) -> int:
-        """Give a frame with a number to all others; the sum of what they counted, when all have noted it."""
+        """Send a numbered frame to all other nodes; when all have responded, return the sum of their counts.
+
+        make: return the frame with this number.
+        """
         try:
-            # Whoever came a moment ago may have read what is changed.
+            # A node that joined just now may have read the previous state.
             await self._membership.beat()
         except RedisAway:
             self.untold = True
@@ -63,7 +66,7 @@ class News:
         return sum(counts)
 
     def noted(self, node: str, n: int, count: int) -> None:
-        """A node has answered."""
+        """Handle the response of a node."""
         found = self._waiting.get(n)
         if found is not None:
             others, counts, noted = found
@@ -73,7 +76,7 @@ class News:
                 noted.set()
 
     def gone(self, nodes: frozenset[str]) -> None:
-        """These nodes will not answer any more."""
+        """Stop waiting for nodes that have left."""
         for others, _, noted in self._waiting.values():
             others -= nodes
             if not others:

@@ -1,4 +1,4 @@
-"""One node among others: its parts wired together, and what it does about what the others say."""
+"""Node of the cluster: the wiring of its parts, and the handling of other nodes' frames."""
 
 from __future__ import annotations
 
@@ -31,32 +31,34 @@ from tidings.wire import device
 log = logging.getLogger(__name__)
 
 TICK = 0.1  # seconds
-# Ticks after which claims are said again.
+# Ticks between two repetitions of all claims (10 min).
 AGAIN = 6000
-# The same, when one of them could not be; after which those are told again who have not noted something.
+# Ticks between two attempts to repeat claims missing in Redis, or announcements not processed by all (1 s).
 PRESSING = 10
-# Words to devices that are attached elsewhere by now that may wait to be said again.
+# Expulsions of devices attached to other nodes that may wait to be repeated.
 MAX_EXPELS = 10_000
-# Seconds that other nodes have, at the end, to answer what they were given.
+# Seconds, when this node stops, that other nodes have to respond to forwarded envelopes.
 FAREWELL = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Local:
-    """What this process knows, and others change."""
+    """State of this process that other nodes change."""
 
     router: SharedRouter
     recipients: Recipients
     logins: Logins
     refills: Refills
+    # Announces (id, text) to all devices attached here; returns their number.
     announce: Callable[[str, bytes], Awaitable[int]]
+    # Returns the numbers whose mailboxes hold envelopes.
     filled: Filled
 
 
 class Node:
-    """Service: one node. While Redis is away it serves what is attached to it, and stores the rest.
+    """Service of one node. While Redis is away it serves the devices attached to it and stores all other envelopes.
 
-    tell_askers: what is done about numbers, with their identity keys, that were registered elsewhere.
+    tell_askers: called with the identity keys, by number, of devices registered on other nodes; `None` for no call.
     """
 
     name = "node"
@@ -82,7 +84,7 @@ class Node:
             membership,
             on_replaced=self._replaced,
             on_lost=self._lost,
-            # What the others stored while they did not find it, they could announce to nobody.
+            # Other nodes that stored envelopes while they could not find the claim could not announce them.
             on_repeated=local.router.look_again,
         )
         self.exchange = Exchange(
@@ -97,19 +99,19 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: asyncio.Task[None] | None = None
         self._greeting: asyncio.Task[None] | None = None
-        # What did not go out, by node and place.
+        # Expulsions that were not sent, by node and place.
         self._expels: dict[tuple[str, str, int], frames.Expel] = {}
         self._ticks = 0
         membership.on_change = self._changed
         self.tell_askers: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None
 
     async def join(self) -> None:
-        """Be there for the others. Raises `CannotListen` and `RedisAway`."""
+        """Listen and join the cluster. Raises `CannotListen` and `RedisAway`."""
         await self.membership.join(await self.links.open(self._received))
         self.exchange.lookout.joined()
 
     def services(self) -> Sequence[Service]:
-        """In the order in which they start."""
+        """Return the services in the order in which they start."""
         return [self.membership, self.links, self, self._rounds]
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -120,7 +122,7 @@ class Node:
             task.cancel()
 
     def run_once(self) -> None:
-        """One tick."""
+        """Do the work of one tick."""
         self._ticks += 1
         self.exchange.sweep()
         if not self.membership.in_touch:
@@ -133,7 +135,7 @@ class Node:
             self._return()
 
     async def close(self) -> None:
-        """Wait for what other nodes were given, not for long; store the rest."""
+        """Wait up to 2 s for responses to forwarded envelopes; store the rest."""
         try:
             async with asyncio.timeout(FAREWELL):
                 await self.exchange.wait()
@@ -142,40 +144,40 @@ class Node:
         self.exchange.close()
 
     async def leave(self) -> None:
-        """Say the last answers, and be there no more."""
+        """Send the last responses and leave the cluster."""
         await self._outbox.close()
         await self.membership.leave()
         self.links.close()
         await self._server.close()
 
-    # For connections.
+    # Calls by connections.
 
     async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
-        """This part of a device attaches here. False when it may not."""
+        """Attach this partition of a device here. False when it may not attach."""
         return await self.presence.claim(number, epoch, part)
 
     def detached(self, number: str, part: device.Partition) -> None:
-        """It has not attached after all."""
+        """Record that the partition has detached or did not attach after all."""
         self.exchange.detached(number, part)
 
-    # What the directory has for the others.
+    # Calls by the directory.
 
     async def changed(
         self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] | None = None
     ) -> None:
-        """They have noted it when this returns."""
+        """Announce changed blocks or registrations; return when the other nodes have processed it."""
         await self._news.tell(lambda n: frames.Changed(n, list(numbers), list(expelled), dict(keys or {})))
 
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
-        """Of devices that may be attached elsewhere."""
+        """Announce that one-time pre-keys were handed out, of devices that may be attached to other nodes."""
         self._to_all(frames.KeysTaken(list(taken)))
 
     def keys_left(self, number: str, left: Counts) -> None:
-        """Of a device that may be attached elsewhere."""
+        """Announce the remaining pre-keys of a device that may be attached to another node."""
         self._to_all(frames.KeysLeft(number, left.prekeys, left.kyber_prekeys))
 
     async def is_stale(self, number: str, epoch: int) -> bool:
-        """While Redis is away nobody knows."""
+        """Return whether the device is attached under a higher epoch; False while Redis is away."""
         if epoch <= 0:
             return False
         try:
@@ -186,8 +188,9 @@ class Node:
         return first is not None and epoch < first.epoch
 
     async def attached_elsewhere(self, numbers: Sequence[str]) -> frozenset[str]:
-        """Those of the numbers whose devices, or parts of them, are attached to other nodes; while Redis is away, all
-        of them may be."""
+        """Return those of the numbers with a device or partition attached to another node; all of them while Redis is
+        away.
+        """
         try:
             found = await self.presence.find_all(numbers)
         except (RedisAway, BatcherFull):
@@ -196,7 +199,7 @@ class Node:
         return frozenset(number for number, claims in found.items() if any(c.node != me for c in claims.values()))
 
     async def broadcast(self, id: str, body: bytes) -> tuple[int, int]:
-        """An announcement to every device that is attached somewhere; how many devices, and nodes."""
+        """Announce to every attached device of all nodes; return the number of devices and the number of nodes."""
         here, elsewhere = await asyncio.gather(
             self._local.announce(id, body), self._news.tell(lambda n: frames.Broadcast(n, id, body))
         )
@@ -207,7 +210,7 @@ class Node:
             if node != self.membership.me:
                 self._outbox.put(node, frame)
 
-    # What the others say.
+    # Frames from other nodes.
 
     def _received(self, source: str, frame: FromNode) -> None:
         local = self._local
@@ -221,7 +224,7 @@ class Node:
             self._note(frame)
             self._outbox.put(source, frames.Noted(frame.n))
         elif isinstance(frame, frames.LookAtAll):
-            # None is passed over by what comes behind this word; some at a time are read.
+            # Later envelopes wait until the mailboxes have been read, a page of devices at a time.
             local.router.look_first()
             self._start(self._rounds.make())
         elif isinstance(frame, frames.Expel):
@@ -235,7 +238,7 @@ class Node:
             self._start(self._announce(source, frame))
 
     def _greet(self) -> None:
-        """Somebody has come since the last heartbeat."""
+        """Send a heartbeat at once, because an unknown node has joined since the last one."""
         if self._greeting is None or self._greeting.done():
             self._greeting = asyncio.get_running_loop().create_task(self.membership.run_once(), name="greet")
 
@@ -257,11 +260,11 @@ class Node:
         self._outbox.put(source, frames.Noted(frame.n, count))
 
     def _expel(self, place: Place, token: int) -> None:
-        """Unless its device has attached here again since."""
+        """Expel the device, unless it has attached here again since."""
         if self.presence.token_of(place) == token:
             self._lost(place)
 
-    # Claims that end without the device's doing.
+    # Claims that other nodes end.
 
     def _replaced(self, place: Place, former: Claim) -> None:
         self._expel_there(former.node, frames.Expel(*place, former.token))
@@ -274,7 +277,7 @@ class Node:
         if len(self._expels) < MAX_EXPELS:
             self._expels[node, frame.number, frame.partition] = frame
         else:
-            # That node hears it when it says its claims again.
+            # That node notices when it repeats its claims.
             log.warning("expel.dropped", extra={"node": node, "number": frame.number})
 
     def _say_expels_again(self) -> None:
@@ -286,7 +289,7 @@ class Node:
     def _lost(self, place: Place) -> None:
         self._local.router.expel_part(*place, device.REPLACED)
 
-    # Nodes that come and go, Redis that comes back.
+    # Changes of membership, and returns of Redis.
 
     async def _changed(self, change: Change) -> None:
         self.exchange.changed(change.gone)
@@ -301,22 +304,25 @@ class Node:
             self._returning = asyncio.get_running_loop().create_task(self._come_back(), name="return")
 
     async def _come_back(self) -> None:
-        """Say again who is attached here; look for what was stored meanwhile; let the others forget what they know of
-        what was changed here meanwhile."""
+        """Catch up after an outage.
+
+        Repeat the claims of this node, search for envelopes stored in the meantime, and have the other nodes clear
+        their caches if they missed announcements.
+        """
         untold, lost, unclaimed = self._news.untold, self.exchange.lookout.lost_track, self.presence.unclaimed
         self._news.untold = self.exchange.lookout.lost_track = self.presence.unclaimed = False
         if lost:
-            # Before any envelope, which would overtake what they look for.
+            # Sent before any envelope, which would overtake those that the notice is about.
             self.exchange.lookout.tell_all()
         if unclaimed:
-            # The others may find the devices of this node before it has noticed.
+            # Other nodes may find this node's claims before this call returns.
             self._local.router.look_first()
         try:
             if unclaimed:
                 await self.presence.say_again()
         except (RedisAway, BatcherFull) as error:
             log.warning("claims.not_said_again", extra={"error": str(error)})
-            # What was noted meanwhile holds too.
+            # Flags that were set in the meantime stay set.
             self._news.untold |= untold
             self.exchange.lookout.lost_track |= lost
             self.presence.unclaimed |= unclaimed

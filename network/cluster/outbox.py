@@ -1,4 +1,4 @@
-"""Frames that are on their way to other nodes, in packets."""
+"""Frames on their way to other nodes, in batches."""
 
 from __future__ import annotations
 
@@ -18,16 +18,12 @@ log = logging.getLogger(__name__)
 SENT = Counter("tidings_network_node_frames_sent_total", "Frames that other nodes have taken")
 UNSENT = Counter("tidings_network_node_frames_unsent_total", "Frames that other nodes have not taken", ["why"])
 
-# Frames in one packet, bytes of their bodies, and frames that may wait for a node's turn.
+# Frames in one batch, bytes of their bodies, and frames that may wait per node.
 FRAMES, SIZE, WAITING = 500, 1024 * 1024, 50_000
 
 
 class Outbox:
-    """What is on its way to other nodes. What arrives while a packet is being sent goes into the next.
-
-    unsent(node, frames):   what another node will not get, or perhaps has got and not answered.
-    is_wanted(node, frame): has it to be sent yet, now that it is its turn?
-    """
+    """Frames on their way to other nodes. Frames added while a batch is being sent go into the next one."""
 
     def __init__(
         self,
@@ -36,13 +32,16 @@ class Outbox:
         *,
         is_wanted: Callable[[str, FromNode], bool],
     ) -> None:
+        """unsent: called with a node and the frames that it will not receive, or may have received without a response.
+        is_wanted: return whether a frame must still be sent when its batch is due.
+        """
         self._links = links
         self._unsent = unsent
         self._is_wanted = is_wanted
         self._nodes: dict[str, Batcher[FromNode, None]] = {}
 
     def put(self, node: str, frame: FromNode) -> bool:
-        """One frame. False when too many wait for that node already, or this one is closing."""
+        """Queue one frame. False when too many wait for that node already, or this node is closing."""
         batcher = self._nodes.get(node)
         if batcher is None:
             batcher = self._nodes[node] = Batcher(
@@ -56,18 +55,18 @@ class Outbox:
         return True
 
     def waiting(self, node: str) -> Sequence[FromNode]:
-        """Frames for a node whose turn has yet to come, in order."""
+        """Return the frames for a node that are not in a batch yet, in order."""
         batcher = self._nodes.get(node)
         return () if batcher is None else list(batcher.waiting())
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """Nodes that are gone."""
+        """Drop nodes that have left."""
         for node in nodes:
             self._nodes.pop(node, None)
             self._links.forget(node)
 
     async def close(self) -> None:
-        """Send what waits, and take no more."""
+        """Send waiting frames and accept no more."""
         await asyncio.gather(*[batcher.close() for batcher in self._nodes.values()])
 
     async def _send(self, node: str, some: Sequence[FromNode]) -> Sequence[None]:
@@ -77,7 +76,7 @@ class Outbox:
             if not why and part:
                 why = await self._post(node, part)
             if why:
-                # Nor what is behind it, which would overtake it.
+                # Later parts are not sent either; they would overtake this one.
                 left += part
             else:
                 SENT.inc(len(part))
@@ -87,14 +86,17 @@ class Outbox:
         return [None] * len(some)
 
     async def _post(self, node: str, part: list[FromNode]) -> str:
-        """Why it was not taken, empty when it was. The next packet waits for this one: so the frames stay in order."""
+        """Send one part; return the reason of a failure, empty on success.
+
+        The next part waits for this one, so frames stay in order.
+        """
         try:
             await self._links.post(node, frames.encode(part))
         except NodeAway as error:
             log.debug("packet.unsent", extra={"node": node, "frames": len(part), "error": str(error)})
             return "away"
         except Exception:
-            # Whoever waits for an answer to it would wait in vain.
+            # Without this, the senders would wait for a response in vain.
             log.exception("packet.failed", extra={"node": node, "frames": len(part)})
             return "failed"
         return ""

@@ -1,4 +1,6 @@
-"""Presence of devices: which node each is attached to, claimed in one step and believed while that node is there."""
+"""Presence of devices: each partition is claimed by the node it is attached to. A claim is valid while its node is
+alive.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,17 @@ log = logging.getLogger(__name__)
 
 CLAIMED = Counter("tidings_network_claims_total", "Devices that attached to this node", ["outcome"])
 
-# Seconds that a claim lasts without being said again, and between two times that it is.
+# Seconds that a claim lasts in Redis without a repetition.
 CLAIM_SECONDS = 3600
-# Claims, releases and questions in one step.
+# Claims, releases and queries per batch.
 BATCH = 200
-# Dead nodes that one claim may stand behind.
+# Attempts of one claim that finds claims of dead nodes.
 TRIES = 10
 
 _CLAIM = Script(scripts.CLAIM)
 _RELEASE = Script(scripts.RELEASE)
 
-# A number, and the partition of its device.
+# (number, partition of its device)
 Place = tuple[str, int]
 
 
@@ -42,7 +44,7 @@ _NOBODY: Mapping[int, Claim] = {}
 
 
 def owner(claims: Claims, slot: int) -> Claim | None:
-    """Who has the part of a device that a slot belongs to."""
+    """Return the claim of the partition that a slot belongs to."""
     for partition, claim in claims.items():
         if slot % claim.partitions == partition:
             return claim
@@ -50,19 +52,15 @@ def owner(claims: Claims, slot: int) -> Claim | None:
 
 
 class Held(Exception):
-    """Somebody is attached under a higher epoch or layout, and on a node that is there."""
+    """The device is attached under a higher epoch or layout on a live node."""
 
 
 class Presence:
-    """Claims of this node, and questions about all.
+    """Claims of this node, and queries for the claims of all nodes.
 
-    Without Redis devices attach unclaimed: the others take them for absent, and store what is for them.
+    Without Redis devices attach unclaimed: other nodes consider them absent and store envelopes for them.
 
-    on_replaced(place, claim): another node's claim that one of ours has ended.
-    on_lost(place):            the device of a claim of ours is attached elsewhere.
-    on_repeated(number):       a claim of ours was repeated, and the others find it from now on.
-
-    unclaimed: something is attached here whose claim Redis does not have, and should be said again.
+    unclaimed: a device is attached here whose claim is missing in Redis; claims must be repeated.
     """
 
     def __init__(
@@ -74,6 +72,10 @@ class Presence:
         on_lost: Callable[[Place], None],
         on_repeated: Callable[[str], None] = lambda number: None,
     ) -> None:
+        """on_replaced: called with (place, claim) when a claim of this node has ended another node's claim.
+        on_lost: called with a place whose device has attached to another node.
+        on_repeated: called with a number whose claim was repeated, so that other nodes find it from now on.
+        """
         self._server = server
         self._membership = membership
         self._on_replaced = on_replaced
@@ -94,20 +96,23 @@ class Presence:
         self._questions: Batcher[str, Claims] = Batcher("presence", self._ask, max_size=BATCH, max_in_flight=4)
 
     def is_ours(self, number: str, slot: int) -> bool:
-        """Is the device of this number that has a slot attached here, or about to be?"""
+        """Return whether the partition with this slot is attached here or about to be."""
         return number in self._claiming or owner(self._held.get(number, _NOBODY), slot) is not None
 
     def is_repeating(self, number: str) -> bool:
-        """Whether a claim of this number is on its way to Redis again, and the others may find it already."""
+        """Return whether a claim of this number is being repeated, so that other nodes may find it already."""
         return number in self._repeating
 
     def token_of(self, place: Place) -> int:
-        """Of our claim, 0 for none."""
+        """Return the token of this node's claim, 0 for none."""
         claim = self._held.get(place[0], _NOBODY).get(place[1])
         return claim.token if claim is not None else 0
 
     async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
-        """A device attaches: call the router in the same turn of the loop. False when it may not."""
+        """Claim a partition of a device that attaches; False when it may not.
+
+        When this returns, call the router in the same event-loop iteration.
+        """
         claim = Claim(part.layout, part.partitions, max(0, epoch), next(self._tokens), self._membership.me)
         place = number, part.partition
         self._claiming[number] += 1
@@ -123,7 +128,7 @@ class Presence:
             CLAIMED.labels("stale").inc()
             return False
         except (RedisAway, BatcherFull):
-            # It is claimed when Redis is back, or has time.
+            # The claim is repeated when Redis is available again.
             self.unclaimed = True
             CLAIMED.labels("unclaimed").inc()
         else:
@@ -136,16 +141,16 @@ class Presence:
         return True
 
     def _abandoned(self, place: Place, claim: Claim, putting: asyncio.Task[None]) -> None:
-        """Whoever claimed it has gone meanwhile: Redis may have the claim, and nobody is attached under it."""
+        """Release a claim whose connection was closed during the claim: Redis may have it without an attached device."""
         if putting.cancelled() or isinstance(putting.exception(), Held):
             return
         self._end(place, claim)
         if self.token_of(place):
-            # It ended the claim of what is still attached.
+            # It has ended the claim of a device that is still attached.
             self.unclaimed = True
 
     def release(self, place: Place) -> None:
-        """A device is not attached here any more."""
+        """Release the claim of a device that has detached."""
         claim = self._forget(place)
         if claim is not None:
             self._end(place, claim)
@@ -165,18 +170,18 @@ class Presence:
         return claim
 
     def find(self, number: str) -> asyncio.Future[Claims]:
-        """Who is attached under a number, without nodes that are gone. The future raises `RedisAway`.
+        """Return a future with the claims of a number, without those of dead nodes; it raises `RedisAway`.
 
         Raises `BatcherFull`.
         """
         return self._questions.put(number)
 
     async def find_all(self, numbers: Sequence[str]) -> dict[str, Claims]:
-        """The same for many. Raises `RedisAway` and `BatcherFull`."""
+        """Return the claims of many numbers. Raises `RedisAway` and `BatcherFull`."""
         return dict(zip(numbers, await asyncio.gather(*map(self.find, numbers)), strict=True))
 
     async def say_again(self) -> None:
-        """Claim again what is claimed: another node that has claimed it meanwhile keeps it. Raises `RedisAway`."""
+        """Repeat all claims of this node. A claim that another node has made since stays in force. Raises `RedisAway`."""
         claims = [((number, part), claim) for number, held in self._held.items() for part, claim in held.items()]
         for page in pages(claims, BATCH):
             await asyncio.gather(*[self._say_again(place, claim) for place, claim in page])
@@ -194,7 +199,7 @@ class Presence:
                 self._on_lost(place)
         else:
             if not self.token_of(place):
-                # It has left meanwhile.
+                # The device detached in the meantime.
                 self._releases.put((place, claim))
             self._on_repeated(number)
         finally:
@@ -203,7 +208,10 @@ class Presence:
                 del self._repeating[number]
 
     async def _put(self, place: Place, claim: Claim, *, again: bool) -> None:
-        """Raises `Held` and `RedisAway`."""
+        """Write a claim to Redis. Raises `Held` and `RedisAway`.
+
+        again: repeat a claim; a claim of another node wins.
+        """
         dead: frozenset[str] = frozenset()
         for _ in range(TRIES):
             outcome, *fields = await self._claims.put((place, claim, again, dead))
@@ -220,7 +228,7 @@ class Presence:
         raise RedisAway("too many nodes have died")
 
     def _read_claims(self, number: str, fields: Sequence[bytes]) -> Sequence[tuple[int, Claim]]:
-        """Read the claims that a claim of ours ended, or that one which stands in its way."""
+        """Return the claims that this node's claim ended, or the one that prevents it."""
         found = []
         for field, value in zip(fields[::2], fields[1::2], strict=True):
             claim = decode_claim(field, value)
@@ -233,7 +241,7 @@ class Presence:
 
     async def _is_there(self, node: str) -> bool:
         if node not in self._membership.nodes:
-            # It may have come since.
+            # The node may have joined since the last heartbeat.
             await self._membership.beat()
         return node in self._membership.nodes
 
@@ -250,7 +258,7 @@ class Presence:
                 [(self._key(number), (partition, encode_claim(claim))) for (number, partition), claim in claims],
             )
         except RedisAway:
-            # They lapse; whoever forwards to us meanwhile hears that nobody is attached.
+            # The claims expire. Until then, nodes that forward to this one get `Moved` as the response.
             log.debug("claims.not_released", extra={"count": len(claims)})
         return [None] * len(claims)
 
@@ -258,7 +266,7 @@ class Presence:
         found = [decode_claims(fields) for fields in await self._server.claims([*map(self._key, numbers)])]
         nodes = {claim.node for claims in found for claim in claims.values()}
         if not nodes <= self._membership.nodes:
-            # Somebody may have come since.
+            # Nodes may have joined since the last heartbeat.
             await self._membership.beat()
         there = self._membership.nodes
         return [{partition: claim for partition, claim in claims.items() if claim.node in there} for claims in found]

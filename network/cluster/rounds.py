@@ -1,4 +1,4 @@
-"""Polls of the mailboxes of all devices that are attached here."""
+"""Polls of the mailboxes of all devices attached to this node."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tidings.storage.database import pages
 
 log = logging.getLogger(__name__)
 
-# Mailboxes that are read together, and seconds before the next.
+# Mailboxes that are read together, and seconds until the next ones.
 TOGETHER, PAUSE = 200, 0.05
-# Seconds between two polls, numbers in one query of a poll, and the most seconds over which its queries are spread.
-# What another node has stored and could not announce is found within the sum of the first and the last.
+# Seconds between two polls, numbers in one query of a poll, and maximum seconds over which its queries are spread.
+# Envelopes that another node has stored and could not announce are found within the sum of the first and the last.
 INTERVAL, BATCH, SPREAD = 3.0, 1000, 1.0
 
 
 class Mailboxes(Protocol):
-    """Those of attached devices."""
+    """Mailboxes of attached devices."""
 
     def attached(self) -> Iterator[str]: ...
 
@@ -28,13 +28,15 @@ class Mailboxes(Protocol):
     def look_again(self, number: str) -> None: ...
 
 
-# Those of some numbers that have something in their mailboxes.
+# Returns those of the numbers whose mailboxes hold envelopes.
 Filled = Callable[[Sequence[str]], Awaitable[Collection[str]]]
 
 
 class Rounds:
-    """Service that finds what others have stored and could not announce: the link may be cut, Redis or they may have
-    died."""
+    """Service that finds envelopes that other nodes stored and could not announce.
+
+    The announcement is missing when a link is cut, or when Redis or the other node has died.
+    """
 
     name = "mailbox polls"
 
@@ -45,7 +47,7 @@ class Rounds:
     async def run(self, stop: asyncio.Event) -> None:
         polling = asyncio.get_running_loop().create_task(self._poll(), name="polls")
         await stop.wait()
-        # It may be waiting for a database that is away.
+        # The poll may be waiting for a database that is away.
         polling.cancel()
         await asyncio.gather(polling, return_exceptions=True)
 
@@ -61,7 +63,7 @@ class Rounds:
         """Poll the mailboxes of all attached devices once."""
         some = list(pages(list(dict.fromkeys(self._mailboxes.attached())), BATCH))
         for page in some:
-            # Those whose mailboxes are being read may be beyond what others have stored since that began.
+            # A mailbox that is being read may be past envelopes that other nodes stored since the read started.
             draining = list(filter(self._mailboxes.is_draining, page))
             idle = list(set(page).difference(draining))
             for number in (*draining, *(await self._filled(idle) if idle else ())):
@@ -69,7 +71,7 @@ class Rounds:
             await asyncio.sleep(SPREAD / len(some))
 
     async def make(self) -> None:
-        """Read all of them."""
+        """Read the mailboxes of all attached devices."""
         for page in pages(list(self._mailboxes.attached()), TOGETHER):
             for number in page:
                 self._mailboxes.look_again(number)

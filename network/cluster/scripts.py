@@ -1,7 +1,7 @@
-"""Steps on one key of Redis that happen wholly or not at all."""
+"""Lua scripts for Redis; each works atomically on one key."""
 
-# Heartbeat of a node: answers {1 when it was known, the run id of this server, its Unix microseconds, every live
-# node …}. KEYS: the set of nodes. ARGV: incarnation, milliseconds of silence.
+# Heartbeat of a node. Returns {1 when the node was known, run id of this server, its Unix microseconds, every live node
+# …}. KEYS: the set of nodes. ARGV: incarnation, milliseconds of silence after which a node counts as dead.
 BEAT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -15,11 +15,11 @@ table.insert(all, 3, time[1] .. string.format('%06d', time[2]))
 return all
 """
 
-# A device attaches. KEYS: the claims of its number. ARGV: partition, the claim's five fields, seconds that it lasts,
-# 1 when it is to be said again only, incarnations that are known to be dead and do not count.
-# Answers {'held', field, claim} when another one is in force, else {'ok', field, claim, …} with those that are not any
-# more. An unreadable claim, by the same rule as `frames.decode_claim`, counts as absent: it is removed, and is among
-# those of the answer. So is a key that is no hash.
+# Claim for a device that attaches. KEYS: the claims of its number. ARGV: partition, the claim's five fields, seconds
+# that it lasts, 1 to repeat a claim, incarnations known to be dead, which do not count. Returns {'held', field, claim}
+# when another claim is in force, else {'ok', field, claim, …} with the claims that it ended. An unreadable claim, by
+# the same rule as `frames.decode_claim`, counts as absent: it is removed and is among those returned. So is a key that
+# is not a hash.
 CLAIM = """
 local partition, layout, partitions, epoch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local token, node, again = ARGV[5], ARGV[6], ARGV[8] == '1'
@@ -56,7 +56,8 @@ redis.call('EXPIRE', KEYS[1], ARGV[7])
 return answer
 """
 
-# A device detaches: its claim goes if it is still this one. KEYS: the claims of its number. ARGV: partition, claim.
+# Release for a device that detaches: removes its claim if it is still this one. KEYS: the claims of its number. ARGV:
+# partition, claim.
 RELEASE = """
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then return redis.call('HDEL', KEYS[1], ARGV[1]) end
 return 0

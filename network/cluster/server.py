@@ -1,5 +1,7 @@
-"""The Redis or Valkey that all nodes share, a server, the master of Sentinels or a cluster: few commands, each on one
-key."""
+"""Client of the Redis or Valkey that all nodes share: a server, the master of Sentinels, or a cluster.
+
+It uses few commands, each on one key.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,18 @@ Value = TypeVar("Value")
 
 log = logging.getLogger(__name__)
 
-# Seconds for a command; whoever waits for it does something else then.
+# Seconds for a command; then the caller continues without it.
 PATIENCE = 1.5
-# Commands of one step to a Redis Cluster at the same time.
+# Commands in flight at a time to a Redis Cluster.
 PARALLEL = 64
 
 
 class RedisAway(NetworkError):
-    """Redis does not answer, or refuses the command: do without it, and try again later."""
+    """Redis does not respond or refuses the command: continue without it and try again later."""
 
 
 class Script:
-    """One of `scripts`, sent as its hash once Redis has it."""
+    """Lua script of `scripts`, sent as its hash once Redis has it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -51,11 +53,14 @@ class Server:
         self._clustered = False
 
     def key(self, *words: str) -> str:
-        """The name of a key of ours. No step needs two of them, so they may lie on any node of a Redis Cluster."""
+        """Return the name of a key with the network's prefix.
+
+        Every command uses one key, so keys may be on any node of a Redis Cluster.
+        """
         return ":".join((self._prefix, *words))
 
     async def open(self) -> None:
-        """Find out what kind of server it is."""
+        """Connect, and detect whether the server is a Redis Cluster."""
         if self._settings.address.master:
             self._client = self._make_master()
             await _guard(self._client.ping())
@@ -72,7 +77,7 @@ class Server:
             await _guard(self._client.initialize())
 
     def _make(self, kind: Any) -> Any:
-        # A cluster that moves slots has to be asked again.
+        # A cluster that moves slots redirects the command, which needs a second attempt.
         options = self._options(tries=1 if kind is RedisCluster else 0)
         return kind.from_url(self._settings.address.plain, **options)
 
@@ -83,7 +88,7 @@ class Server:
         options: dict[str, Any] = {
             "socket_timeout": PATIENCE,
             "socket_connect_timeout": PATIENCE,
-            # Whoever calls knows best whether to try again.
+            # The caller decides whether to try again.
             "retry": Retry(NoBackoff(), tries),
         }
         if self._settings.password:
@@ -96,33 +101,33 @@ class Server:
 
     @property
     def primaries(self) -> frozenset[str]:
-        """The servers of a Redis Cluster that have slots, as it is known here; empty for one that is no cluster."""
+        """Return the servers of a Redis Cluster that have slots, as known to this client; empty without a cluster."""
         if not self._clustered:
             return frozenset()
         return frozenset(node.name for node in self._client.get_primaries())
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         if self._client is not None:
             await self._client.aclose()
 
     async def run(self, script: Script, key: str, *arguments: str | bytes | int) -> Any:
-        """One step."""
+        """Run a script on one key."""
         (answer,) = await self.run_all(script, [(key, arguments)])
         return answer
 
     async def run_all(self, script: Script, steps: Sequence[tuple[str, Sequence[str | bytes | int]]]) -> list[Any]:
-        """The same step on many keys; the answers in order."""
+        """Run a script on many keys; return the results in order."""
         if self._clustered or len(steps) == 1:
             return await self._gather([functools.partial(self._step, script, *step) for step in steps])
         try:
             return await self._pipeline("EVALSHA", script.sha, steps)
         except _Unknown:
-            # All of them failed, so this is the first time.
+            # All of them failed, so this is the script's first use on this server.
             return await self._pipeline("EVAL", script.text, steps)
 
     async def claims(self, keys: Sequence[str]) -> list[Mapping[bytes, bytes]]:
-        """Return the fields of many hashes; of a key that is no hash, none."""
+        """Return the fields of many hashes; none for a key that is not a hash."""
         if self._clustered:
             return await self._gather([functools.partial(self._claims_of, key) for key in keys])
         pipeline = self._client.pipeline(transaction=False)
@@ -139,37 +144,37 @@ class Server:
         return found
 
     async def fields(self, key: str) -> Mapping[bytes, bytes]:
-        """The fields of one hash."""
+        """Return the fields of one hash."""
         found: Mapping[bytes, bytes] = await _guard(self._client.hgetall(key))
         return found
 
     async def set_field(self, key: str, field: str, value: bytes) -> None:
-        """Of one hash."""
+        """Set a field of one hash."""
         await _guard(self._client.hset(key, field, value))
 
     async def delete_fields(self, key: str, fields: Sequence[str | bytes]) -> None:
-        """Of one hash."""
+        """Delete fields of one hash."""
         await _guard(self._client.hdel(key, *fields))
 
     async def take(self, key: str, value: str, seconds: int) -> bool:
-        """Set it for so long, unless it is there."""
+        """Set a key for `seconds` unless it exists; return whether it was set."""
         return bool(await _guard(self._client.set(key, value, nx=True, ex=seconds)))
 
     async def renew(self, key: str, value: str | bytes, seconds: int) -> None:
-        """Set it for so long."""
+        """Set a key for `seconds`."""
         await _guard(self._client.set(key, value, ex=seconds))
 
     async def get(self, key: str) -> bytes | None:
-        """Its value, if it is there."""
+        """Return the value of a key, `None` when it does not exist."""
         found: bytes | None = await _guard(self._client.get(key))
         return found
 
     async def remove(self, key: str) -> None:
-        """Forget a key."""
+        """Delete a key."""
         await _guard(self._client.delete(key))
 
     async def leave(self, key: str, member: str) -> None:
-        """Take a member out of a sorted set."""
+        """Remove a member from a sorted set."""
         await _guard(self._client.zrem(key, member))
 
     async def _step(self, script: Script, key: str, arguments: Sequence[str | bytes | int]) -> Any:
@@ -195,11 +200,11 @@ class Server:
 
 
 class _Unknown(Exception):
-    """Redis does not know this script: it has been started since."""
+    """Redis does not know this script, because it has restarted since."""
 
 
 def _read_hash(found: Mapping[bytes, bytes] | Exception) -> Mapping[bytes, bytes]:
-    """Return what HGETALL answered. Raises `RedisAway` for any error but that the key is no hash."""
+    """Return the fields that HGETALL returned. Raises `RedisAway` for any error other than a key that is not a hash."""
     if not isinstance(found, Exception):
         return found
     if isinstance(found, ResponseError) and str(found).startswith("WRONGTYPE"):
@@ -208,13 +213,16 @@ def _read_hash(found: Mapping[bytes, bytes] | Exception) -> Mapping[bytes, bytes
 
 
 async def _guard(call: Awaitable[Value], *passed: type[Exception]) -> Value:
-    """passed: errors that the caller sees to itself."""
+    """Run a command, and raise its errors as `RedisAway`.
+
+    passed: errors that the caller handles.
+    """
     try:
         return await call
     except NoScriptError as error:
         raise _Unknown from error
     except passed:
         raise
-    # A Redis Cluster that cannot be reached, or lacks a slot, is no `RedisError`.
+    # The error of a Redis Cluster that cannot be reached, or lacks a slot, is not a `RedisError`.
     except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
         raise RedisAway(type(error).__name__ + ": " + str(error)[:200]) from error

@@ -1,4 +1,4 @@
-"""The clock of Redis, which all nodes estimate: numbers of their envelopes follow it, whatever their own clocks say."""
+"""Clock of Redis, estimated by each node: sequence numbers of all nodes follow it, independent of their own clocks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from tidings.runtime.clock import Clock
 
 
 class SharedClock:
-    """This node's clock, corrected by as little as the heartbeats allow: by nothing where the clocks agree.
+    """This node's clock, corrected by as little as the heartbeats require; by 0 s when the clocks agree.
 
-    Redis read its clock between the request and the answer, so each heartbeat bounds the difference from both sides.
+    Redis reads its clock between the request and the response, so each heartbeat bounds the difference from both sides.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Seconds that Redis' clock is ahead of this node's.
+        # Seconds by which the clock of Redis is ahead of this node's.
         self._ahead = 0.0
 
     def now(self) -> float:
@@ -25,9 +25,13 @@ class SharedClock:
         return self._clock.monotonic()
 
     def start(self) -> float:
-        """Return the moment at which Redis is asked for its time, for `learn`."""
+        """Return the time at which Redis is asked for its time, for `learn`."""
         return self._clock.now()
 
     def learn(self, asked: float, answer: float) -> None:
-        """Correct the clock. asked: as of `start`; answer: Redis' Unix seconds, which have just come."""
+        """Correct the clock by a heartbeat.
+
+        asked: result of `start`, Unix seconds.
+        answer: Unix seconds of Redis, received just now.
+        """
         self._ahead = min(max(self._ahead, answer - self._clock.now()), answer - asked)

@@ -1,4 +1,4 @@
-"""Whereabouts of devices, as they were found lately."""
+"""Location cache: the nodes that devices were last found on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from network.cluster.presence import owner
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
 
-# Numbers that are remembered; about 300 bytes each.
+# Numbers remembered, about 300 bytes each.
 REMEMBERED = 100_000
-# Seconds for which a device that was not there is taken to be away: what comes meanwhile is stored, and looked after
-# when it is. One that was there is taken to be there until its node says otherwise.
+# Seconds for which a device that was not found counts as detached; envelopes received in that time are stored, and
+# followed by a relocation check. A device that was found counts as attached until its node responds otherwise.
 AWAY_SECONDS = 1.0
 
 
@@ -31,24 +31,24 @@ class Whereabouts:
         self._found: LRU[str, _Found] = LRU(REMEMBERED)
 
     def get(self, number: str) -> Claims | None:
-        """Who has the device, as far as it is known; `None` is no answer."""
+        """Return the cached claims of a number, `None` when there are none."""
         found = self._found.get(number)
         if found is None or found.until <= self._clock.monotonic():
             return None
         return found.claims
 
     def learn(self, number: str, claims: Claims) -> None:
-        """What was found."""
+        """Cache claims that were found."""
         is_whole = bool(claims) and all(owner(claims, slot) for slot in range(_partitions(claims)))
         until = math.inf if is_whole else self._clock.monotonic() + AWAY_SECONDS
         self._found.put(number, _Found(claims, until))
 
     def forget(self, number: str) -> None:
-        """It is not where it was."""
+        """Drop a number whose device is not where it was found."""
         self._found.drop(number)
 
     def forget_all(self) -> None:
-        """Nodes have come or gone."""
+        """Drop all numbers after a change of membership."""
         self._found.clear()
 
 
@@ -57,6 +57,6 @@ def _partitions(claims: Claims) -> int:
 
 
 def holder(claims: Claims, slot: int) -> str:
-    """The node that has the part of a device that a slot belongs to, empty for none."""
+    """Return the node of the partition that a slot belongs to, empty for none."""
     found: Claim | None = owner(claims, slot)
     return found.node if found is not None else ""

@@ -19,7 +19,7 @@ from tidings.wire import device
 
 
 class Presence(Protocol):
-    """Which node each device is attached to."""
+    """Record of the node that each device is attached to."""
 
     async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
         """Attach this partition of a device here, and from then on at no other node. False when it may not attach."""
@@ -47,4 +47,4 @@ class Backend:
     allowances: DeviceAllowances
     delay: Delay
     limits: Limits
-    presence: Presence | None = None  # None when there are no other nodes.
+    presence: Presence | None = None  # `None` when there are no other nodes.

@@ -36,7 +36,7 @@ STORING = 8.0
 
 
 class Node(Protocol):
-    """This process among the other nodes."""
+    """Envelopes that this process exchanges with other nodes."""
 
     async def close(self) -> None:
         """Return when the other nodes have confirmed the envelopes given to them to deliver, or the router has stored

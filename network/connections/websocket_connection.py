@@ -121,7 +121,7 @@ class WebSocketConnection(Connection):
     # Incoming data.
 
     def _source(self) -> asyncio.Transport | None:
-        """Return the transport while incoming data is processed, which is until the peer's `CLOSE`; `None` afterwards."""
+        """Return the transport while incoming data is processed, until the peer's `CLOSE`; `None` afterwards."""
         transport = self._transport
         return transport if transport is not None and not transport.is_closing() else None
 

@@ -1,4 +1,4 @@
-"""Numbers that a device does not want to hear from."""
+"""Numbers whose envelopes a device refuses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MAX_BLOCKED = 1000
 
 
 class Blocks:
-    """Blocked numbers of each device. A block is in force for every envelope that arrives after the answer."""
+    """Blocked numbers of each device. A block applies to every envelope that arrives after the response."""
 
     def __init__(self, database: Database, changes: Changes) -> None:
         self._database = database
         self._changes = changes
 
     async def block(self, number: str, other: str) -> None:
-        """Raises `BadRequest` when the number blocks too many already."""
+        """Block a number. Raises `BadRequest` when the device would block more than 1,000."""
 
         async def work(connection: Connection) -> None:
             await directory.block(connection, number, other)
@@ -29,6 +29,6 @@ class Blocks:
         await self._changes.blocks(number)
 
     async def unblock(self, number: str, other: str) -> None:
-        """Nothing happens when it was not blocked."""
+        """Unblock a number; no error when it was not blocked."""
         await self._database.persist(lambda c: directory.unblock(c, number, other), patience=20)
         await self._changes.blocks(number)

@@ -1,4 +1,4 @@
-"""Codes that prove who holds a number. No telephone company is connected: the code is written to the log."""
+"""Codes that prove control of a number. No telephone company is connected: the code is written to the log."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ TRIES = Counter("tidings_network_code_tries_total", "Registration codes that wer
 
 VALID_MS = 10 * 60 * 1000
 ATTEMPTS = 5
-# Of one address for one number: time between two codes, and codes in each window.
+# Limits of one address for one number: milliseconds between two codes, length of a window in milliseconds, and codes
+# per window.
 SPACING_MS = 30 * 1000
 WINDOW_MS = 60 * 60 * 1000
 PER_WINDOW = 5
-# Wrong tries of six-digit codes of one number, of all addresses together. In any year these are at most 10 + 365, so a
-# guess succeeds with a probability of 375 in a million. While the bucket is empty the number's codes have 16 digits,
-# which nobody guesses: so no guesser keeps the owner out.
+# Wrong tries of six-digit codes of one number, of all addresses together: at most 10 + 365 in any year, so that a guess
+# succeeds with a probability of 375 in a million. While the bucket is empty the number's codes have 16 digits, which
+# cannot be guessed. So guessing does not lock out the number's owner.
 NUMBER_TRIES = TryRate(interval_ms=24 * 3600 * 1000, burst=10)
 SHORT, LONG = 6, 16
-# Origin of codes that are requested, and tried, with the registration key, from whichever address. The key is proof
-# enough, so that these codes are short and their tries count for no number.
+# Origin of codes that are requested and tried with the registration key, from any address. The key is sufficient proof,
+# so these codes are short and their tries do not count for the number.
 KEY_HOLDER = "key"
 
 RIGHT, WRONG, REFUSED = "right", "wrong", "refused"
@@ -42,10 +43,10 @@ for _digits in (SHORT, LONG):
 
 
 class Codes:
-    """Codes that are issued to an address for a number, and redeemed once. Only a keyed hash is stored.
+    """Codes issued to an address for a number, and redeemed once. Only a keyed hash is stored.
 
-    A code belongs to the address that requested it: requests and wrong tries of other addresses neither void it nor
-    use up its attempts.
+    A code belongs to the address that requested it: requests and wrong tries of other addresses neither void it nor use
+    up its attempts.
     """
 
     def __init__(self, database: Database, key: str, clock: Clock) -> None:
@@ -54,7 +55,7 @@ class Codes:
         self._clock = clock
 
     async def issue(self, number: str, origin: str) -> None:
-        """Log a new code; the earlier one of this number and address is void. Raises `TooMany`."""
+        """Log a new code; the previous one of this number and address becomes void. Raises `TooMany`."""
         now = self._now()
 
         async def work(connection: Connection) -> str:
@@ -80,12 +81,12 @@ class Codes:
             return code
 
         code = await self._database.persist(work, patience=20)
-        # This line is the text message: whoever reads the log holds every number that has no lock.
+        # This line replaces the text message: read access to the log gives control of every number without a lock.
         fields = {"number": number, "code": code, "address": origin, "valid_s": VALID_MS // 1000}
         log.info("code.issued", extra=fields)
 
     async def check(self, number: str, origin: str, code: str) -> None:
-        """Check a code without using it up. Raises `Unauthorized` when it is wrong, used, expired or void."""
+        """Check a code without redeeming it. Raises `Unauthorized` when it is wrong, used, expired or void."""
         now, digest = self._now(), self._hash(number, code)
 
         async def work(connection: Connection) -> tuple[int, str]:
@@ -116,7 +117,7 @@ class Codes:
             raise Unauthorized(detail, reason="wrong_code")
 
     async def use(self, number: str, origin: str, code: str) -> None:
-        """Use up a code that `check` found right. Raises `Unauthorized` when another registration was faster."""
+        """Redeem a code that `check` accepted. Raises `Unauthorized` when another registration redeemed it first."""
         digest = self._hash(number, code)
         if not await self._database.commit(lambda c: challenges.take(c, number, origin, digest)):
             raise Unauthorized("the code was used already", reason="wrong_code")
@@ -129,7 +130,10 @@ class Codes:
 
 
 def count(last: Challenge | None, now: int) -> tuple[int, int]:
-    """Return the start of the window of a code issued now, and the codes that it holds already. Raises `TooMany`."""
+    """Return the start of the window of a code issued now, and the codes already issued in it. Raises `TooMany`.
+
+    now: Unix milliseconds, as is the start of the window.
+    """
     if last is None:
         return now, 0
     if now < last.issued_at + SPACING_MS:

@@ -1,4 +1,4 @@
-"""The keys that registered devices leave later: more one-time pre-keys, and newer lasting ones."""
+"""Keys that registered devices upload after registration: more one-time pre-keys, and newer long-term ones."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from tidings.storage.network import directory, prekeys
 from tidings.storage.network.prekeys import Counts
 from tidings.wire import registration
 
-# One-time pre-keys of each kind that are kept for one device.
+# Maximum number of one-time pre-keys of each kind kept for one device.
 MAX_KEPT = 500
 
 
 def prekey_rows(number: str, keys: Sequence[registration.OneTimeKey]) -> list[prekeys.PreKeyRow]:
-    """As they are stored."""
+    """Return the rows to store."""
     return [prekeys.PreKeyRow(number, key.key_id, key.public) for key in keys]
 
 
 def kyber_rows(number: str, keys: Sequence[registration.SignedKyberKey]) -> list[prekeys.KyberPreKeyRow]:
-    """As they are stored."""
+    """Return the rows to store."""
     return [prekeys.KyberPreKeyRow(number, key.key_id, key.public, key.signature) for key in keys]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Left:
-    """The ids of the one-time keys that a device has left here."""
+    """Ids of the one-time pre-keys of a device that are left."""
 
     prekeys: Sequence[int]
     kyber_prekeys: Sequence[int]
 
 
 class KeyUploads:
-    """Keys of devices that have proved who they are."""
+    """Key uploads of authenticated devices."""
 
     def __init__(self, database: Database, router: Router, refills: Refills, *, others: Others = NOBODY) -> None:
         self._others = others
@@ -47,7 +47,8 @@ class KeyUploads:
         self._refills = refills
 
     async def upload(self, number: str, keys: registration.KeyUpload) -> Left:
-        """Add one-time keys, replace lasting ones; what is there now. The same upload again changes nothing.
+        """Add one-time keys and replace long-term ones; return the one-time keys left. Repeating an upload changes
+        nothing.
 
         Raises `BadRequest`, `NotFound` and `StaleEpoch`.
         """
@@ -86,5 +87,5 @@ class KeyUploads:
         return left
 
     async def list_left(self, number: str) -> Left:
-        """What is there now."""
+        """Return the one-time keys left."""
         return Left(*await self._database.query(lambda c: prekeys.list_ids(c, number), patience=20))

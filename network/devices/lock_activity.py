@@ -1,4 +1,4 @@
-"""Maintenance of registration locks: keeps those of devices that are in use from expiring."""
+"""Maintenance of registration locks: keeps locks of devices in use from expiring."""
 
 from __future__ import annotations
 
@@ -17,29 +17,34 @@ from tidings.storage.network import locks
 log = logging.getLogger(__name__)
 
 INTERVAL = 60.0  # seconds between two passes
-# A device that was seen is noted at most once in so long.
+# Milliseconds between two recorded activities of one device.
 GRAIN_MS = 3600 * 1000
 PAGE = 1000
 PATIENCE = 5.0  # seconds for each statement while the database is away
-# Expired locks are kept for a while, in case that they expired by a clock that was wrong.
+# Milliseconds that expired locks are kept, in case a wrong clock expired them.
 KEPT_MS = 30 * 24 * 3600 * 1000
 
 
 class LockActivity:
-    """A service. A device counts as seen while it is attached to this node, and when it proves itself by its token."""
+    """Service that records which locked devices are active, once a minute.
+
+    A device is active while it is attached to this node, and when it authenticates by its token.
+    """
 
     name = "lock-activity"
 
     def __init__(
         self, database: Database, clock: Clock, *, take_seen: Callable[[], Set[str]], is_online: Callable[[str], bool]
     ) -> None:
-        """take_seen(): numbers that proved themselves since it was called last. is_online(number): is it attached?"""
+        """take_seen: return the numbers that authenticated since its last call.
+        is_online: return whether the device of a number is attached to this node.
+        """
         self._database = database
         self._clock = clock
         self._take_seen = take_seen
         self._is_online = is_online
         self._delete_at = 0  # Unix milliseconds
-        # Seen before a pass that failed.
+        # Numbers seen before a pass that failed.
         self._unsaved: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -54,7 +59,7 @@ class LockActivity:
                 log.warning("locks.not_noted", extra={"error": outages.brief(error)})
 
     async def run_once(self) -> int:
-        """Note which locked devices were seen; returns how many."""
+        """Record which locked devices were active; return their number."""
         now, total = int(self._clock.now() * 1000), 0
         seen = self._unsaved = self._unsaved | self._take_seen()
         after, until = (now - EXPIRES_MS, ""), now - GRAIN_MS

@@ -1,4 +1,4 @@
-"""Registration locks: a number that has one is registered again by code and PIN, not by code alone."""
+"""Registration locks: registering a locked number again takes a code and the lock's PIN."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ log = logging.getLogger(__name__)
 PINS = Counter("tidings_network_lock_pins_total", "PINs of registration locks that were checked", ["result"])
 
 DAY_MS = 24 * 3600 * 1000
-# A device that is not seen for so long has lost its lock: the number may have another owner.
+# Inactivity of the device, in milliseconds, after which its lock expires: the number may have another owner by then.
 EXPIRES_MS = 7 * DAY_MS
-# Wrong PINs for one number, from all addresses. By the day, so that an owner waits for one day at most; by the year, so
-# that there are at most 60 + 36 in any: with six digits a guess succeeds with a probability below 1 in 10,000.
+# Wrong PINs for one number, from all addresses together. The daily limit lets an owner wait for one day at most. The
+# yearly limit admits at most 60 + 36 in any year: with six digits a guess succeeds with a probability below 1 in
+# 10,000.
 DAILY = TryRate(interval_ms=DAY_MS, burst=5)
 YEARLY = TryRate(interval_ms=10 * DAY_MS, burst=60)
-# Hashes at a time, and those that wait: about 20 ms each. Only whoever has the right code has one computed.
+# Hashes computed at a time, and hashes that may wait; each takes about 20 ms. Only clients with the right code cause
+# one.
 THREADS, MAX_WAITING = 1, 32
-# PINs that one device sets: at once, and then one in so many seconds.
+# PINs that one device may set at once, and seconds until it may set another.
 SETS, SET_SECONDS = 5, 60
 _REMEMBERED = 10_000
 
@@ -38,7 +40,7 @@ for _result in (RIGHT, WRONG, REFUSED):
 
 
 class Locks:
-    """The locks of all numbers, in the database, so that all nodes count wrong PINs together."""
+    """Locks of all numbers, in the database, so that all nodes count wrong PINs together."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -47,10 +49,11 @@ class Locks:
         self._sets: TokenBuckets[str] = TokenBuckets(clock, rate=1 / SET_SECONDS, burst=SETS, remembered=_REMEMBERED)
 
     async def open(self, number: str, pin: str) -> str:
-        """Check that a registration by code may replace what is registered; returns the hash of the lock it opened.
+        """Check that a registration by code may replace the current one; return the hash of the lock that the PIN
+        opened.
 
-        Empty when there is no lock in force. Raises `Locked` without a PIN, `Unauthorized` for a wrong one, `TooMany`
-        after too many of those, and `Unavailable`.
+        Returns an empty string when no lock is in force. Raises `Locked` without a PIN, `Unauthorized` for a wrong one,
+        `TooMany` after too many wrong ones, and `Unavailable`.
         """
         found = await self._database.query(lambda connection: locks.find(connection, number), patience=20)
         if found is None or is_expired(found, self._now()):
@@ -72,14 +75,14 @@ class Locks:
         return found.pin_hash
 
     async def hash(self, pin: str) -> str:
-        """Return what is stored of a PIN. Raises `Unavailable`."""
+        """Return the hash of a PIN for storage. Raises `Unavailable`."""
         try:
             return await self._pool.hash(pin)
         except HashPoolFull:
             raise _busy() from None
 
     async def set(self, number: str, pin: str) -> None:
-        """Lock a number whose device asks for it. Raises `TooOften` and `Unavailable`."""
+        """Lock a number at its device's request. Raises `TooOften` and `Unavailable`."""
         wait = self._sets.take(number)
         if wait:
             raise TooOften("the PIN was set too often", retry_after=1 + int(wait))
@@ -88,12 +91,12 @@ class Locks:
         log.info("lock.set", extra={"number": number})
 
     async def remove(self, number: str) -> None:
-        """Unlock a number whose device asks for it."""
+        """Unlock a number at its device's request."""
         await self._database.persist(lambda connection: locks.delete(connection, number), patience=20)
         log.info("lock.removed", extra={"number": number})
 
     async def _count(self, number: str) -> None:
-        """Count a PIN as wrong, before it is checked: none is checked that is not counted. Raises `TooMany`."""
+        """Count a PIN as wrong before it is checked, so that every checked PIN is counted. Raises `TooMany`."""
         now = self._now()
 
         async def work(connection: Connection) -> int:
@@ -118,7 +121,7 @@ class Locks:
                 daily, yearly = DAILY.refund(found.daily_full_at), YEARLY.refund(found.yearly_full_at)
                 await locks.write_tries(connection, number, daily, yearly)
 
-        # Not repeated: a refund that is made twice would be a try for nothing.
+        # Not retried: a refund made twice would grant a free try.
         await self._database.commit(work)
 
     def _now(self) -> int:
@@ -126,7 +129,10 @@ class Locks:
 
 
 def is_expired(lock: Lock, now: int) -> bool:
-    """Whether the device was not seen for so long that its lock holds no more. now: Unix milliseconds."""
+    """Return whether the lock has expired because its device was inactive for too long.
+
+    now: Unix milliseconds.
+    """
     return now >= lock.active_at + EXPIRES_MS
 
 

@@ -1,4 +1,4 @@
-"""Rate limits of registration codes by address: requests for a code, and registrations that prove nothing."""
+"""Rate limits by address: requests for registration codes, and registrations that prove nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ REFUSED = Counter(
     "tidings_network_codes_refused_total", "Requests for codes, and tries of codes, that were refused", ["what"]
 )
 
-# Codes that one address requests: at once, and then one in so many seconds.
+# Codes that one address may request at once, and seconds until it may request another.
 CODES_EACH, SECONDS_EACH = 20, 30
-# Registrations of one address that prove nothing.
+# Registrations without proof that one address may try at once, and seconds until it may try another.
 TRIES_EACH, TRY_SECONDS_EACH = 10, 60
 
 for _what in ("code", "try"):
@@ -27,8 +27,8 @@ for _what in ("code", "try"):
 class Rations:
     """Token buckets by address, in memory: a restart fills them. An IPv6 address counts as its /64.
 
-    No bucket is shared by several addresses: what some of them use up, no other misses. How often a number may be
-    guessed at, from all addresses together, is stored with the number (`network.devices.codes`).
+    Addresses share no bucket, so one address cannot exhaust the limit of another. The limit on guesses for one number,
+    from all addresses together, is stored with the number (`network.devices.codes`).
     """
 
     def __init__(self, clock: Clock, trusted: tuple[Network, ...] = ()) -> None:
@@ -44,7 +44,7 @@ class Rations:
         return key_of(host)
 
     def take_code(self, origin: str) -> None:
-        """Count one code. Raises `TooMany`."""
+        """Count one code request. Raises `TooMany`."""
         _take(self._codes, "code", origin, "codes")
 
     def take_try(self, origin: str) -> None:
@@ -52,7 +52,7 @@ class Rations:
         _take(self._tries, "try", origin, "tries of codes")
 
     def was_right(self, origin: str) -> None:
-        """Do not count the last try, which was right."""
+        """Refund the last try, which was right."""
         self._tries.add(origin, -1.0)
 
 

@@ -1,4 +1,4 @@
-"""The HTTP endpoints by which numbers are registered."""
+"""HTTP endpoints for the registration of numbers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from network.devices.registrations import Registrations
 from network.errors import KeyRequired, Unauthorized
 from tidings.wire import registration
 
-# 500 devices with 100 one-time pre-keys each come to about 5 MB.
+# Maximum body of a bulk registration, bytes: 500 devices with 100 one-time pre-keys each take about 5 MB.
 MAX_BULK_BODY = 8 * 1024 * 1024
-# Of a request for a code, which anybody may send.
+# Maximum body of a request for a code, bytes; unauthenticated clients may send one.
 MAX_CODE_BODY = 4 * 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RegistrationKey:
-    """The installation's registration key. needs_certificate: it is taken from clients with a certificate only."""
+    """Registration key of the installation."""
 
     key: str = dataclasses.field(repr=False)
-    needs_certificate: bool = False
+    needs_certificate: bool = False  # The key is accepted only from clients with a certificate.
 
     def require(self, request: Request) -> None:
-        """Raises `Unauthorized` unless the request carries the key."""
+        """Raise `Unauthorized` unless the request carries the key."""
         http.require_key(request, self.key, certified=self.needs_certificate)
 
     def is_given(self, request: Request) -> bool:
-        """Whether the request carries the key."""
+        """Return whether the request carries the key."""
         try:
             self.require(request)
         except Unauthorized:
@@ -43,9 +43,9 @@ class RegistrationKey:
 
 
 class RegistrationEndpoints:
-    """Registrations by code, for which a locked number's PIN is needed, or by the registration key.
+    """Registrations by code, which need the PIN of a locked number, or by the registration key.
 
-    The business's numbers take the key in any case, so a code alone is never enough for them.
+    The business's numbers always need the key: a code alone is never enough for them.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RegistrationEndpoints:
         key: RegistrationKey,
         businesses: Set[str],
     ) -> None:
-        """businesses: numbers that are registered with the registration key only."""
+        """businesses: numbers that register with the registration key only."""
         self._codes = codes
         self._rations = rations
         self._locks = locks
@@ -67,7 +67,7 @@ class RegistrationEndpoints:
         self._businesses = businesses
 
     def routes(self) -> APIRouter:
-        """All of them, each with its method and path."""
+        """Return the router with all endpoints."""
         router = APIRouter(prefix="/v1")
         for path, endpoint in (
             ("/codes", self.send_code),
@@ -101,7 +101,7 @@ class RegistrationEndpoints:
         else:
             origin = self._origin(request)
             self._rations.take_try(origin)
-            # The token of this very registration is all the proof that repeating it needs.
+            # The token of this registration is sufficient proof for repeating it.
             made = await self._registrations.are_made([body])
             if not made:
                 opened = {body.number: await self._prove(request, body, origin)}
@@ -121,9 +121,9 @@ class RegistrationEndpoints:
         return JSONResponse({"registrations": registered}, 201)
 
     async def _prove(self, request: Request, body: registration.DeviceRegistration, origin: str) -> str:
-        """Check code and PIN of a registration without the key; returns the hash of the lock that the PIN opened.
+        """Check code and PIN of a registration without the key; return the hash of the lock that the PIN opened.
 
-        The PIN is looked at only after the code was right: a wrong code does not tell whether there is a lock.
+        The PIN is checked only after the right code, so a wrong code does not reveal whether there is a lock.
         """
         if http.bearer(request) or not body.code:
             self._key.require(request)
@@ -134,7 +134,7 @@ class RegistrationEndpoints:
         return opened
 
     def _require_ordinary(self, number: str) -> None:
-        """Raises `KeyRequired` for a number of the business."""
+        """Raise `KeyRequired` for a number of the business."""
         if number in self._businesses:
             raise KeyRequired("a number of the business is registered with the registration key only")
 

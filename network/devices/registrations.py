@@ -32,12 +32,12 @@ REGISTRATIONS = Counter("tidings_network_registrations_total", "Devices register
 
 
 class Registrations:
-    """Registrations, one for each number. To register again replaces keys and token, and ends the connection.
+    """Registrations, one for each number. Registering again replaces keys and token, and ends the device's connection.
 
-    When the identity key is another than before, also than before it unregistered, everybody who has fetched a bundle
-    of that number, or whose bundle it has fetched, gets an `identity` envelope with the new key, stored in the same
-    transaction: at most 10,000, the rest learns it from the first message. Whoever has lately asked for a number that
-    was not registered gets one, too. Envelopes that wait for the number stay, blocks too.
+    When the identity key differs from the previous one, even across an unregistration, an `identity` envelope with the
+    new key is stored in the same transaction. It goes to at most 10,000 numbers that fetched a bundle of this number or
+    whose bundle this number fetched; the others learn the key from the first message. Numbers that recently checked
+    this number while it was not registered receive one too. The number's waiting envelopes and its blocks are kept.
     """
 
     def __init__(
@@ -62,9 +62,10 @@ class Registrations:
         self._clock = clock
 
     async def are_made(self, devices: Sequence[registration.DeviceRegistration]) -> bool:
-        """Are all of these registered as they stand, under the tokens that they chose? The caller repeats itself then.
+        """Return whether all of these are registered exactly so, with tokens chosen by the client: the request is a
+        repetition.
 
-        Nothing is to be done: one-time pre-keys that were handed out meanwhile must not be there again.
+        It must not be carried out again, or one-time pre-keys handed out in the meantime would be stored a second time.
         """
         if not all(body.token for body in devices):
             return False
@@ -75,11 +76,12 @@ class Registrations:
     async def register(
         self, devices: Sequence[registration.DeviceRegistration], *, opened: Mapping[str, str] = _NO_LOCKS
     ) -> list[str]:
-        """Register devices, all or none; their tokens, in order.
+        """Register devices, all or none; return their tokens in order.
 
-        Each that names a PIN is locked by it from then on. opened: of those that are registered by code, the hash of
-        the lock that their PIN has opened, empty for none. Raises `BadRequest`, `StaleEpoch`, `Unavailable`, and
-        `Locked` when a number was locked meanwhile.
+        A device with a PIN is locked by it from then on. Raises `BadRequest`, `StaleEpoch`, `Unavailable`, and `Locked`
+        when a number was locked during the registration.
+
+        opened: for devices registered by code, the hash of the lock that their PIN opened; empty for none.
         """
         numbers = [body.number for body in devices]
         for body in devices:
@@ -133,8 +135,10 @@ class Registrations:
         return issued
 
     async def unregister(self, number: str) -> None:
-        """The number is no longer known and in no group; what waits for it expires in its time. Its identity key is
-        remembered."""
+        """Remove a number from the directory and from all groups.
+
+        Its waiting envelopes are kept until they expire, and its identity key is remembered.
+        """
         while await self._chats.leave_some(number) == LEAVING:
             pass
         with self._notices.reservations() as reservations:
@@ -143,7 +147,7 @@ class Registrations:
                 await directory.unregister(connection, number)
                 await locks.delete(connection, number)
                 await prekeys.drop(connection, [number])
-                # Nobody joins a group any more who is not in the directory: this is the rest.
+                # A number outside the directory cannot join a group, so these are the last groups.
                 await self._chats.leave_in(connection, reservations, number)
 
             await self._database.persist(work, patience=20)
@@ -152,10 +156,12 @@ class Registrations:
         log.info("device.unregistered", extra={"number": number})
 
     async def tell_askers(self, keys: Mapping[str, bytes]) -> None:
-        """Notify those who asked for these numbers in vain; keys: the new identity keys by number.
+        """Notify the numbers that checked these numbers while they were not registered.
 
-        After the commit, so that nobody is missed who asked meanwhile. Whom an outage or our end keeps from hearing of
-        it finds out at the next check.
+        Called after the commit, so that a check made during the registration is included. When an outage or the end of
+        the process prevents a notice, its recipient finds out at its next check.
+
+        keys: new identity keys by number.
         """
         due = [Notice(device.IDENTITY, who, asker, body=keys[who]) for who, asker in self._absences.take(keys)]
         if not due:
@@ -175,9 +181,12 @@ class Registrations:
 
 
 async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Mapping[str, str], now: int) -> None:
-    """Lock the numbers with a PIN, and forget expired locks of those that were registered by code without one.
+    """Lock the numbers with a PIN, and delete expired locks of numbers registered by code without a PIN. Raises
+    `Locked`.
 
-    pins: hashes by number; opened: as for `Registrations.register`. Raises `Locked`.
+    pins: hashes by number.
+    opened: as for `Registrations.register`.
+    now: Unix milliseconds.
     """
     for number, opened_hash in opened.items():
         found = await locks.find(connection, number, lock=True)
@@ -190,7 +199,7 @@ async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Ma
 
 
 def _is_same(body: registration.DeviceRegistration, found: RegisteredDevice) -> bool:
-    """Is this the registration that was made with the body's token and keys?"""
+    """Return whether the body's token and keys are those of the stored registration."""
     return (
         tokens.matches(body.token, found.token_hash)
         and body.identity_key == found.identity_key

@@ -1,4 +1,4 @@
-"""The HTTP endpoints of registered devices."""
+"""HTTP endpoints of registered devices."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from network.directory.logins import Logins
 from network.errors import NotFound
 from tidings.wire import addresses, registration
 
-# Of a PIN.
+# Maximum body with a PIN, bytes.
 MAX_LOCK_BODY = 4 * 1024
 
 
 class DeviceEndpoints:
-    """Endpoints of registered devices, each by the device's token."""
+    """Endpoints of registered devices; each requires the device's token."""
 
     def __init__(
         self, *, registrations: Registrations, locks: Locks, keys: KeyUploads, blocks: Blocks, logins: Logins
@@ -33,7 +33,7 @@ class DeviceEndpoints:
         self._logins = logins
 
     def routes(self) -> APIRouter:
-        """All of them, each with its method and path."""
+        """Return the router with all endpoints."""
         router = APIRouter(prefix="/v1")
         for method, path, endpoint in (
             ("DELETE", "/registrations/{number}", self.unregister),

@@ -1,4 +1,4 @@
-"""Checks of uploaded keys: types, ids that occur twice, and signatures, before anybody fetches them."""
+"""Checks of uploaded keys before they are handed out: types, duplicate ids and signatures."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tidings.wire import registration
 
 CURVE_TYPE = 0x05
 KYBER_TYPE = 0x08
-# A signature takes about 80 µs to check; more than so many are checked off the event loop.
+# Signatures that are checked on the event loop, about 80 µs each; more are checked in a thread.
 INLINE = 10
 
-# (where it stands in the body, the identity key, the typed public key, the signature)
+# (place in the body, identity key, typed public key, signature)
 Signed = tuple[str, bytes, bytes, bytes]
 
 
 async def check(devices: Iterable[tuple[str, bytes, registration.DeviceRegistration | registration.KeyUpload]]) -> None:
     """Check the keys of each (place in the body, identity key, body). Raises `BadRequest`.
 
-    Lengths are the schema's business. One-time pre-keys without signatures are checked by their type alone.
+    The schema checks lengths. Of one-time pre-keys without signatures only the type is checked.
     """
     signed: list[Signed] = []
     for place, identity_key, body in devices:
@@ -32,7 +32,7 @@ async def check(devices: Iterable[tuple[str, bytes, registration.DeviceRegistrat
         for index, prekey in enumerate(body.prekeys):
             _check_type(f"{place}prekeys[{index}].public", prekey.public, CURVE_TYPE)
         _check_ids(f"{place}prekeys", [prekey.key_id for prekey in body.prekeys])
-        # A first message names the one-time key or the last resort by the same number.
+        # A first message names the one-time key or the last resort by the same id field.
         last_resort = [body.kyber_prekey.key_id] if body.kyber_prekey is not None else []
         _check_ids(f"{place}kyber_prekeys", [*last_resort, *(key.key_id for key in body.kyber_prekeys)])
         signed.extend(_signed(place, identity_key, body))
@@ -59,7 +59,10 @@ def _signed(
 def require_last_resort(
     body: registration.DeviceRegistration | registration.KeyUpload, *, has_one: bool, place: str = ""
 ) -> None:
-    """One-time Kyber keys without a last resort would be a step down once they are used up. Raises `BadRequest`."""
+    """Require a last resort with one-time Kyber keys. Raises `BadRequest`.
+
+    Without one, sessions would fall back to a weaker key agreement once the one-time keys are used up.
+    """
     if body.kyber_prekeys and body.kyber_prekey is None and not has_one:
         raise BadRequest(f"{place}kyber_prekeys need a kyber_prekey, which is for when they are used up")
 

@@ -1,4 +1,4 @@
-"""Askers of numbers that were not registered, who are notified when they are."""
+"""Numbers that checked for unregistered numbers, to be notified when these register."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from tidings.runtime.lru import LRU
 
-# Numbers remembered, about 200 bytes each, and askers of each. Those beyond, and those that asked a process which has
-# ended since, find out when they ask again.
+# Numbers remembered, about 200 bytes each, and askers of each. Further askers, and those that asked a process which has
+# ended since, find out at their next check.
 REMEMBERED = 50_000
 ASKERS = 8
 
@@ -21,19 +21,21 @@ class Absences:
         self._askers: LRU[str, frozenset[str]] = LRU(REMEMBERED)
 
     def asked(self, asker: str, numbers: Iterable[str]) -> None:
-        """Call this before the directory is read: whoever registers meanwhile is either found or announced."""
+        """Record a check. Call it before the directory is read, so that a number registering during the read is found
+        or announced.
+        """
         for number in numbers:
             askers = self._askers.get(number) or _NOBODY
             if len(askers) < ASKERS:
                 self._set(number, askers | {asker})
 
     def found(self, asker: str, numbers: Iterable[str]) -> None:
-        """These are in the directory, and the asker knows."""
+        """Remove the asker of these numbers, which the check has found in the directory."""
         for number in numbers:
             self._set(number, (self._askers.get(number) or _NOBODY) - {asker})
 
     def take(self, numbers: Iterable[str]) -> list[tuple[str, str]]:
-        """The pairs (number, asker) of these numbers, which are registered now; forgotten here."""
+        """Return and remove the pairs (number, asker) of these numbers, which are now registered."""
         pairs = [(number, asker) for number in numbers for asker in sorted(self._askers.get(number) or _NOBODY)]
         for number, _ in pairs:
             self._askers.drop(number)

@@ -1,4 +1,4 @@
-"""Allowances of devices: how much of the directory, of others' one-time keys and of groups one of them may ask for."""
+"""Rate limits of one device's calls to the directory, for others' one-time keys, groups and blobs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tidings.runtime.token_buckets import TokenBuckets
 LIMITED = Counter("tidings_network_rate_limited_total", "Calls of devices that asked for too much", ["call"])
 
 DAY = 86400.0
-# A business's allowance is that of so many devices.
+# Factor by which the limits of a business exceed those of other devices.
 BUSINESS = 10
-# Devices, and pairs of one that fetches and one whose keys it fetches, that are remembered; about 200 bytes each.
+# Devices remembered, and pairs of a fetching number and a fetched number; about 200 bytes each.
 DEVICES = 20_000
 PAIRS = 100_000
 
@@ -37,23 +37,27 @@ class DeviceAllowances:
         }
 
     def weight_of(self, number: str) -> int:
-        """How many times the allowance of others this number has."""
+        """Return the factor by which this number's limits are multiplied."""
         return BUSINESS if number in self._businesses else 1
 
     def take(self, call: str, number: str, count: int = 1) -> float:
-        """Seconds to wait before so much of `fetch`, `check`, `group` or `blob`; 0 when it may be done now."""
+        """Consume tokens for a call; return the seconds to wait, 0 when it may be made now.
+
+        call: `fetch`, `check`, `group` or `blob`.
+        count: items of the call.
+        """
         wait = self._calls[call].take(number, count / self.weight_of(number))
         if wait:
             LIMITED.labels(call).inc()
         return wait
 
     def take_one_time(self, fetcher: str, target: str) -> bool:
-        """May this fetcher have another one of the target's one-time keys? Counts as one."""
+        """Consume a token for one of the target's one-time keys; return whether the fetcher may have one."""
         wait = self._one_time.take((fetcher, target))
         if wait:
             LIMITED.labels("one_time").inc()
         return not wait
 
     def give_back_one_time(self, fetcher: str, target: str) -> None:
-        """There was none to be had."""
+        """Refund the token: the target had no one-time key left."""
         self._one_time.add((fetcher, target), -1.0)

@@ -1,4 +1,4 @@
-"""Pre-key bundles: a device's lasting keys, and one-time keys that nobody else will ever get."""
+"""Pre-key bundles: a device's long-term keys, and one-time keys that are handed out once."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ WITHOUT_ONE_TIME = BUNDLES.labels("used_up")
 WITHHELD = BUNDLES.labels("withheld")
 
 MAX_NUMBERS = 500
-# How often a batch is tried again because another process was faster with one of its keys.
+# Attempts for one batch when another process takes one of its keys first.
 TRIES = 20
 
 
 class PreKeyBundles:
     """Bundles of registered devices.
 
-    Fetches of all connections go into one batch at a time, so that in this process nobody can take a key twice.
-    Against other processes the count of deleted rows is checked. A fetcher who has had enough one-time keys of a number
-    gets its bundles without: the lasting keys do, and the others' keys last.
+    Fetches of all connections are processed in one batch at a time, so that no key is taken twice within this process.
+    Between processes the count of deleted rows is checked. A fetcher that has received its limit of one-time keys of a
+    number gets bundles without them: the long-term keys suffice, and the remaining keys are kept for others.
     """
 
     def __init__(self, database: Database, refills: Refills, allowances: DeviceAllowances) -> None:
-        # To which the devices may be attached whose keys are handed out.
+        # Other nodes, to which the devices may be attached whose keys are handed out.
         self.others: Others = NOBODY
         self._database = database
         self._refills = refills
@@ -47,7 +47,7 @@ class PreKeyBundles:
         )
 
     async def fetch(self, fetcher: str, numbers: Sequence[str]) -> list[device.Bundle]:
-        """A bundle for each number that is registered, in the order asked, each number once. Raises `BatcherFull`.
+        """Return a bundle for each registered number, in the order requested, each number once. Raises `BatcherFull`.
 
         Waits while the database is away.
         """
@@ -64,7 +64,8 @@ class PreKeyBundles:
 
         for left in reversed(range(TRIES)):
             try:
-                # When the outcome of a commit is not known this takes other keys: some are lost, none goes out twice.
+                # When the outcome of a commit is unknown, the next attempt takes other keys: some are lost, none is
+                # handed out twice.
                 taken = await self._database.persist(work, patience=math.inf)
                 break
             except prekeys.TakenMeanwhile:
@@ -88,13 +89,13 @@ class PreKeyBundles:
 async def _take_bundles(
     connection: Connection, wanted: Sequence[tuple[str, str]], withheld: Collection[int]
 ) -> list[tuple[device.Bundle | None, bool]]:
-    """For each (fetcher, number) its bundle, and whether the Kyber key in it is a one-time key.
+    """Return for each (fetcher, number) its bundle, and whether the Kyber key in it is a one-time key.
 
-    withheld: indices of those that get none.
+    withheld: indices of fetches that get no one-time keys.
     """
-    # Locked, so that a device which registers again at this moment finds the fetcher that has its old keys.
+    # Locked, so that a device registering at this moment finds the fetcher that holds its old keys.
     devices = await directory.list_registrations(connection, {number for _, number in wanted}, lock=True)
-    # Both hold a session soon: who has fetched, and whose bundle it is, once they are written to.
+    # Both numbers will hold a session once the first message arrives.
     met = [pair for asker, number in wanted if number in devices for pair in ((number, asker), (asker, number))]
     await prekeys.remember_fetchers(connection, met)
     taken: list[tuple[device.Bundle | None, bool]] = [(None, False)] * len(wanted)
@@ -105,7 +106,7 @@ async def _take_bundles(
         elif number in devices:
             remaining.append(index)
     while remaining:
-        # Nearly always one round: only a number that is wanted twice in one batch needs a second.
+        # Nearly always one round; only a number that is wanted twice in one batch needs a second.
         this_round: dict[str, int] = {}
         for index in remaining:
             this_round.setdefault(wanted[index][1], index)
@@ -132,7 +133,8 @@ def _bundle(owner: RegisteredDevice, prekey: PreKeyRow | None, kyber: KyberPreKe
         bundle.kyber_prekey_id, bundle.kyber_prekey = kyber.key_id, kyber.public
         bundle.kyber_prekey_signature = kyber.signature
     else:
-        # The last resort: the same Kyber key for everybody, until the device rotates it. A device without has none.
+        # Last resort: the same Kyber key for all fetchers, until the device rotates it. `None` for a device without
+        # one.
         bundle.kyber_prekey_id, bundle.kyber_prekey = owner.kyber_prekey_id, owner.kyber_prekey
         bundle.kyber_prekey_signature = owner.kyber_prekey_signature
     return bundle

@@ -1,4 +1,4 @@
-"""Changes of what is registered: every node forgets what it knew of it."""
+"""Changes of registrations and blocks, which invalidate the caches of every node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_KEYS: Mapping[str, bytes] = {}
 
 
 class Changes:
-    """Call these after the commit: when they return no node goes by what was before."""
+    """Cache invalidation on all nodes. Call it after the commit; afterwards no node uses the previous state."""
 
     def __init__(self, recipients: Recipients, logins: Logins) -> None:
         self._recipients = recipients
@@ -20,21 +20,23 @@ class Changes:
         self.others: Others = NOBODY
 
     async def blocks(self, number: str) -> None:
-        """A number blocks others than before."""
+        """Invalidate caches after a number has changed its blocks."""
         self._recipients.changed(number)
         await self.others.changed([number])
 
     def registrations(self, numbers: Sequence[str]) -> None:
-        """Tokens of these numbers are void, as this node knows from here on."""
+        """Invalidate this node's caches: the previous tokens of these numbers are void."""
         self._logins.changed()
         for number in numbers:
             self._recipients.changed(number)
 
     async def tell_others(self, numbers: Sequence[str], keys: Mapping[str, bytes] = _NO_KEYS) -> None:
-        """The same for the other nodes, whose devices of these numbers have to leave. keys: the identity keys of those
-        that were registered."""
+        """Invalidate the other nodes' caches; their devices of these numbers are disconnected.
+
+        keys: identity keys of the numbers that were registered.
+        """
         await self.others.changed(numbers, expelled=numbers, keys=keys)
 
     async def is_stale(self, number: str, epoch: int) -> bool:
-        """Is the device attached to another node under a higher epoch?"""
+        """Return whether the device is attached to another node under a higher epoch."""
         return await self.others.is_stale(number, epoch)

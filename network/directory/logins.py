@@ -1,4 +1,4 @@
-"""Verification of the tokens of devices, with what each has left of its one-time pre-keys."""
+"""Verification of devices' tokens, with the count of their remaining one-time pre-keys."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.prekeys import Counts
 
-# Seconds between two batches: devices that come by the thousand share them, and one that comes alone does not wait.
+# Seconds between two batches: thousands of simultaneous logins share them, and a single one does not wait.
 SPACING = 0.005
 
-# Numbers remembered as seen since they were last taken. About 100 bytes each; those beyond are not remembered.
+# Numbers remembered as seen since they were last taken, about 100 bytes each; further ones are not remembered.
 MAX_SEEN = 100_000
 
-# Hash of the token, identity key, one-time pre-keys that are left.
+# (hash of the token, identity key, one-time pre-keys left)
 _Registered: TypeAlias = tuple[bytes, bytes, Counts]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Proven:
-    """A device whose token was right. left: of its one-time pre-keys; identity_key: that it is registered with."""
+    """Device whose token was verified."""
 
-    left: Counts
-    identity_key: bytes
+    left: Counts  # One-time pre-keys left at the network.
+    identity_key: bytes  # Key that the device is registered with.
 
 
 class Logins:
-    """Logins, verified in batches: a thousand devices that log in at once cost a few queries."""
+    """Logins, verified in batches: a thousand simultaneous ones take a few queries."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # A number, and whether its pre-keys are to be counted; its token's hash, identity key and that count.
+        # Item: a number, and whether to count its pre-keys. Result: its token's hash, identity key and counts.
         self._batcher: Batcher[tuple[str, bool], _Registered | None] = Batcher(
             "logins", self._flush, max_in_flight=2, spacing=SPACING
         )
@@ -44,16 +44,16 @@ class Logins:
         self._seen: set[str] = set()
 
     def changed(self) -> None:
-        """Some token was replaced: logins under way look again. Call this after the commit."""
+        """Make logins in progress read again, because a token was replaced. Call this after the commit."""
         self._changes += 1
 
     @property
     def changes(self) -> int:
-        """How often some token was replaced. While this stays the same, what was verified holds."""
+        """Return the number of token replacements. A verified login is valid as long as this stays the same."""
         return self._changes
 
     async def verify(self, number: str, token: str) -> Proven | None:
-        """What is known of the device, `None` when the token is not its token. Raises `BatcherFull`.
+        """Return the verified device, `None` when the token is not its token. Raises `BatcherFull`.
 
         Waits while the database is away.
         """
@@ -61,7 +61,7 @@ class Logins:
         return None if found is None else Proven(found[2], found[1])
 
     async def is_device(self, number: str, token: str) -> bool:
-        """Is this the token of the device? Waits and raises as `verify`, of which it is the part that a call needs."""
+        """Return whether this is the token of the device, without counting pre-keys. Waits and raises as `verify`."""
         return await self._find(number, token, counts=False) is not None
 
     async def _find(self, number: str, token: str, *, counts: bool) -> _Registered | None:
@@ -77,7 +77,7 @@ class Logins:
         return found
 
     def take_seen(self) -> Set[str]:
-        """Return the numbers whose devices have proved themselves since the last call."""
+        """Return the numbers whose devices have authenticated since the last call."""
         seen, self._seen = self._seen, set()
         return seen
 

@@ -18,16 +18,16 @@ CHECKED = Histogram(
 
 MAX_NUMBERS = 10_000
 
-# The number that asks, and which partition of its device.
+# (number of the asker, partition of its device)
 Asker = tuple[str, int]
 
 
 class Busy(Exception):
-    """This device, or partition of it, has a check in flight already: wait for its answer."""
+    """A check of this device or partition is in flight already; wait for its response."""
 
 
 class Lookups:
-    """Checks, one in flight for each asker; how many askers there are is bounded by the connections."""
+    """Checks, one in flight for each asker; the number of askers is bounded by the connections."""
 
     def __init__(self, database: Database, absences: Absences) -> None:
         self._database = database
@@ -35,17 +35,18 @@ class Lookups:
         self._asking: set[Asker] = set()
 
     def begin(self, asker: Asker) -> None:
-        """From here to `end` the asker has a check in flight. Raises `Busy`."""
+        """Mark a check of the asker as in flight, until `end`. Raises `Busy`."""
         if asker in self._asking:
             raise Busy(asker[0])
         self._asking.add(asker)
 
     def end(self, asker: Asker) -> None:
-        """The answer is on its way."""
+        """Mark the check as finished."""
         self._asking.discard(asker)
 
     async def check(self, asker: str, numbers: Sequence[str]) -> list[str]:
-        """Those that are registered, in the order asked, each once; of the others the asker hears when they register.
+        """Return the registered numbers, in the order requested, each once. The asker is notified when the others
+        register.
 
         Waits while the database is away.
         """

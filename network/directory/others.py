@@ -1,4 +1,4 @@
-"""What other nodes of the network have to hear of what changes in the directory."""
+"""Notification of other nodes about changes in the directory."""
 
 from __future__ import annotations
 
@@ -11,47 +11,52 @@ _NO_KEYS: Mapping[str, bytes] = {}
 
 
 class Others(Protocol):
-    """The other nodes, each with caches of its own and devices attached to it."""
+    """The other nodes, each with its own caches and attached devices."""
 
     async def changed(
         self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] = _NO_KEYS
     ) -> None:
-        """Blocks or registrations of these numbers have changed: the others have noted it when this returns.
+        """Announce changed blocks or registrations of these numbers; return when the other nodes have processed it.
 
-        Call it after the commit. expelled: those whose tokens are void; keys: of those that were registered, the
-        identity keys.
+        Call it after the commit.
+
+        expelled: numbers whose previous tokens are void.
+        keys: identity keys of the numbers that were registered.
         """
         ...
 
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
-        """One-time pre-keys were handed out: for each (number, an ordinary one, a Kyber one)."""
+        """Announce that one-time pre-keys were handed out: (number, an ordinary one was, a Kyber one was)."""
         ...
 
     def keys_left(self, number: str, left: Counts) -> None:
-        """A device has left more, and so many are there now."""
+        """Announce that a device has uploaded one-time pre-keys, and how many it has now."""
         ...
 
     async def is_stale(self, number: str, epoch: int) -> bool:
-        """Is the device, or its first partition, attached elsewhere under a higher epoch? Without one nothing is."""
+        """Return whether the device, or its first partition, is attached to another node under a higher epoch.
+
+        Without an epoch (0) it is never stale.
+        """
         ...
 
 
 class Nobody:
-    """There is one node."""
+    """Stand-in for the other nodes when there are none."""
 
     async def changed(
         self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] = _NO_KEYS
     ) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def keys_left(self, number: str, left: Counts) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     async def is_stale(self, number: str, epoch: int) -> bool:
-        """It would be known here."""
+        """Return False: this node knows all attached devices."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""Cache of registered numbers and whom each of them blocks."""
+"""Cache of registered numbers and the numbers that each of them blocks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 
-# Recipients remembered; about 150 bytes each.
+# Recipients remembered, about 150 bytes each.
 REMEMBERED = 100_000
 _NOBODY: frozenset[str] = frozenset()
 
 
 class Recipients:
-    """Registered numbers and whom they block. That a number is not registered is never remembered.
+    """Registered numbers and the numbers they block. Absence of a number is never cached.
 
-    changes: counts what was changed; what was read before the latest change is not remembered.
+    changes: number of changes so far; data read before the latest change is not cached.
     """
 
     def __init__(self, database: Database) -> None:
@@ -29,26 +29,26 @@ class Recipients:
         self.changes = 0
 
     def get(self, number: str) -> frozenset[str] | None:
-        """Whom a number blocks, if that is known here; `None` is no answer."""
+        """Return the numbers that a number blocks, `None` when they are not cached."""
         return self._known.get(number)
 
     def look_up(self, number: str) -> asyncio.Future[frozenset[str] | None]:
-        """Whom a number blocks, `None` when it is not registered. Raises `BatcherFull`."""
+        """Return the numbers that a number blocks, `None` when it is not registered. Raises `BatcherFull`."""
         return self._lookups.put(number)
 
     def learn(self, numbers: Iterable[str], blocks: Mapping[str, Collection[str]], changes: int) -> None:
-        """These are registered, and block those, as was read since `changes` had this value."""
+        """Cache registered numbers and their blocks, unless `changes` has risen since they were read."""
         if changes == self.changes:
             for number in numbers:
                 self._known.put(number, frozenset(blocks[number]) if number in blocks else _NOBODY)
 
     def changed(self, number: str) -> None:
-        """Its registration or its blocks were changed; call this after the commit."""
+        """Drop a number whose registration or blocks were changed. Call this after the commit."""
         self.changes += 1
         self._known.drop(number)
 
     def changed_all(self) -> None:
-        """Any of them may have been changed, by another process."""
+        """Drop all numbers: another process may have changed any of them."""
         self.changes += 1
         self._known.clear()
 
@@ -57,7 +57,8 @@ class Recipients:
             registered = await directory.list_registered(connection, set(numbers))
             return registered, await directory.list_blocks(connection, registered)
 
-        # What was read may be older than a change that was made meanwhile: it is an answer, but not one to remember.
+        # A change made during the read may be missing from it: the result is valid as a response, but must not be
+        # cached.
         changes = self.changes
         registered, blocks = await self._database.query(work, patience=math.inf)
         self.learn(registered, blocks, changes)

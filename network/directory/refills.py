@@ -1,4 +1,4 @@
-"""Notices to connected devices whose one-time pre-keys on the network run low."""
+"""Notices to connected devices that run low on one-time pre-keys."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Protocol
 
 from tidings.storage.network.prekeys import Counts
 
-# A device that has fewer left than this is notified, once until it uploads more, and again when they are used up.
+# A device with fewer pre-keys is notified once until it uploads more, and again when they are used up.
 LOW = 20
 
 
 class Listener(Protocol):
-    """The connection that a device is on."""
+    """Connection of a device."""
 
     def prekeys_low(self, number: str, left: Counts) -> None: ...
 
@@ -25,26 +25,26 @@ class _Device:
 
 
 class Refills:
-    """Pre-keys that connected devices have left, counted in memory from what was there at their login."""
+    """Remaining pre-keys of connected devices, counted in memory from the number at their login."""
 
     def __init__(self) -> None:
         self._devices: dict[str, _Device] = {}
 
     def attached(self, number: str, left: Counts, listener: Listener) -> None:
-        """A device logged in with so many left."""
+        """Start counting for a device that logged in."""
         device = self._devices[number] = _Device(listener, left)
         if left.prekeys < LOW:
             device.notified = True
             listener.prekeys_low(number, left)
 
     def detached(self, number: str, listener: Listener) -> None:
-        """It is no longer on the connection that it attached with."""
+        """Stop counting for a device, unless it is on another connection now."""
         device = self._devices.get(number)
         if device is not None and device.listener is listener:
             del self._devices[number]
 
     def taken(self, number: str, *, prekey: bool, kyber_prekey: bool) -> None:
-        """A bundle of this number was handed out, with these one-time keys."""
+        """Count one-time keys handed out with a bundle of this number."""
         device = self._devices.get(number)
         if device is None or not (prekey or kyber_prekey):
             return
@@ -56,7 +56,7 @@ class Refills:
             device.listener.prekeys_low(number, left)
 
     def uploaded(self, number: str, left: Counts) -> None:
-        """A device has left more; it has so many now."""
+        """Set the remaining pre-keys of a device after an upload."""
         device = self._devices.get(number)
         if device is not None:
             device.left = left

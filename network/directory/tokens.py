@@ -1,4 +1,4 @@
-"""The tokens that devices log in with: 256 random bits, of which only a hash is kept."""
+"""Tokens that devices log in with: 256 random bits, of which only a hash is stored."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import secrets
 
 
 def make() -> str:
-    """A new token, in the letters of URLs."""
+    """Return a new URL-safe token."""
     return secrets.token_urlsafe(32)
 
 
 def digest(token: str) -> bytes:
-    """What is stored of it. A plain hash is enough: nobody can guess 256 bits."""
+    """Return the hash to store. A plain hash is enough, because 256 random bits cannot be guessed."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def matches(token: str, stored: bytes) -> bool:
-    """Compared in constant time."""
+    """Return whether a token has the stored hash, compared in constant time."""
     return hmac.compare_digest(digest(token), stored)
