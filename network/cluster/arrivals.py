@@ -1,4 +1,4 @@
-"""Senders that attached to this node recently, some of whose envelopes may be stored elsewhere without an announcement."""
+"""Senders that attached to this node recently: their envelopes may be stored elsewhere without an announcement."""
 
 from __future__ import annotations
 

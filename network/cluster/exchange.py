@@ -173,7 +173,7 @@ class Exchange:
         self.lookout.stored(number, () if any(self._arrivals.has(row.sender) for row in found) else found)
 
     def take_first_copy(self, sender: str, number: str) -> bool:
-        """Return whether the mailbox must be read before this sender's next group copy goes to a device attached here."""
+        """Return whether the mailbox must be read before this sender's next group copy to a device attached here."""
         return self._arrivals.has(sender) and self._arrivals.take_first(Stream(sender, number, device.GROUP_SLOT))
 
     def detached(self, number: str, part: device.Partition) -> None:
@@ -404,7 +404,7 @@ class Exchange:
 
     @property
     def waiting(self) -> int:
-        """Return the number of envelopes waiting for a response of another node or for the location of their recipient."""
+        """Return the number of envelopes that wait for another node's response or for their recipient's location."""
         return len(self._forwards) + self._asked
 
     async def wait(self) -> None:

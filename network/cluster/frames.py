@@ -29,13 +29,13 @@ class Forward(Frame, tag="forward"):
 
 
 class Accepted(Frame, tag="accepted"):
-    """These envelopes are stored or acknowledged."""
+    """Response: these envelopes are stored or acknowledged."""
 
     n: list[int]
 
 
 class Refused(Frame, tag="refused"):
-    """This envelope was refused, as in the device API."""
+    """Response: the envelope was refused, as in the device API."""
 
     n: int
     reason: str
@@ -44,13 +44,13 @@ class Refused(Frame, tag="refused"):
 
 
 class Superseded(Frame, tag="superseded"):
-    """The same envelope was received again by another path and gets its response there."""
+    """Response: the same envelope was received again by another path and gets its response there."""
 
     n: int
 
 
 class Moved(Frame, tag="moved"):
-    """The recipient is not attached to the responding node, which did nothing with the envelope."""
+    """Response: the recipient is not attached to the responding node, which did nothing with the envelope."""
 
     n: int
 
@@ -85,7 +85,7 @@ class Changed(Frame, tag="changed"):
 
 
 class Noted(Frame, tag="noted"):
-    """The announcement with this number was processed."""
+    """Response: the announcement with this number was processed."""
 
     n: int
     count: int = 0  # Devices reached by a broadcast; 0 otherwise.
@@ -149,7 +149,7 @@ class Packet(Frame, tag="packet"):
 
 
 class Taken(Frame, tag="taken"):
-    """The batch was read and its frames are being processed; the next batch may be sent."""
+    """Response: the batch was read and its frames are being processed; the next batch may be sent."""
 
 
 FromCaller = Call | Packet

@@ -127,7 +127,7 @@ class Lookout:
     def is_blind(self, node: str) -> bool:
         """Return whether an envelope for any device on this node would overtake a stored one.
 
-        A node that was absent is first told to read all mailboxes.
+        A node that was absent first receives a request to read all mailboxes.
         """
         if node not in self._informed and node not in self._blind and not self.lost_track:
             self._tell_to_look_at_all([node])
@@ -223,7 +223,7 @@ class Lookout:
             self._tell_to_look_at_all(list(self._blind))
 
     def tell_all(self) -> None:
-        """Make every other node read all mailboxes; absent nodes do so on their return, before they receive anything."""
+        """Make every other node read all mailboxes; absent nodes do so on their return, before receiving anything."""
         self._informed.clear()
         self._tell_to_look_at_all([node for node in self._membership.nodes if node != self._membership.me])
 

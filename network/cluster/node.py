@@ -122,7 +122,7 @@ class Node:
             task.cancel()
 
     def run_once(self) -> None:
-        """Do the work of one tick."""
+        """Run one tick."""
         self._ticks += 1
         self.exchange.sweep()
         if not self.membership.in_touch:

@@ -96,7 +96,7 @@ class Outbox:
             log.debug("packet.unsent", extra={"node": node, "frames": len(part), "error": str(error)})
             return "away"
         except Exception:
-            # Without this, the senders would wait for a response in vain.
+            # Without this, the senders would wait for a response that never arrives.
             log.exception("packet.failed", extra={"node": node, "frames": len(part)})
             return "failed"
         return ""

@@ -141,7 +141,7 @@ class Presence:
         return True
 
     def _abandoned(self, place: Place, claim: Claim, putting: asyncio.Task[None]) -> None:
-        """Release a claim whose connection was closed during the claim: Redis may have it without an attached device."""
+        """Release a claim whose connection was closed meanwhile: Redis may have it without an attached device."""
         if putting.cancelled() or isinstance(putting.exception(), Held):
             return
         self._end(place, claim)
@@ -181,7 +181,7 @@ class Presence:
         return dict(zip(numbers, await asyncio.gather(*map(self.find, numbers)), strict=True))
 
     async def say_again(self) -> None:
-        """Repeat all claims of this node. A claim that another node has made since stays in force. Raises `RedisAway`."""
+        """Repeat all claims of this node; a claim that another node made since stays in force. Raises `RedisAway`."""
         claims = [((number, part), claim) for number, held in self._held.items() for part, claim in held.items()]
         for page in pages(claims, BATCH):
             await asyncio.gather(*[self._say_again(place, claim) for place, claim in page])

@@ -1,4 +1,4 @@
-"""Clock of Redis, estimated by each node: sequence numbers of all nodes follow it, independent of their own clocks."""
+"""Clock of Redis, estimated by each node, so that sequence numbers of all nodes follow the same time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidings.runtime.clock import Clock
 
 
 class SharedClock:
-    """This node's clock, corrected by as little as the heartbeats require; by 0 s when the clocks agree.
+    """Clock of this node, corrected by as little as the heartbeats require; by 0 s when the clocks agree.
 
     Redis reads its clock between the request and the response, so each heartbeat bounds the difference from both sides.
     """

@@ -1,1 +1,1 @@
-"""Routing of envelopes, from their arrival to their recipient's acknowledgement, through memory or the mailbox."""
+"""Routing of envelopes, from arrival to the recipient's acknowledgement, through memory or the mailbox."""

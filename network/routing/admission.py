@@ -1,4 +1,4 @@
-"""Admission of envelopes whose recipient is registered and does not block their sender, in their order."""
+"""Admission of envelopes whose recipient is registered and does not block their sender, in order."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Value = TypeVar("Value")
 
 
 class Directory(Protocol):
-    """Registered numbers and whom each blocks; `None` for a number that is not registered."""
+    """Registered numbers and the numbers that each blocks; `None` for a number that is not registered."""
 
     def get(self, number: str) -> frozenset[str] | None:
-        """From memory; `None` is no answer here."""
+        """Return the cached result; `None` when it is not cached."""
         ...
 
     def look_up(self, number: str) -> asyncio.Future[frozenset[str] | None]:
-        """Raises `BatcherFull`."""
+        """Read the directory. Raises `BatcherFull`."""
         ...
 
 
 class Mailboxes(Protocol):
-    """What waits for each recipient. get: from memory; `None` is no answer here."""
+    """Usage of each recipient's mailbox; `get` returns the cached one, `None` when it is not cached."""
 
     get: Callable[[str], Usage | None]
 
     def look_up(self, recipient: str) -> asyncio.Future[Usage]:
-        """Raises `BatcherFull`."""
+        """Count the mailbox. Raises `BatcherFull`."""
         ...
 
 
@@ -42,9 +42,9 @@ Admit = Callable[[Origin, device.Send, Usage], None]
 
 
 class Admission:
-    """Admission by the directory. At most `limit` envelopes wait for its answer; more are `overloaded`.
+    """Admission by directory and mailbox usage. At most `limit` envelopes wait for these; more are `overloaded`.
 
-    The answer is waited for together with the count of what waits for the recipient.
+    The directory's result and the usage of the recipient's mailbox are awaited together.
     """
 
     def __init__(self, directory: Directory, mailboxes: Mailboxes, admit: Admit, *, limit: int) -> None:
@@ -56,7 +56,7 @@ class Admission:
         self._waiting = 0
 
     def take(self, origin: Origin, frame: device.Send) -> None:
-        """Admit one envelope or refuse it, now or when the directory has answered."""
+        """Admit or refuse one envelope, at once or when the directory has responded."""
         blocked, usage = self._directory.get(frame.to), self._mailboxes.get(frame.to)
         if blocked is None or usage is None or frame.to in self._asking:
             self._ask(origin, frame)
@@ -106,7 +106,10 @@ class Admission:
 
 
 def refuse(origin: Origin, frame: device.Send, reason: str, detail: str = "", retry_after: int = 0) -> None:
-    """Tell the sender, and count. retry_after: seconds, for a reason that passes."""
+    """Refuse an envelope and count the refusal.
+
+    retry_after: seconds, for a temporary reason; 0 otherwise.
+    """
     REFUSED.labels(reason).inc()
     origin.refused(frame.n, reason, detail, retry_after)
 

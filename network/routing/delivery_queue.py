@@ -1,9 +1,10 @@
-"""Envelopes on their way to one recipient, or one part of it: in flight to its device, held behind, or in its mailbox.
+"""Envelopes on their way to one recipient, or one partition of it: in flight to its device, held behind, or in its
+mailbox.
 
-offline ──login──▶ draining ──nothing left──▶ live
-   ▲                  ▲                        │
-   │                  └───── overflow ─────────┤
-   └──────────────── disconnect ───────────────┘
+offline ──login──▶ draining ──mailbox empty──▶ live
+   ▲                  ▲                          │
+   │                  └────── overflow ──────────┤
+   └───────────────── disconnect ────────────────┘
 """
 
 from __future__ import annotations
@@ -18,69 +19,72 @@ from tidings.storage.network import mailbox
 from tidings.storage.network.messages import Message
 from tidings.wire import addresses, device
 
-# States of a `Transit`: WAITING → STORING → STORED, and back to WAITING when the database refuses the row of one that
-# is with its device.
+# States of a `Transit`: WAITING → STORING → STORED, and back to WAITING when the database refuses the row of one in
+# flight.
 WAITING = 0  # only in memory
 STORING = 1  # on its way to the database
 STORED = 2  # committed in the database
 
 _NONE: frozenset[int] = frozenset()
-# What nearly every queue holds. Nothing can be put into it: an empty deque of its own takes 600 bytes.
+# Shared by queues that hold nothing, which are nearly all. It accepts no items; an empty deque per queue would take 600
+# bytes.
 _NOTHING: collections.deque[Transit] = collections.deque(maxlen=0)
 
 
 class Origin(Protocol):
-    """Sender of an envelope, which is told what became of it."""
+    """Sender of an envelope, which is notified of the decision."""
 
     def accepted(self, n: int) -> None: ...
 
     def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
-        """retry_after: seconds, for a reason that passes."""
+        """Notify the sender of a refusal.
+
+        retry_after: seconds, for a temporary reason; 0 otherwise.
+        """
         ...
 
     def superseded(self, n: int) -> None:
-        """The same envelope came again, on this connection or another, and its decision is told under that number."""
+        """Notify that the same envelope was sent again, and that the decision is sent under the later number."""
         ...
 
 
 class Original(Protocol):
-    """Message to a group, of which an envelope in memory is a copy."""
+    """Group message, of which an envelope in memory is a copy."""
 
     def decided(self) -> None:
-        """A copy has been acknowledged or stored, or the database will never take it."""
+        """Record that a copy was acknowledged or stored, or that the database will never accept it."""
         ...
 
 
 class Transit(msgspec.Struct, eq=False):
-    """An envelope in memory. It is decided when its sender has been told, so when it is stored or acknowledged.
-
-    original: what it is a copy of, whose sender was told before.
-    settled:  that original knows that it is decided.
-    size:    bytes that it counts for while it is in flight: over half of those that it takes on any transport.
-    frame:   what its recipient gets; the body is dropped as soon as nobody here needs it again.
-    due:     monotonic seconds at which it is stored if it is still undecided.
-    origin:  the connection that sent it last, `None` when nobody waits for the decision.
-    n:       the number under which that connection sent it.
-    counted: it is one of those that its queue waits for the storing of.
-    """
+    """Envelope in memory. It is decided once it is stored or acknowledged and its sender was notified."""
 
     seq: int
+    # Delivery to the recipient; the body is dropped as soon as this process no longer needs it.
     frame: device.Deliver
     queue: DeliveryQueue
+    # Unix milliseconds.
     expires_at: int
+    # Bytes that it counts for while in flight; over half of those that it takes on any transport.
     size: int
+    # Monotonic seconds at which it is stored if it is still undecided.
     due: float = 0.0
+    # Connection that sent it last; `None` when no connection waits for the decision.
     origin: Origin | None = None
+    # Number under which that connection sent it.
     n: int = 0
     state: int = WAITING
     in_flight: bool = False
     acked: bool = False
+    # Its queue waits for it to be stored.
     counted: bool = False
+    # Group message that it is a copy of, whose sender was notified earlier; `None` for other envelopes.
     original: Original | None = None
+    # The original has been notified of the decision.
     settled: bool = False
 
     def row(self) -> mailbox.Envelope:
-        """As it is stored."""
+        """Return the row to store."""
         frame = self.frame
         return mailbox.Envelope(
             seq=self.seq,
@@ -99,53 +103,54 @@ class Transit(msgspec.Struct, eq=False):
 
     @property
     def slot(self) -> int:
-        """The slot of its recipient's that it falls into."""
+        """Return the recipient's slot that it belongs to."""
         frame = self.frame
         return device.slot_of(frame.sender, frame.kind, frame.group)
 
 
 class Recipient(Protocol):
-    """A connection with a device on it."""
+    """Connection with a device on it."""
 
-    # Which queue each delivery went out on, by the number that the device acknowledges it with.
+    # Queue of each delivery, by the number with which the device acknowledges it.
     deliveries: dict[int, DeliveryQueue]
-    # The size of these deliveries.
+    # Bytes of these deliveries.
     in_flight_bytes: int
-    # The queues for which there was no room on it, in the order in which they came.
+    # Queues that wait for room on this connection, in order of arrival.
     waiting: dict[DeliveryQueue, None]
 
     def deliver(self, frame: device.Deliver, queue: DeliveryQueue) -> int:
-        """Send it under a number of this connection's own, which is returned."""
+        """Send a delivery under a number of this connection; return the number."""
         ...
 
     def detached(self, number: str, reason: str) -> None:
-        """That device is no longer on this connection."""
+        """Remove a device from this connection."""
         ...
 
 
 class DeliveryQueue:
-    """Queue of one recipient, or of one partition of its device. Envelopes leave it in the order of their `seq`, and
-    each once for each connection.
+    """Queue of one recipient, or of one partition of its device.
 
-    part:            of the device; its layout is that of the login, 0 while nobody is logged in.
-    session:         the connection that its device is on; at most one.
-    attachment:      counts the logins, so that what was begun for an earlier one is recognised.
-    epoch:           that its device logged in under; 0 for none, and while nobody is logged in.
-    in_flight:       delivered and not acknowledged, by delivery number. Bounded by `Windows`, as its bytes are.
-    in_flight_bytes: the size of these.
-    held:            in memory only, oldest first; younger than everything that is stored. Bounded by the router.
-    cursor:          the highest `seq` delivered on this connection.
-    backlog:         the mailbox may hold envelopes above the cursor.
-    reading:         a page of the mailbox is being read.
-    page_size:       envelopes in the next page: about as many as the latest ones have shown to fit into the window.
-    storing:         the `seq` of each envelope that is on its way into the mailbox, or whose transaction is, and was
-                     not delivered on this connection, with its slot.
-    youngest:        the highest `seq` that has set out for the mailbox.
-    again:           the next page is read from the start of the mailbox, since others have stored something there.
-    known:           the `seq` of what was delivered before such a reading began; its pages have it too.
-    highest:         the cursor before it, which is the cursor again when all is read.
-    gap:             the lowest `seq` that was on its way at some moment since the reading of a page began: from there
-                     on the page may be incomplete, since what is stored may become visible in another order.
+    Envelopes leave it in the order of their `seq`, and each once per connection.
+
+    part: partition of the device; its layout is that of the login, 0 while it is not logged in.
+    session: connection that the device is on; `None` while it is on none.
+    attachment: number of logins, by which work for an earlier login is recognised.
+    epoch: epoch of the login; 0 for none, and while the device is not logged in.
+    in_flight: delivered and not acknowledged, by delivery number. Bounded by `Windows`, as its bytes are.
+    in_flight_bytes: bytes of these.
+    held: envelopes in memory only, oldest first; younger than all stored ones. Bounded by the router.
+    cursor: highest `seq` delivered on this connection.
+    backlog: the mailbox may hold envelopes above the cursor.
+    reading: a page of the mailbox is being read.
+    page_size: envelopes in the next page: about as many as have recently fit into the window.
+    storing: `seq` and slot of each envelope that is being stored, or whose transaction is running, and that was not
+        delivered on this connection.
+    youngest: highest `seq` that was given to the mailbox.
+    again: read the next page from the start of the mailbox, because other nodes have stored envelopes in it.
+    known: `seq` of envelopes delivered before such a read started; its pages include them.
+    highest: cursor before such a read; it becomes the cursor again when everything is read.
+    gap: lowest `seq` that was being stored at some time since the read of a page started. From there on the page may be
+        incomplete, because stored rows may become visible in another order.
     """
 
     __slots__ = (
@@ -190,14 +195,14 @@ class DeliveryQueue:
         self.highest = 0
 
     def hold(self, transit: Transit) -> int:
-        """Keep it in memory behind the others; how many are held now."""
+        """Hold an envelope in memory behind the others; return the number of held envelopes."""
         if self.held is _NOTHING:
             self.held = collections.deque()
         self.held.append(transit)
         return len(self.held)
 
     def hold_in_order(self, transit: Transit) -> int:
-        """The same for one that may be older than some of those; it is younger than everything that is stored."""
+        """Hold an envelope that may be older than held ones, but is younger than all stored ones."""
         count = self.hold(transit)
         held = self.held
         place = count - 1
@@ -208,7 +213,7 @@ class DeliveryQueue:
         return count
 
     def sent(self, session: Recipient, n: int, transit: Transit) -> None:
-        """It has been delivered on its device's connection under this number."""
+        """Record a delivery on the device's connection under this number."""
         self.cursor = transit.seq
         self.in_flight[n] = transit
         self.in_flight_bytes += transit.size
@@ -216,7 +221,7 @@ class DeliveryQueue:
         transit.in_flight = True
 
     def returned(self, session: Recipient, n: int) -> Transit:
-        """It is no longer in flight; returns it."""
+        """Remove an envelope from those in flight, and return it."""
         transit = self.in_flight.pop(n)
         self.in_flight_bytes -= transit.size
         session.in_flight_bytes -= transit.size
@@ -224,7 +229,7 @@ class DeliveryQueue:
         return transit
 
     def leave(self, session: Recipient) -> Sequence[Transit]:
-        """Its device is gone; returns what was in flight."""
+        """Detach the device; return the envelopes that were in flight."""
         transits = list(self.in_flight.values())
         for n in list(self.in_flight):
             self.returned(session, n)
@@ -237,19 +242,22 @@ class DeliveryQueue:
         return transits
 
     def expect(self, seq: int, slot: int) -> None:
-        """An envelope sets out for the mailbox."""
+        """Record that an envelope is being stored."""
         self.expect_copy(seq, slot)
         if seq > self.youngest:
             self.youngest = seq
 
     def expect_copy(self, seq: int, slot: int) -> None:
-        """A transaction is about to keep the original of an envelope that then goes on from here, in memory."""
+        """Record that a transaction stores the original of a group copy, which is then delivered from memory."""
         self.storing[seq] = slot
         if self.gap is None or seq < self.gap:
             self.gap = seq
 
     def begin_reading(self, removing: Set[int] = _NONE) -> None:
-        """A page of the mailbox is about to be read. removing: the `seq` of each envelope on its way out of it."""
+        """Prepare for the read of a page of the mailbox.
+
+        removing: `seq` of each envelope being removed from the mailbox.
+        """
         if self.again:
             self.again = False
             self.highest = max(self.highest, self.cursor)
@@ -260,28 +268,28 @@ class DeliveryQueue:
         self.gap = min(self.storing, default=None)
 
     def read_again(self) -> None:
-        """All that was there has been read."""
+        """Restore the cursor after the whole mailbox has been read."""
         self.cursor = max(self.cursor, self.highest)
         self.known, self.highest = _NONE, 0
 
     def has(self, slot: int) -> bool:
-        """Is this slot one of its part of the device?"""
+        """Return whether this slot belongs to this partition."""
         return slot % self.part.partitions == self.part.partition
 
     @property
     def slots(self) -> Sequence[int] | None:
-        """The slots of its part of the device, `None` for all."""
+        """Return the slots of this partition, `None` for all."""
         part = self.part
         return None if part.partitions == 1 else range(part.partition, addresses.SLOTS, part.partitions)
 
     @property
     def draining(self) -> bool:
-        """Something older than whatever arrives now is, or may be, in the mailbox."""
+        """Return whether the mailbox holds, or may hold, older envelopes than one that arrives now."""
         return self.backlog or self.reading or bool(self.storing)
 
     @property
     def unused(self) -> bool:
-        """Nothing would be lost by forgetting this queue."""
+        """Return whether dropping this queue loses no state."""
         return self.session is None and not self.storing and not self.reading
 
 
@@ -296,7 +304,12 @@ def from_send(
     ttl: int,
     due: float,
 ) -> Transit:
-    """An envelope that its sender has just given us. now: Unix milliseconds; ttl: seconds."""
+    """Return the transit of an envelope that its sender has just sent.
+
+    now: Unix milliseconds.
+    ttl: seconds.
+    due: monotonic seconds.
+    """
     return Transit(
         seq=seq,
         frame=device.Deliver(
@@ -321,7 +334,7 @@ def from_send(
 
 
 def make_frame(message: Message, to: str, kind: str) -> device.Deliver:
-    """A stored message on its way to one device."""
+    """Return the delivery of a stored message to one device."""
     return device.Deliver(
         n=0,
         to=to,
@@ -337,7 +350,7 @@ def make_frame(message: Message, to: str, kind: str) -> device.Deliver:
 
 
 def from_row(row: mailbox.Envelope, queue: DeliveryQueue) -> Transit:
-    """An envelope that comes out of the mailbox."""
+    """Return the transit of an envelope read from the mailbox."""
     frame = make_frame(row, row.recipient, row.kind)
     size = mailbox.size_of(row.body, row.refs)
     return Transit(seq=row.seq, frame=frame, queue=queue, expires_at=row.expires_at, size=size, state=STORED)

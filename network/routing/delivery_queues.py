@@ -1,4 +1,4 @@
-"""The queues of all recipients, and what each of them can do at the moment: deliver, hold, store or read."""
+"""Queues of all recipients, and the next step of each: deliver, hold, store or read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidings.wire import device
 
 
 class DividedRecipient:
-    """Queues of a recipient whose device is logged in in partitions, at most one for each of these."""
+    """Queues of a recipient whose device logs in in partitions, at most one per partition."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -21,10 +21,9 @@ class DividedRecipient:
 
 
 class DeliveryQueues:
-    """Queues by number, made when they are needed and forgotten when nothing is lost by it.
+    """Queues by number, created when they are needed and dropped when no state is lost.
 
-    A recipient has one queue, or with a device in partitions one for each of these; as long as none of its queues is
-    there it counts as one whole.
+    A recipient has one queue, or one per partition of its device. Without any queue it counts as undivided.
 
     delivered: envelopes sent to devices since the router last counted.
     """
@@ -41,7 +40,7 @@ class DeliveryQueues:
         self._closed = False
 
     def __len__(self) -> int:
-        """Recipients that have queues."""
+        """Return the number of recipients that have queues."""
         return len(self._whole) + len(self._divided)
 
     def __iter__(self) -> Iterator[DeliveryQueue]:
@@ -50,7 +49,7 @@ class DeliveryQueues:
             yield from divided.queues.values()
 
     def of(self, number: str) -> Sequence[DeliveryQueue]:
-        """Every queue that this recipient has."""
+        """Return every queue of this recipient."""
         whole = self._whole.get(number)
         if whole is not None:
             return (whole,)
@@ -58,19 +57,19 @@ class DeliveryQueues:
         return () if divided is None else list(divided.queues.values())
 
     def find_for(self, frame: device.Send) -> DeliveryQueue | None:
-        """The queue that an envelope belongs to, if there is one."""
+        """Return the queue that an envelope belongs to, `None` when it does not exist."""
         slot = device.slot_of(frame.sender, frame.kind, frame.group) if frame.to in self._divided else 0
         return self.find(frame.to, slot)
 
     def find(self, number: str, slot: int) -> DeliveryQueue | None:
-        """The queue of this recipient that has a slot, if there is one."""
+        """Return the queue of this recipient that has a slot, `None` when it does not exist."""
         queue = self._whole.get(number)
         if queue is None and (divided := self._divided.get(number)) is not None:
             queue = divided.queues.get(slot % divided.partitions)
         return queue
 
     def get_for(self, frame: device.Send) -> DeliveryQueue:
-        """The queue that an envelope belongs to, a new one if need be."""
+        """Return the queue that an envelope belongs to; create it if necessary."""
         queue = self._whole.get(frame.to)
         if queue is None:
             slot = device.slot_of(frame.sender, frame.kind, frame.group) if frame.to in self._divided else 0
@@ -78,7 +77,7 @@ class DeliveryQueues:
         return queue
 
     def get(self, number: str, slot: int) -> DeliveryQueue:
-        """The queue of this recipient that has a slot, a new one if need be."""
+        """Return the queue of this recipient that has a slot; create it if necessary."""
         queue = self._whole.get(number)
         if queue is not None:
             return queue
@@ -94,13 +93,18 @@ class DeliveryQueues:
         return queue
 
     def expecting(self, transit: Transit) -> DeliveryQueue:
-        """The queue that waits for an envelope to be stored. The recipient may have been divided since it set out."""
+        """Return the queue that waits for an envelope to be stored. The recipient may have been divided since it was
+        sent.
+        """
         queue = transit.queue
         return queue if transit.seq in queue.storing else self.get(queue.number, transit.slot)
 
     def divide(self, number: str, partitions: int) -> None:
-        """Give this recipient so many queues from now on. When that is another number than before, nobody is logged in
-        on those that it had: everything is in the mailbox, or on its way there."""
+        """Give this recipient one queue per partition from now on.
+
+        When the number of partitions changes, no device is logged in on the previous queues: all envelopes are in the
+        mailbox or being stored.
+        """
         former = self.of(number)
         if any(queue.part.partitions == partitions for queue in former):
             return
@@ -114,7 +118,7 @@ class DeliveryQueues:
             queue.storing = {}
 
     def forget_if_unused(self, queue: DeliveryQueue) -> None:
-        """Drop a queue by which nothing is lost."""
+        """Drop a queue if no state is lost."""
         if not queue.unused:
             return
         number = queue.number
@@ -135,7 +139,7 @@ class DeliveryQueues:
             transit.frame.body = b""
 
     def hold(self, transit: Transit) -> None:
-        """Keep an envelope in memory behind the others; over the limit, store all that is held."""
+        """Hold an envelope in memory behind the others; over the limit, store all held ones."""
         queue = transit.queue
         if queue.hold(transit) > self._held:
             self.put_away_held(queue)
@@ -143,13 +147,13 @@ class DeliveryQueues:
             self.pump(queue)
 
     def hold_in_order(self, transit: Transit) -> None:
-        """The same for one that may be older than some of those."""
+        """Hold an envelope that may be older than held ones."""
         queue = transit.queue
         if queue.hold_in_order(transit) > self._held:
             self.put_away_held(queue)
 
     def put_away_held(self, queue: DeliveryQueue) -> None:
-        """Store all that a queue holds."""
+        """Store all held envelopes of a queue."""
         while queue.held:
             self.put_away(queue.held.popleft())
 
@@ -160,12 +164,12 @@ class DeliveryQueues:
         self.store(transit)
 
     def store(self, transit: Transit) -> None:
-        """Store an envelope where it is."""
+        """Store an envelope that keeps its place in flight."""
         transit.state = STORING
         self._writer.insert(transit)
 
     def pump(self, queue: DeliveryQueue) -> None:
-        """Let a queue do what it can, when those that wait for the same connection have had their turns."""
+        """Deliver or read what a queue can, behind the queues that wait for the same connection."""
         session = queue.session
         if session is None:
             self.forget_if_unused(queue)
@@ -173,16 +177,16 @@ class DeliveryQueues:
             self._advance(queue, session)
 
     def give_turns(self, session: Recipient) -> None:
-        """Something has left this connection: the queues that wait for it go on."""
+        """Continue the queues that wait for room on this connection."""
         while (queue := self._windows.next_turn(session)) is not None:
             self._advance(queue, session)
 
     def stop(self) -> None:
-        """Deliver and read no more."""
+        """Stop delivering and reading."""
         self._closed = True
 
     def _advance(self, queue: DeliveryQueue, session: Recipient) -> None:
-        """Read the mailbox first, then deliver what is held."""
+        """Read the mailbox first, then deliver held envelopes."""
         if queue.reading or self._closed:
             return
         if queue.backlog:

@@ -25,17 +25,16 @@ EXPIRED = Counter("tidings_network_expired_total", "Envelopes that reached their
 
 BATCH = 200
 CODES_KEPT_MS = 24 * 3600 * 1000
-# Milliseconds between two deletions of registration codes, and of messages to groups, that need not be remembered.
+# Milliseconds between two deletions of old registration codes, and of records of group messages past their retention.
 FORGETTING_MS = 3600 * 1000
 _KINDS = frozenset((device.PREKEY, device.MESSAGE))
 
 
 class Expiry:
-    """Service that removes expired envelopes, except those in flight to a device.
+    """Service that removes expired envelopes.
 
-    Such a one is left alone until it is acknowledged or comes back.
-
-    The notice to the sender is stored in the transaction that removes the envelope.
+    An envelope in flight to a device is kept until it is acknowledged or returned. The notice to the sender is stored
+    in the transaction that removes the envelope.
     """
 
     name = "expiry"
@@ -52,10 +51,10 @@ class Expiry:
         ttl: int,
     ) -> None:
         """interval: seconds between two passes.
-
-        ttl: seconds that an envelope waits at most, and so that a message to a group is remembered.
+        ttl: seconds that an envelope waits at most, and that a group message is remembered.
         """
-        # Of these numbers, those whose devices are attached to other nodes: what expires of theirs is for these.
+        # Returns those of the numbers whose devices are attached to other nodes, which remove the expired envelopes of
+        # these.
         self.elsewhere: Callable[[Sequence[str]], Awaitable[Collection[str]]] = _nowhere
         self._ttl = ttl
         self._forget_at = 0
@@ -76,7 +75,7 @@ class Expiry:
                 log.warning("expiry.failed", extra={"error": repr(error)[:200]})
 
     async def run_once(self) -> int:
-        """One pass over everything that has expired; how many were removed."""
+        """Remove everything that has expired; return the number of removed envelopes."""
         now = int(self._clock.now() * 1000)
         if now >= self._forget_at:
             await self._database.persist(lambda c: groups.drop_sends(c, now - self._ttl * 1000), patience=20)

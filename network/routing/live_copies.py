@@ -1,4 +1,4 @@
-"""Copies of messages to groups for devices that are here: in memory alone, while one row has the message itself."""
+"""Copies of group messages for attached devices: in memory only, while one row holds the message."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tidings.wire import device
 
 LIVE = Gauge("tidings_network_group_copies_live", "Copies of messages to groups that are only in memory")
 
-# The part of `Limits.undecided`, and of its bytes, that copies may take besides.
+# Inverse of the fraction of `Limits.undecided`, and of its bytes, that copies may use in addition.
 PART = 4
 
 
 class LiveMessage:
-    """Message of which so many copies are undecided."""
+    """Message with undecided copies."""
 
     __slots__ = ("_copies", "message", "size", "undecided")
 
@@ -36,18 +36,19 @@ class LiveMessage:
         self.undecided = len(message.copies)
 
     def decided(self) -> None:
-        """One more is acknowledged or stored, or never will be."""
+        """Record that one more copy was acknowledged or stored, or never will be."""
         self.undecided -= 1
         self._copies.decided(self)
 
 
 class LiveCopies:
-    """Copies that take the place reserved for them once their message is kept, and then go the way of any envelope.
+    """Copies that are delivered in their reserved order once their message is stored, and then handled like any
+    envelope.
 
-    Bounds: a quarter of `Limits.undecided`, and messages with so many bytes, of one sender with an eighth of them;
-    beyond them there is no place, and the copy is put into the mailbox with its message.
+    Bounds: a quarter of `Limits.undecided` copies, and messages with a quarter of `Limits.undecided_bytes`, of which
+        one sender may use an eighth. Beyond them a copy is stored in the mailbox with its message.
 
-    on_decided(seq): every copy of the message that is kept under this `seq` is acknowledged or in the mailbox.
+    on_decided: called with the `seq` of a stored message when each of its copies is acknowledged or in the mailbox.
     """
 
     def __init__(
@@ -60,9 +61,9 @@ class LiveCopies:
         clock: Clock,
         limits: Limits,
     ) -> None:
-        """due: of the router, in the order in which envelopes come due."""
+        """due: the router's envelopes, in the order in which they are due."""
         self.on_decided: Callable[[int], None] = _forget
-        # before(sender, number): a copy is about to go out, or to wait for that.
+        # Called with (sender, number) before a copy is delivered or queued.
         self.before: Callable[[str, str], None] = lambda sender, number: None
         self._queues = queues
         self._windows = windows
@@ -77,17 +78,18 @@ class LiveCopies:
 
     @property
     def count(self) -> int:
-        """Copies that are undecided, and places that wait for some."""
+        """Return the number of undecided copies and of reserved places."""
         return self._count
 
     def has_room(self, sender: str, size: int) -> bool:
-        """For another message of so many bytes?"""
+        """Return whether another message of `size` bytes may be held."""
         return not self._closed and self._bytes.has_room(sender, size)
 
     def reserve(self, number: str) -> int:
-        """A `seq` for a copy, 0 when the device is not here or there is no room.
+        """Return a `seq` for a copy, 0 when the device is not attached here or there is no room.
 
-        What comes after it waits until `hand_over` or `give_back`."""
+        Later envelopes for the device wait until `hand_over` or `give_back`.
+        """
         queue = self._queues.find(number, device.GROUP_SLOT)
         if queue is None or queue.session is None or self._count >= self._most:
             return 0
@@ -97,14 +99,14 @@ class LiveCopies:
         return seq
 
     def give_back(self, number: str, seq: int) -> None:
-        """Nothing was kept."""
+        """Cancel a reservation: the message was not stored."""
         queue = self._queues.get(number, device.GROUP_SLOT)
         del queue.storing[seq]
         self._count -= 1
         self._queues.pump(queue)
 
     def hand_over(self, message: GroupMessage) -> None:
-        """The message is kept: its copies go out, or wait as what comes for those devices does."""
+        """Deliver or queue the copies of a message that was stored."""
         due = self._clock.monotonic() + self._store_after
         size = mailbox.size_of(message.body, message.refs)
         live = LiveMessage(self, message, size)
@@ -119,7 +121,7 @@ class LiveCopies:
                 self._place(transit)
 
     def _place(self, transit: Transit) -> None:
-        """Put it where it belongs: before what came since its place was reserved."""
+        """Deliver or queue a copy before the envelopes that arrived since its reservation."""
         queue = transit.queue
         session = queue.session
         if session is None:
@@ -139,26 +141,26 @@ class LiveCopies:
             self._due.append(transit)
             self._queues.hold_in_order(transit)
         else:
-            # What is held is younger than the mailbox, and there may be something younger than this.
+            # Held envelopes must be younger than the mailbox, which may hold an envelope younger than this one.
             self._queues.put_away(transit)
         if queue.held or queue.backlog:
             self._queues.pump(queue)
 
     def decided(self, live: LiveMessage) -> None:
-        """One copy of this message is."""
+        """Count a decided copy of this message."""
         self._count -= 1
         if not live.undecided:
             self._bytes.remove(live.message.sender, live.size)
             self.on_decided(live.message.seq)
 
     def measure(self) -> None:
-        """Say how many there are."""
+        """Update the gauge."""
         LIVE.set(self._count)
 
     def close(self) -> None:
-        """Make no places, and hand nothing over any more: it stays kept, for the next start."""
+        """Stop reserving and delivering. Stored messages are delivered after the next start."""
         self._closed = True
 
 
 def _forget(seq: int) -> None:
-    """Nobody keeps messages."""
+    """Do nothing, when no messages are stored."""

@@ -1,4 +1,4 @@
-"""Mailboxes, where envelopes wait: the little that the router needs of them, and their engine on SQL."""
+"""Mailboxes in which envelopes wait: the interface that the router needs, and its SQL implementation."""
 
 from __future__ import annotations
 
@@ -13,38 +13,41 @@ from tidings.storage.network import group_messages, mailbox
 from tidings.storage.network.mailbox import Envelope, Waiting
 from tidings.wire import device
 
-# Pages read at the same time; the other connections of the pool are for writers and for the directory.
+# Pages read at the same time; the other connections of the pool are for writes and the directory.
 READERS = 4
 
 
-# Seconds between two looks for devices that have just logged in, which come by the thousand at times.
+# Seconds between two batches of checks for devices that have just logged in, sometimes thousands at once.
 SPACING = 0.005
 
 
 class MailboxStore(Protocol):
-    """Durable mailboxes. Every call waits out an outage of what is behind it, however long."""
+    """Durable mailboxes. Every call waits until an outage of the database is over, without a time limit."""
 
     async def change(self, stored: Sequence[Envelope], removed: Sequence[int]) -> None:
         """Store and remove envelopes, all or nothing."""
         ...
 
     async def has_any(self, recipient: str) -> bool:
-        """Does anything wait for this number?"""
+        """Return whether any envelope waits for this number."""
         ...
 
     async def list_page(
         self, recipient: str, *, after: int, now: int, limit: int, slots: Sequence[int] | None
     ) -> Sequence[Envelope]:
-        """What waits for this number above a `seq`, in order; of these slots, or of all. What has expired may be left
-        out."""
+        """Return waiting envelopes of this number above a `seq`, in order. Expired ones may be left out.
+
+        now: Unix milliseconds.
+        slots: slots to read; `None` for all.
+        """
         ...
 
     async def last_seq(self) -> int:
-        """The highest `seq` that is stored, or kept with a message to a group."""
+        """Return the highest `seq` that is stored, also of messages to groups."""
         ...
 
     async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
-        """What waits for each of these, by sender, without the network's own notices."""
+        """Return the waiting envelopes of each recipient by sender, without the network's notices."""
         ...
 
 
@@ -89,7 +92,7 @@ class SqlMailbox:
             return await self._database.query(work, patience=math.inf)
 
     async def list_filled(self, recipients: Sequence[str]) -> set[str]:
-        """Return those of the numbers that have anything in their mailboxes."""
+        """Return those of the numbers whose mailboxes hold envelopes."""
 
         async def work(connection: Connection) -> set[str]:
             return await mailbox.list_recipients(connection, recipients)

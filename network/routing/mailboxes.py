@@ -1,4 +1,4 @@
-"""Mailboxes under their quotas: what waits in each, counted when it is first needed, and kept up in memory since."""
+"""Usage of mailboxes against their quotas: counted in the database when first needed, and updated in memory since."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from tidings.wire import device
 
 SHARES = Gauge("tidings_network_mailbox_shares", "Senders' shares of mailboxes that are counted in memory")
 
-# Mailboxes remembered, about 300 bytes each, and senders' shares of all of them, about 250 bytes each.
+# Mailboxes remembered, about 300 bytes each, and pairs of sender and mailbox, about 250 bytes each.
 REMEMBERED = 100_000
 MAX_SHARES = 200_000
-# Seconds for which a count can be the reason to refuse something. What is removed while the mailbox is being counted
-# may be counted for good, so that one which seems full is looked into again.
+# Seconds for which a count may be the reason of a refusal. Removals during a count may be missed by it, so a mailbox
+# that seems full is counted again.
 COUNT_SECONDS = 60.0
-# The same where other nodes deliver from the mailbox too.
+# The same when other nodes deliver from the mailbox too.
 SHARED_COUNT_SECONDS = 2.0
 COUNT_AGAIN = Refusal("", "", 0)
 
 
 class MailboxCounts(Protocol):
-    """Where mailboxes are counted."""
+    """Source of the counts."""
 
     async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
-        """What waits for each of these, by sender."""
+        """Return the waiting envelopes of each recipient by sender."""
         ...
 
 
 class Mailboxes:
-    """Usage of mailboxes by recipient. Those counted first are forgotten first, and counted again.
+    """Usage of mailboxes by recipient. Those counted first are dropped first, and counted again when needed.
 
-    get: the usage of a recipient's mailbox from memory; `None` is no answer here.
-    stored: what of it is in the database, by its sender.
+    get: return the cached usage of a recipient's mailbox; `None` when it is not cached.
+    stored: bytes in the database, by sender.
     """
 
     def __init__(
         self, store: MailboxCounts, quotas: Quotas, clock: Clock, *, weight_of: Callable[[str], int] = lambda number: 1
     ) -> None:
-        """weight_of(): how many times as much of all mailboxes together a sender may have."""
+        """weight_of: return the factor by which a sender's limit on stored bytes is multiplied."""
         self.stored = StoredBytes(quotas, clock, weight_of)
-        # Do other nodes store, deliver and remove too? Then a count is soon too old.
+        # Other nodes store, deliver and remove too, so that a count is soon outdated.
         self.is_shared = False
         self._store = store
         self._judge = Judge(quotas)
@@ -60,13 +60,16 @@ class Mailboxes:
         self._counting: Batcher[str, Usage] = Batcher("usage", self._flush, max_in_flight=2)
 
     def look_up(self, recipient: str) -> asyncio.Future[Usage]:
-        """Raises `BatcherFull`."""
+        """Count the mailbox of a recipient. Raises `BatcherFull`."""
         return self._counting.put(recipient)
 
     def take(self, usage: Usage, frame: device.Send, size: int, now: float) -> Refusal | None:
-        """Count one envelope as waiting from now on, unless it is refused.
+        """Count one envelope as waiting; return a refusal instead when a quota or rate limit is exceeded.
 
-        size: bytes; now: monotonic seconds. `COUNT_AGAIN` when that is too long ago for a refusal: look it up again.
+        Returns `COUNT_AGAIN` when the count is too old for a refusal: look it up again.
+
+        size: bytes.
+        now: monotonic seconds.
         """
         share = usage.shares.get(frame.sender) or usage.share_of(frame.sender, now)
         if self.stored.empty and frame.sender in self.stored.empty:
@@ -89,14 +92,18 @@ class Mailboxes:
         return None
 
     def refuse_stored(self, share: Share, frame: device.Send, now: float) -> Refusal | None:
-        """The refusal of an envelope whose sender has had too much stored, and keeps its place."""
+        """Return the refusal of an envelope whose sender has too much stored; the first refused one keeps its place."""
         refusal = self.stored.refusal_of(frame.sender)
         if refusal is None:
             return None
         return self._judge.pace(share, frame.id, now) or refused(share, frame.id, refusal, now)
 
     def take_copy(self, usage: Usage, sender: str, size: int, now: float) -> bool:
-        """Count one envelope as waiting from now on, if there is room for it, whatever its sender's pace."""
+        """Count one group copy as waiting if there is room, without the rate limit; return whether there was.
+
+        size: bytes.
+        now: monotonic seconds.
+        """
         share = usage.shares.get(sender) or usage.share_of(sender, now)
         if not self._judge.has_room(usage, share, size):
             return False
@@ -104,34 +111,34 @@ class Mailboxes:
         return True
 
     def has_room(self, usage: Usage, sender: str, size: int) -> bool:
-        """Has a mailbox room for so many bytes of this sender's?"""
+        """Return whether a mailbox has room for `size` more bytes of this sender."""
         return self._judge.has_room(usage, usage.share_of(sender, self._clock.monotonic()), size)
 
     def is_doubtful(self, usage: Usage, sender: str, size: int) -> bool:
-        """Does this seem to have no room, by a count that is too old for that?"""
+        """Return whether a mailbox seems to have no room, by a count that is too old for a refusal."""
         now = self._clock.monotonic()
         return now - usage.counted_at >= SHARED_COUNT_SECONDS and not self.has_room(usage, sender, size)
 
     def forget(self, recipient: str) -> None:
-        """Count it again when it is next needed."""
+        """Drop the usage of a recipient, which is counted again when needed."""
         if recipient in self._known:
             self._forget(recipient)
 
     def add(self, recipient: str, sender: str, size: int) -> None:
-        """So many bytes more wait, as a transaction elsewhere has stored them."""
+        """Count `size` bytes that another transaction has stored."""
         self.note_stored(sender, size)
         usage = self._known.get(recipient)
         if usage is not None:
             usage.add(usage.share_of(sender, self._clock.monotonic()), size)
 
     def note_stored(self, sender: str, size: int) -> None:
-        """So many bytes, which are counted already, have been stored by a transaction elsewhere."""
+        """Count as stored `size` bytes that are counted as waiting already."""
         if not self.is_shared:
-            # On another node it would not be noticed when they are fetched.
+            # This node would not notice when another node delivers them.
             self.stored.add(sender, size)
 
     def learn(self, recipient: str, waiting: Iterable[Waiting]) -> Usage:
-        """What was found in a mailbox. One that is counted here already stays as it is."""
+        """Record the counts of a mailbox; return its usage. A usage that is in memory already stays unchanged."""
         usage = self._known.get(recipient)
         if usage is None:
             usage = Usage(self._total, self._clock.monotonic())
@@ -142,13 +149,13 @@ class Mailboxes:
         return usage
 
     def remove(self, recipient: str, sender: str, size: int) -> None:
-        """An envelope of this sender's waits no longer."""
+        """Count an envelope of this sender as no longer waiting."""
         usage = self._known.get(recipient)
         if usage is not None:
             usage.remove(sender, size)
 
     def trim(self) -> None:
-        """Forget the first while there are too many, or too many shares of them."""
+        """Drop the oldest usages while there are too many, or too many pairs of sender and mailbox."""
         while len(self._known) > REMEMBERED or (self._total.shares > MAX_SHARES and len(self._known) > 1):
             self._forget(next(iter(self._known)))
         SHARES.set(self._total.shares)

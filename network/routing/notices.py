@@ -1,4 +1,4 @@
-"""Envelopes that the network itself makes, stored in the transaction that gives the reason for them."""
+"""Envelopes made by the network itself, stored in the transaction that causes them."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from tidings.wire import device
 
 
 class Notice(NamedTuple):
-    """One envelope to be made. group: that it is about, empty for none."""
+    """Envelope to be made."""
 
     kind: str
     sender: str
     recipient: str
     refs: Sequence[str] = ()
     body: bytes = b""
-    group: str = ""
+    group: str = ""  # Group that it is about; empty for none.
 
 
 class Reservations:
-    """Places in queues that wait for one transaction."""
+    """Reserved places in queues, held for one transaction."""
 
     def __init__(self, router: Router, clock: Clock, ttl: int) -> None:
         self._router = router
         self._clock = clock
         self._ttl = ttl
         self.reserved: list[tuple[str, int, int]] = []
-        # What the transaction is known to have stored, by `seq`: devices that are there need not wait for a look into
-        # their mailboxes. Only what the attempt that succeeded has stored may be in it.
+        # Rows that the transaction has certainly stored, by `seq`: attached devices receive them without a read of
+        # their mailboxes. Only rows of the attempt that succeeded may be in it.
         self.stored: dict[int, mailbox.Envelope] = {}
-        # Of copies that are only in memory: the recipient of each `seq`, and the messages that the transaction keeps.
+        # For copies in memory only: recipient by `seq`, and the messages that the transaction stores.
         self.live: dict[int, str] = {}
         self.kept: Sequence[GroupMessage] = ()
 
     def reserve(self, recipient: str, slot: int) -> int:
-        """A `seq` for an envelope that the transaction stores."""
+        """Return a `seq` for an envelope that the transaction stores."""
         seq = self._router.reserve(recipient, slot)
         self.reserved.append((recipient, slot, seq))
         return seq
 
     def may_be_live(self, sender: str, size: int) -> bool:
-        """May copies of another message of so many bytes be only in memory?"""
+        """Return whether copies of another message of `size` bytes may be held in memory only."""
         return self._router.live.has_room(sender, size)
 
     def reserve_live(self, recipient: str) -> int:
-        """A `seq` for a copy that is; 0 where there is no place."""
+        """Return a `seq` for a copy in memory only; 0 when there is no room."""
         seq = self._router.live.reserve(recipient)
         if seq:
             self.live[seq] = recipient
         return seq
 
     def release(self) -> None:
-        """The transaction has ended, one way or the other."""
+        """Release the places after the transaction, whether it committed or not."""
         for message in self.kept:
             for seq in message.copies.values():
                 del self.live[seq]
@@ -69,7 +69,7 @@ class Reservations:
             self._router.release(number, slot, seq, self.stored.get(seq))
 
     async def store(self, connection: Connection, notices: Sequence[Notice]) -> Sequence[mailbox.Envelope]:
-        """Write notices, which are returned; they are delivered when the transaction has committed."""
+        """Write and return notices, which are delivered when the transaction has committed."""
         now = int(self._clock.now() * 1000)
         rows = []
         for notice in notices:
@@ -95,7 +95,7 @@ class Reservations:
 
 
 class Notices:
-    """Notices stored from outside the router, in the right order of each mailbox."""
+    """Notices stored outside of the router, in the right order of each mailbox."""
 
     def __init__(self, router: Router, clock: Clock, ttl: int) -> None:
         self._router = router
@@ -104,7 +104,7 @@ class Notices:
 
     @contextlib.contextmanager
     def reservations(self) -> Iterator[Reservations]:
-        """Open this around the transaction, so that it closes after the commit (or the failure)."""
+        """Hold places around a transaction. Exit after the commit or the failure."""
         reservations = Reservations(self._router, self._clock, self._ttl)
         try:
             yield reservations

@@ -1,4 +1,4 @@
-"""What the router needs of the other nodes of its network."""
+"""Other nodes, as the router needs them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from tidings.wire import device
 
 
 class Peers(Protocol):
-    """Other nodes, to which devices may be attached."""
+    """The other nodes, to which devices may be attached."""
 
     def takes(self, origin: Origin, frame: device.Send, *, here: bool, storing: bool) -> bool:
-        """Is this envelope delivered by another node, or may it be, or is it stored for one? Then it is in their hands.
+        """Take an envelope that another node delivers or may deliver, or that is stored for it; False to route it here.
 
-        here: its recipient is attached here; storing: something for its recipient is on its way into the mailbox.
+        here: its recipient is attached to this node.
+        storing: an envelope for its recipient is being stored.
         """
         ...
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
-        """Something was stored for a device that is not attached here: whoever has it now looks into its mailbox.
+        """Announce stored envelopes of a device that is not attached here, so that its node reads the mailbox.
 
-        rows: what, where the caller still has it.
+        rows: the envelopes; empty when the caller no longer has them.
         """
         ...
 
     def attached(self, number: str) -> None:
-        """That device, or a part of it, attached here."""
+        """Record that a device, or a partition of it, attached here."""
         ...
 
     def take_first_copy(self, sender: str, number: str) -> bool:
-        """Whether the mailbox of that device has to be read before the copy of a message to a group that comes next;
-        once."""
+        """Return whether the mailbox of a device must be read before the next group copy; True only once."""
         ...
 
     def detached(self, number: str, part: device.Partition) -> None:
-        """That device, or part of it, is not attached here any more."""
+        """Record that a device or one of its partitions has detached from this node."""
         ...

@@ -1,7 +1,7 @@
-"""Quotas of mailboxes: what one sender may have waiting for one recipient, and how fast it may send to them.
+"""Quotas and rate limits for each sender and recipient: what may wait in the mailbox, and how fast it may be sent.
 
-A sender's share of a mailbox is at most `Quotas.share`, and at most as much as is still free in it. So one sender gets
-half of a mailbox at most, each of two a third, and whoever comes next always finds as much room as anybody else has.
+A sender's quota in a mailbox is at most `Quotas.share`, and at most as much as is still free. So one sender gets at
+most half of a mailbox, each of two a third, and a new sender always finds as much room as any other has used.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import math
 from network.settings import Quotas
 from tidings.wire import device
 
-# Seconds after which an envelope that was refused for a full mailbox is sent again.
+# Seconds after which a sender should repeat an envelope refused for a full mailbox.
 FULL_SECONDS = 5
-# Seconds beyond its time in which the first refused envelope has to come again, so that it keeps its place.
+# Seconds after its retry time in which the first refused envelope must be repeated to keep its place.
 PATIENCE = 10.0
-# Shares of one mailbox from which on those that say nothing are looked for, whenever there are twice as many.
+# Senders of one mailbox at which idle ones are first removed; then whenever their number has doubled.
 _SHARES = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusal:
-    """Reason of a refusal that passes. retry_after: seconds."""
+    """Temporary reason of a refusal."""
 
     reason: str
     detail: str
-    retry_after: int
+    retry_after: int  # Seconds.
 
 
 class Share:
-    """One sender's share of a mailbox.
+    """Usage of a mailbox by one sender.
 
-    full_at:       monotonic seconds at which its token bucket is full.
-    first_refused: id of the first envelope that was refused and has not come again; those behind it wait for it.
-    until:         monotonic seconds until which they do.
-    refusal:       what they are answered.
+    full_at: monotonic seconds at which its token bucket is full.
+    first_refused: id of the first envelope that was refused and not repeated; later ones wait for it.
+    until: monotonic seconds until which they wait.
+    refusal: refusal that they receive; `None` when there is none.
     """
 
     __slots__ = ("bytes", "envelopes", "first_refused", "full_at", "refusal", "until")
@@ -49,12 +49,12 @@ class Share:
         self.refusal: Refusal | None = None
 
     def is_idle(self, now: float) -> bool:
-        """Would nothing be lost by forgetting it?"""
+        """Return whether dropping it loses no state."""
         return not self.envelopes and self.full_at <= now and self.until <= now
 
 
 class Total:
-    """Count of the shares in memory."""
+    """Number of `Share` objects in memory."""
 
     __slots__ = ("shares",)
 
@@ -63,7 +63,7 @@ class Total:
 
 
 class Usage:
-    """Envelopes of devices that wait for one recipient, in memory or in the mailbox, each until its acknowledgement.
+    """Waiting envelopes of one recipient, in memory or in the mailbox, each until its acknowledgement.
 
     counted_at: monotonic seconds at which the mailbox was counted.
     """
@@ -79,13 +79,13 @@ class Usage:
         self._sweep_at = _SHARES
 
     def put(self, sender: str, envelopes: int, size: int) -> None:
-        """What the mailbox has of this sender's."""
+        """Set the envelopes and bytes of this sender in the mailbox."""
         self._add_share(sender, Share(envelopes, size))
         self.envelopes += envelopes
         self.bytes += size
 
     def share_of(self, sender: str, now: float) -> Share:
-        """This sender's, a new one if need be."""
+        """Return this sender's usage; create it if necessary."""
         share = self.shares.get(sender)
         if share is None:
             if len(self.shares) >= self._sweep_at:
@@ -94,14 +94,14 @@ class Usage:
         return share
 
     def add(self, share: Share, size: int) -> None:
-        """One more waits."""
+        """Count one more waiting envelope."""
         self.envelopes += 1
         self.bytes += size
         share.envelopes += 1
         share.bytes += size
 
     def remove(self, sender: str, size: int) -> None:
-        """One waits no longer. Of what was never counted here nothing is taken away."""
+        """Count one waiting envelope less. Envelopes that were never counted are not subtracted."""
         share = self.shares.get(sender)
         if share is not None and share.envelopes:
             size = min(size, share.bytes)
@@ -123,7 +123,7 @@ class Usage:
 
 
 class Judge:
-    """Decisions by the quotas; whoever asks counts what was taken."""
+    """Decisions by the quotas. Except for `passes`, the caller counts accepted envelopes."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._mailbox, self._mailbox_bytes = quotas.mailbox, quotas.mailbox_bytes
@@ -134,12 +134,14 @@ class Judge:
         self._slack = max(self._filling - self._interval, 0.0)
 
     def pace(self, share: Share, id: str, now: float) -> Refusal | None:
-        """May this envelope pass by its sender's rate, and by those that were refused before it?"""
+        """Return the refusal of an envelope that exceeds the rate limit or follows a refused one, `None` when it may
+        pass.
+        """
         if share.refusal is not None:
             if id != share.first_refused and now < share.until:
                 return share.refusal
             if id != share.first_refused:
-                # Whoever sent it has given it up.
+                # The sender has given up the refused envelope.
                 share.refusal = None
         if self._interval and share.full_at > now:
             wait = share.full_at + self._interval - now - self._filling
@@ -149,7 +151,7 @@ class Judge:
         return None
 
     def has_room(self, usage: Usage, share: Share, size: int) -> bool:
-        """May so many bytes more wait in this share?"""
+        """Return whether `size` more bytes may wait in this mailbox from this sender."""
         size += share.bytes
         return (
             share.envelopes < self._share
@@ -159,7 +161,9 @@ class Judge:
         )
 
     def passes(self, usage: Usage, share: Share, size: int, now: float) -> bool:
-        """The usual case of both in one step: nothing was refused, there are tokens and room. Counts it then."""
+        """Check rate limit and quota in one step, and count the envelope if both admit it; False may also mean
+        undecided.
+        """
         if (
             share.refusal is None
             and share.full_at - now <= self._slack
@@ -177,18 +181,18 @@ class Judge:
         return False
 
     def passed(self, share: Share, now: float) -> None:
-        """An envelope was taken: its token goes, and those behind it need not wait for it."""
+        """Consume the token of an accepted envelope, and admit those behind it."""
         share.full_at = (share.full_at if share.full_at > now else now) + self._interval
         share.refusal = None
 
     def full(self, share: Share, id: str, now: float) -> Refusal:
-        """The refusal of an envelope for which there is no room."""
+        """Return the refusal of an envelope without room."""
         detail = "too much of this sender's waits for the recipient"
         return refused(share, id, Refusal(device.MAILBOX_FULL, detail, FULL_SECONDS), now)
 
 
 def refused(share: Share, id: str, refusal: Refusal, now: float) -> Refusal:
-    """This envelope is refused, and those of the same sender to the same recipient until it comes again."""
+    """Refuse this envelope and later ones of its sender to its recipient until it is repeated; return the refusal."""
     share.first_refused = id
     share.refusal = refusal
     share.until = now + refusal.retry_after + PATIENCE

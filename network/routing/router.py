@@ -1,7 +1,7 @@
-"""Routing of each envelope to its recipient: straight to its device when it is connected, else through the mailbox.
+"""Router of envelopes: directly to the recipient's device while it is connected, otherwise through the mailbox.
 
-A sender hears `accepted` when its envelope is stored or acknowledged by the recipient's device, whichever comes first.
-With both ends online nothing is written.
+A sender receives `accepted` when its envelope is stored, or acknowledged by the recipient's device, whichever comes
+first. When both ends are online nothing is written.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ ONLINE = Gauge("tidings_network_devices_online", "Devices that are logged in")
 class Router:
     """Router of envelopes between the queues of all recipients.
 
-    Bounds, and what happens at them: `Limits.undecided` and `undecided_bytes` over everything, the sender is refused as
-    `overloaded`; `Quotas` for each sender and recipient, refused as `rate_limited` or `mailbox_full`; `Windows` for
-    each device and each connection, the rest is held; `Limits.held` for each queue, all that is held is stored.
+    Bounds:
+    - `Limits.undecided` and `undecided_bytes` for all envelopes; beyond them a send is refused as `overloaded`.
+    - `Quotas` for each sender and recipient; beyond them it is refused as `rate_limited` or `mailbox_full`.
+    - `Windows` for each device and each connection; further envelopes are held.
+    - `Limits.held` for each queue; beyond it all held envelopes are stored.
 
-    live: copies of messages to groups, which are judged elsewhere.
+    live: copies of group messages, which are admitted elsewhere.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class Router:
         ttl: int,
         traced: Collection[str] = (),
     ) -> None:
-        """ttl: seconds that an envelope waits at most; traced: as of `Undecided`."""
+        """ttl: seconds that an envelope waits at most.
+        traced: as for `Undecided`.
+        """
         self._mailboxes = mailboxes
         self._windows = Windows(limits)
         self._reader = Reader(store, clock, self._page_read)
@@ -80,7 +84,7 @@ class Router:
         self._limits = limits
         self._ttl = ttl
         self._undecided = Undecided(limits, traced=traced)
-        # In the order of arrival; decided ones leave it when they come due.
+        # In the order of arrival; decided envelopes are removed when they are due.
         self._due: collections.deque[Transit] = collections.deque()
         self.live = LiveCopies(self._queues, self._windows, self._due, numbers=numbers, clock=clock, limits=limits)
         self._routed = self._online = self._handled = 0
@@ -88,13 +92,13 @@ class Router:
 
     @property
     def recipients(self) -> int:
-        """Recipients that something is kept of: a device that is there, an envelope, a page that is being read."""
+        """Return the number of recipients with a queue: with an attached device, an envelope or a page being read."""
         return len(self._queues)
 
     # Senders.
 
     def send(self, origin: Origin, frame: device.Send) -> None:
-        """Route one envelope, whose form its connection has checked."""
+        """Route one envelope, which its connection has validated."""
         self._admission.take(origin, frame)
 
     def _route(self, origin: Origin, frame: device.Send, usage: Usage) -> None:
@@ -124,7 +128,7 @@ class Router:
         self._deliver(queue, queue.session, transit)
 
     def _deliver(self, queue: DeliveryQueue, session: Recipient, transit: Transit) -> None:
-        """Deliver what has just come, or hold it."""
+        """Deliver a new envelope, or hold it."""
         self._due.append(transit)
         if queue.held or queue.draining or not self._windows.takes(queue, session):
             self._queues.hold(transit)
@@ -132,12 +136,14 @@ class Router:
             self._queues.deliver(queue, session, transit)
 
     def attached(self) -> Iterator[str]:
-        """The numbers of all devices that are here; of several parts of one, so many times."""
+        """Return the numbers of all attached devices; a device appears once per attached partition."""
         return (queue.number for queue in self._queues if queue.session is not None)
 
     def announce(self, frame: device.Send) -> bool:
-        """Deliver an envelope of the network's own to a device that is there; it is stored when that takes too long.
-        False for a device that is not."""
+        """Deliver an envelope of the network to an attached device; False when it is not attached.
+
+        It is stored when the delivery takes too long.
+        """
         queue = self._queues.get_for(frame)
         if queue.session is None or self._closed:
             self._queues.forget_if_unused(queue)
@@ -154,10 +160,10 @@ class Router:
     # Recipients.
 
     def attach(self, number: str, session: Recipient, epoch: int = 0, part: device.Partition = device.WHOLE) -> None:
-        """A device, or a part of it, logged in: deliver what waits for it, then what comes.
+        """Attach a device, or a partition of it: deliver waiting envelopes, then new ones.
 
-        It leaves the connection it was on, and parts of another layout leave theirs. On the connection that it is on
-        already, only its epoch and layout change.
+        The device is removed from its previous connection, and partitions of another layout from theirs. On the same
+        connection only its epoch and layout change.
         """
         for queue in self._queues.of(number):
             former = queue.part
@@ -183,10 +189,10 @@ class Router:
         self._queues.pump(queue)
 
     def is_stale(self, number: str, epoch: int) -> bool:
-        """Is the device, or the first partition of it, logged in under a higher epoch? Without one nothing is stale.
+        """Return whether the device, or its first partition, is logged in under a higher epoch.
 
-        Epochs are known only while somebody is logged in under them: whoever comes back with older ones, from a backup
-        say, gets in when the other has gone.
+        Without an epoch (0) it is never stale. An epoch is known only while a device is logged in under it: a device
+        restored from a backup, with an older epoch, may log in when the other has disconnected.
         """
         return any(
             queue.session is not None and queue.part.partition == 0 and 0 < epoch < queue.epoch
@@ -194,7 +200,7 @@ class Router:
         )
 
     def is_stale_login(self, number: str, epoch: int, part: device.Partition) -> bool:
-        """Is the device logged in in a higher layout, or this part of it under a higher epoch?"""
+        """Return whether the device is logged in in a higher layout, or this partition of it under a higher epoch."""
         return any(
             queue.session is not None
             and (queue.part.layout > part.layout or (queue.part == part and 0 < epoch < queue.epoch))
@@ -202,19 +208,22 @@ class Router:
         )
 
     def detach(self, number: str, session: Recipient) -> None:
-        """A device logged out, or its connection is gone."""
+        """Detach a device that has logged out or whose connection is closed."""
         for queue in self._queues.of(number):
             if queue.session is session:
                 self._detach(queue, "")
 
     def expel(self, number: str, reason: str) -> None:
-        """The device's token is void: it leaves the connections it is on."""
+        """Remove a device from its connections, because its token is void."""
         for queue in self._queues.of(number):
             if queue.session is not None:
                 self._detach(queue, reason)
 
     def acked(self, session: Recipient, numbers: Sequence[int]) -> int:
-        """A device has these deliveries on its disk. Numbers that are not in flight mean nothing: how many of them."""
+        """Handle acknowledgements: the device has these deliveries on its disk.
+
+        Returns how many of the numbers are not in flight; these are ignored.
+        """
         crashpoints.reach(crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW)
         deliveries = session.deliveries
         if not deliveries:
@@ -247,15 +256,15 @@ class Router:
         return strays
 
     def is_removing(self, seq: int) -> bool:
-        """Is this stored envelope acknowledged already, its removal not yet committed?"""
+        """Return whether this stored envelope is acknowledged but its removal has not committed."""
         return seq in self._writer.removing
 
     def in_flight(self, number: str) -> set[int]:
-        """The `seq` of what is delivered to a device and not acknowledged."""
+        """Return the `seq` of each envelope that is delivered to a device and not acknowledged."""
         return {transit.seq for queue in self._queues.of(number) for transit in queue.in_flight.values()}
 
     def is_online(self, number: str) -> bool:
-        """Whether the device, or a part of it, is attached to this node."""
+        """Return whether the device, or a partition of it, is attached to this node."""
         return any(queue.session is not None for queue in self._queues.of(number))
 
     def _detach(self, queue: DeliveryQueue, reason: str) -> None:
@@ -265,7 +274,7 @@ class Router:
             if transit.state == WAITING:
                 self._queues.put_away(transit)
             elif transit.state == STORING and not transit.counted:
-                # The next login must not be taken for drained before this one is in the mailbox.
+                # The next login must wait until this envelope is in the mailbox.
                 transit.counted = True
                 queue.expect(transit.seq, transit.slot)
         self._online -= not self.is_online(queue.number)
@@ -274,7 +283,7 @@ class Router:
         session.detached(queue.number, reason)
         self._queues.give_turns(session)
 
-    # The mailbox.
+    # Mailbox.
 
     def _page_read(self, queue: DeliveryQueue, attachment: int, page: Sequence[mailbox.Envelope] | None) -> None:
         session = queue.session
@@ -283,7 +292,7 @@ class Router:
             self._queues.pump(queue)
             return
         if page is None:
-            # The device logs in again and gets everything from the start.
+            # The device logs in again and reads its mailbox from the start.
             self._detach(queue, device.OVERLOADED)
             return
         now = int(self._clock.now() * 1000)
@@ -304,7 +313,7 @@ class Router:
         if cut or full or len(page) >= queue.page_size:
             queue.backlog = True
         queue.page_size = max(1, passed) if full else min(2 * queue.page_size, self._queues.page)
-        # After a gap it is worth looking again only when something has been stored, and that is the next pump.
+        # After a gap another read is useful only when an envelope has been stored, which causes the next pump.
         if not (cut and queue.storing):
             self._queues.pump(queue)
 
@@ -327,7 +336,10 @@ class Router:
             self._queues.pump(queue)
 
     def _lost(self, transit: Transit) -> None:
-        """The database will never take this one. While it is with its device that decides: it may have been shown."""
+        """Handle an envelope that the database will never accept.
+
+        While it is in flight, the device's acknowledgement decides: the device may have shown it.
+        """
         queue = transit.queue
         if transit.counted:
             transit.counted = False
@@ -342,10 +354,10 @@ class Router:
             self._undecided.refuse(transit, device.INVALID, "the mailbox cannot hold it")
         self._queues.pump(queue)
 
-    # Transactions elsewhere that put something into a mailbox.
+    # Transactions outside of the router that store envelopes.
 
     def reserve(self, number: str, slot: int) -> int:
-        """A `seq` for an envelope that the caller is about to store; what comes after it waits until `release`."""
+        """Return a `seq` for an envelope that the caller is about to store; later ones wait until `release`."""
         queue = self._queues.get(number, slot)
         self._queues.put_away_held(queue)
         seq = self._numbers.next()
@@ -353,12 +365,15 @@ class Router:
         return seq
 
     def release(self, number: str, slot: int, seq: int, row: mailbox.Envelope | None = None) -> None:
-        """That transaction has ended, one way or the other; `row` is what it has certainly stored."""
+        """Release a reservation after its transaction, whether it committed or not.
+
+        row: envelope that it has certainly stored; `None` when that is not known.
+        """
         queue = self._queues.get(number, slot)
         del queue.storing[seq]
         session = queue.session
         if session is not None:
-            # With nothing older on its way it need not be read from the mailbox.
+            # With no older envelope on its way, this one need not be read from the mailbox.
             first = (
                 not queue.backlog
                 and not queue.reading
@@ -371,10 +386,10 @@ class Router:
                 queue.backlog = True
         self._queues.pump(queue)
 
-    # Time.
+    # Timeouts and metrics.
 
     def sweep(self) -> None:
-        """Store what has been undecided for too long; count. Call it about ten times a second."""
+        """Store envelopes that have been undecided for too long; update metrics. Call it about ten times a second."""
         now = self._clock.monotonic()
         due = self._due
         while due and due[0].due <= now:
@@ -384,7 +399,7 @@ class Router:
             if transit.in_flight:
                 self._queues.store(transit)
                 continue
-            # Whatever was held before it goes first, so that what stays held is younger than what is stored.
+            # Envelopes held before it are stored first, so that held ones stay younger than stored ones.
             held = transit.queue.held
             while held and held[0].seq <= transit.seq:
                 self._queues.put_away(held.popleft())
@@ -399,21 +414,21 @@ class Router:
 
     @property
     def undecided(self) -> int:
-        """Envelopes whose senders wait."""
+        """Return the number of envelopes whose senders wait."""
         return len(self._undecided)
 
     @property
     def handled(self) -> int:
-        """Envelopes that came from senders or went to devices, as of the last sweep."""
+        """Return the number of envelopes received from senders and sent to devices, as of the last sweep."""
         return self._handled
 
     @property
     def online(self) -> int:
-        """Devices that are logged in."""
+        """Return the number of devices that are logged in."""
         return self._online
 
     async def close(self) -> None:
-        """Take no more, store everything undecided, and wait until that is done and the senders are told."""
+        """Accept no more envelopes, store everything undecided, and wait until the senders are notified."""
         self._closed = True
         self._queues.stop()
         self.live.close()

@@ -1,4 +1,4 @@
-"""Routing on one node of several: what the others deliver is left to them, and what they store is looked for."""
+"""Router of one of several nodes: forwards envelopes of devices on other nodes, and finds envelopes that these stored."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from tidings.runtime.lru import LRU
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
-# Envelopes out of the mailbox that are remembered, so that a row which was read before its notice comes is not
-# delivered twice.
+# Remembered envelopes from the mailbox, so that a row read before its announcement arrives is not delivered twice.
 REMEMBERED = 50_000
 
 
 class SharedRouter(Router):
-    """Router whose mailboxes other nodes fill too. The queue of a device is where the device is attached.
+    """Router whose mailboxes other nodes fill too. A device's queue is on the node that the device is attached to.
 
-    Envelopes of another node may have lower numbers than what was delivered before they came; such a mailbox is read
-    from its start again, without what is in flight.
+    Envelopes of another node may have lower numbers than those delivered before they arrived. Then the mailbox is read
+    from its start again, without the envelopes in flight.
     """
 
     def __init__(self, *parts: Any, **options: Any) -> None:
@@ -31,14 +30,14 @@ class SharedRouter(Router):
         self._reader.removing = self._writer.removing
 
     def join(self, peers: Peers) -> None:
-        """From now on there are others."""
+        """Connect the router to the other nodes."""
         self._peers = peers
         self.live.before = self._before_copy
 
-    # What the others ask for.
+    # Calls by and for other nodes.
 
     def send(self, origin: Origin, frame: device.Send) -> None:
-        """Route one envelope, to another node if its recipient is there."""
+        """Route one envelope, to another node if its recipient is attached there."""
         queue = self._queues.find_for(frame)
         here = queue is not None and queue.session is not None
         storing = queue is not None and bool(queue.storing)
@@ -46,31 +45,34 @@ class SharedRouter(Router):
             super().send(origin, frame)
 
     def send_here(self, origin: Origin, frame: device.Send) -> None:
-        """Deliver or store it here, wherever its recipient is."""
+        """Deliver or store an envelope on this node, wherever its recipient is attached."""
         super().send(origin, frame)
 
     def is_here(self, frame: device.Send) -> bool:
-        """Is the recipient of this envelope attached here, or that part of it which the envelope is for?"""
+        """Return whether the recipient, or the partition that the envelope belongs to, is attached here."""
         queue = self._queues.find_for(frame)
         return queue is not None and queue.session is not None
 
     def is_storing(self, frame: device.Send) -> bool:
-        """Is anything on its way into the mailbox that was here before this envelope?"""
+        """Return whether an earlier envelope of the same queue is being stored."""
         queue = self._queues.find_for(frame)
         return queue is not None and bool(queue.storing)
 
     def is_attached(self, number: str, partition: int) -> bool:
-        """Is this part of a device attached here?"""
+        """Return whether this partition of a device is attached here."""
         return any(queue.session is not None and queue.part.partition == partition for queue in self._queues.of(number))
 
     def expel_part(self, number: str, partition: int, reason: str) -> None:
-        """That part of a device leaves the connection it is on."""
+        """Remove a partition of a device from its connection."""
         for queue in self._queues.of(number):
             if queue.session is not None and queue.part.partition == partition:
                 self._detach(queue, reason)
 
     def look_again(self, number: str, rows: Sequence[mailbox.Envelope] = ()) -> None:
-        """Something was stored elsewhere for this number. rows: what, as far as it is known."""
+        """Read the mailbox of a number for which another node has stored envelopes.
+
+        rows: the stored envelopes; empty when they are not known.
+        """
         for queue in self._queues.of(number):
             session = queue.session
             if session is None:
@@ -81,14 +83,17 @@ class SharedRouter(Router):
                 self._queues.pump(queue)
 
     def look_first(self, number: str = "") -> None:
-        """Something may have been stored elsewhere for any device that is here, or for this one: its mailbox is read
-        before anything else goes to it, when something does or `look_again` is called."""
+        """Have mailboxes read from the start before anything else is delivered, of this number or of all attached
+        devices.
+
+        The read starts with the next envelope or with `look_again`.
+        """
         for queue in self._queues.of(number) if number else self._queues:
             if queue.session is not None:
                 queue.again = queue.backlog = True
 
     def look_before(self, frame: device.Send) -> None:
-        """The same for the part of a device that this envelope is for."""
+        """Have the mailbox read from the start before this envelope is delivered."""
         queue = self._queues.find_for(frame)
         if queue is not None and queue.session is not None:
             queue.again = queue.backlog = True
@@ -98,7 +103,7 @@ class SharedRouter(Router):
             self.look_first(number)
 
     def is_draining(self, number: str) -> bool:
-        """Whether envelopes of this number are read from its mailbox, or about to be."""
+        """Return whether the mailbox of this number is being read or about to be."""
         return any(queue.draining for queue in self._queues.of(number))
 
     def attach(self, number: str, session: Recipient, epoch: int = 0, part: device.Partition = device.WHOLE) -> None:
@@ -107,7 +112,7 @@ class SharedRouter(Router):
             self._peers.attached(number)
 
     def _offer(self, queue: DeliveryQueue, session: Recipient, row: mailbox.Envelope) -> bool:
-        """Deliver a row that another node has stored, unless something older may be in the mailbox."""
+        """Deliver a row that another node has stored; False when the mailbox may hold an older one."""
         if row.seq in self._read:
             return True
         if queue.held or queue.draining or not self._windows.takes(queue, session):
@@ -118,7 +123,7 @@ class SharedRouter(Router):
         self._read.put(row.seq, True)
         return True
 
-    # What happens here and concerns the others.
+    # Events of this node that other nodes must know.
 
     def _detach(self, queue: DeliveryQueue, reason: str) -> None:
         part = queue.part
@@ -128,7 +133,7 @@ class SharedRouter(Router):
             return
         self._peers.detached(queue.number, part)
         if has_stored:
-            # By who has the device now, the mailbox may have been read before they were.
+            # The device's new node may have read the mailbox before these were stored.
             self._peers.stored(queue.number)
 
     def _stored(self, transits: Sequence[Transit]) -> None:
@@ -140,7 +145,7 @@ class SharedRouter(Router):
                 self._peers.stored(transit.frame.to)
 
     def release(self, number: str, slot: int, seq: int, row: mailbox.Envelope | None = None) -> None:
-        """That transaction has ended; whoever has the device now looks for what it has stored."""
+        """Release a reservation, and announce the stored envelope to the device's node."""
         if row is not None:
             self._before_copy(row.sender, number)
         super().release(number, slot, seq, row)

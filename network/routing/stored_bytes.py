@@ -1,6 +1,7 @@
-"""Bytes that each sender has had stored for recipients who have not fetched them: a bucket for each, of all mailboxes.
+"""Bytes that each sender has stored for recipients who have not fetched them: a token bucket per sender, for all
+mailboxes.
 
-The quotas of mailboxes bound what one sender has in one of them; this bounds how many of them it can fill.
+The quotas of mailboxes bound one sender's usage of one mailbox. This bounds the number of mailboxes that it can fill.
 """
 
 from __future__ import annotations
@@ -14,28 +15,30 @@ from tidings.runtime.clock import Clock
 from tidings.runtime.token_buckets import TokenBuckets
 from tidings.wire import device
 
-# Senders that are remembered, about 200 bytes each.
+# Senders remembered, about 200 bytes each.
 REMEMBERED = 20_000
-# Seconds after which whoever has had too much stored tries again at the latest: its recipients may have come.
+# Longest retry time in seconds of a refused sender: its recipients may have connected by then.
 LONGEST = 60.0
 
 
 class StoredBytes:
-    """What was stored counts until its recipient has it, or it was paid off at the rate. It is counted when it is
-    stored, not when it is sent, so that what goes to devices that are there costs nothing; what is on its way into the
-    mailbox goes beyond the limit."""
+    """Stored bytes by sender. They count until the recipient fetches them or the bucket's rate has refilled them.
+
+    Bytes are counted when they are stored, not when they are sent, so envelopes to connected devices cost nothing.
+    Envelopes that are being stored may exceed the limit.
+    """
 
     def __init__(self, quotas: Quotas, clock: Clock, weight_of: Callable[[str], int]) -> None:
-        """weight_of(): how many times the allowance of others a number has."""
+        """weight_of: return the factor by which a number's limit is multiplied."""
         self._weight_of = weight_of
         self._buckets: TokenBuckets[str] = TokenBuckets(
             clock, rate=quotas.stored_rate, burst=quotas.stored_bytes, remembered=REMEMBERED
         )
-        # Those that had none left when something was stored; `wait` looks again.
+        # Senders whose bucket was exhausted when bytes were stored; `refusal_of` checks again.
         self.empty: dict[str, None] = {}
 
     def add(self, sender: str, size: int) -> None:
-        """So many bytes were stored."""
+        """Count `size` stored bytes."""
         self._buckets.add(sender, size / self._weight_of(sender))
         if self._buckets.wait(sender):
             if len(self.empty) >= REMEMBERED:
@@ -43,11 +46,11 @@ class StoredBytes:
             self.empty[sender] = None
 
     def remove(self, sender: str, size: int) -> None:
-        """A recipient has them."""
+        """Refund `size` bytes that the recipient has fetched."""
         self._buckets.add(sender, -size / self._weight_of(sender))
 
     def refusal_of(self, sender: str) -> Refusal | None:
-        """Of the next envelope of one that is `empty`; `None` when it may pass again."""
+        """Return the refusal of an `empty` sender's next envelope; `None` when it may pass again."""
         wait = min(self._buckets.wait(sender), LONGEST)
         if wait:
             return Refusal(device.RATE_LIMITED, "too much of this sender's is stored for recipients", math.ceil(wait))

@@ -1,4 +1,4 @@
-"""Storing of what has been undecided in memory for too long, ten times a second."""
+"""Storage of envelopes that have been undecided in memory for too long, ten times a second."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class Sweeper:
             self.run_once()
 
     def run_once(self) -> None:
-        """One pass."""
+        """Run one pass."""
         self._router.sweep()

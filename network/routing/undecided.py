@@ -1,4 +1,4 @@
-"""Envelopes that senders wait for, and those decided lately, by which a repeated one is recognised."""
+"""Undecided envelopes, whose senders wait, and recently decided ones, by which duplicates are recognised."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ log = logging.getLogger(__name__)
 
 REPEATED = Counter("tidings_network_repeated_total", "Envelopes that a sender sent again and that were dropped")
 REFUSED = Counter("tidings_network_refused_total", "Envelopes refused", ["reason"])
-# There from the start, at 0: a first refusal is seen as one more.
+# Exported as 0 from the start, so that the first refusal shows as an increase.
 REFUSED.labels(device.OVERLOADED)
 
 
 class Undecided:
-    """Envelopes in memory by (sender, id), bounded in number and in bytes, of one sender too; the caller refuses what
-    has no room.
+    """Envelopes in memory by (sender, id), bounded in number and bytes, and in bytes per sender; the caller refuses
+    more.
 
-    Of the decided ones the latest `Limits.remembered` are known; the mailbox and the recipient's device tell the rest.
+    The latest `Limits.remembered` decided ones are remembered. Older duplicates are dropped by the mailbox and the
+    recipient's device.
     """
 
     def __init__(self, limits: Limits, *, traced: Collection[str] = ()) -> None:
-        """traced: numbers that may say which of their envelopes are traced; empty for every device."""
+        """traced: numbers that may request traces of their envelopes; empty for all devices."""
         self._limits = limits
         self._traced = traced
         self._waiting: dict[tuple[str, str], Transit] = {}
         self._bytes = ByteShares(limits.undecided_bytes)
         self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
         self._through = QUEUES.join("undecided", self)
-        # Of those that are traced: until they are decided.
+        # Spans of traced envelopes, until they are decided.
         self._spans: dict[tuple[str, str], Span] = {}
 
     def __len__(self) -> int:
@@ -47,20 +48,22 @@ class Undecided:
 
     @property
     def depth(self) -> int:
-        """Envelopes whose senders wait."""
+        """Return the number of envelopes whose senders wait."""
         return len(self._waiting)
 
     @property
     def since(self) -> float | None:
-        """Monotonic seconds at which the first of them came."""
+        """Return the monotonic seconds at which the oldest of them was received, `None` when there are none."""
         return next((transit.due - self._limits.store_after for transit in self._waiting.values()), None)
 
     def has_room(self, sender: str, size: int) -> bool:
-        """For one more envelope of so many bytes?"""
+        """Return whether one more envelope of `size` bytes may be added."""
         return len(self._waiting) < self._limits.undecided and self._bytes.has_room(sender, size)
 
     def is_repeat(self, origin: Origin, frame: device.Send) -> bool:
-        """Was it sent before? Then whoever sent it last hears the decision, at once if there is one."""
+        """Return whether the envelope is a duplicate; if so, the latest origin receives the decision, at once if there
+        is one.
+        """
         key = (frame.sender, frame.id)
         earlier = self._waiting.get(key)
         if earlier is not None:
@@ -75,7 +78,7 @@ class Undecided:
         return True
 
     def add(self, transit: Transit) -> None:
-        """Its sender waits from now on."""
+        """Add an envelope whose sender waits."""
         self._waiting[transit.frame.sender, transit.frame.id] = transit
         frame = transit.frame
         if TRACES.tracer is not None and tracing.is_context(frame.trace) and self._may_be_traced(frame.sender):
@@ -83,7 +86,7 @@ class Undecided:
         self._bytes.add(frame.sender, transit.size)
 
     def accept(self, transit: Transit) -> None:
-        """It is stored or acknowledged. Nothing happens when it is decided already."""
+        """Accept an envelope that is stored or acknowledged. Does nothing when it is decided already."""
         if transit.original is not None:
             _settle(transit)
             return
@@ -95,7 +98,7 @@ class Undecided:
                 transit.origin = None
 
     def refuse(self, transit: Transit, reason: str, detail: str) -> None:
-        """It cannot be taken after all. Nothing happens when it is decided already."""
+        """Refuse an envelope that cannot be stored. Does nothing when it is decided already."""
         if transit.original is not None:
             _settle(transit)
             return
@@ -133,7 +136,7 @@ class Undecided:
 
 
 def _settle(transit: Transit) -> None:
-    """A copy is decided. Its sender, who knows it by the same id as a message to somebody, was told before."""
+    """Record the decision about a copy. Its sender, who knows it by the id of the group message, was notified earlier."""
     if not transit.settled and transit.original is not None:
         transit.settled = True
         transit.frame.body = b""
@@ -141,7 +144,7 @@ def _settle(transit: Transit) -> None:
 
 
 def _log(transit: Transit, outcome: str) -> None:
-    """What the sender says of the envelope's request, and what became of it."""
+    """Log the outcome of an envelope with the sender's trace context."""
     if log.isEnabledFor(logging.DEBUG):
         frame = transit.frame
         log.debug(

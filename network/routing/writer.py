@@ -1,4 +1,4 @@
-"""Writer of the mailbox: envelopes stored and removed in batches, in the order in which they were given."""
+"""Writer of the mailboxes: envelopes are stored and removed in batches, in the order in which they were given."""
 
 from __future__ import annotations
 
@@ -24,14 +24,10 @@ BATCH = 500
 class Writer:
     """Batches, each one transaction, one in flight at a time.
 
-    An envelope that is acknowledged before its turn comes is never written. While the database is away everything
-    waits; the router bounds how many inserts that can be. `removing` holds the `seq` of each removal that has not
-    committed. When there is no room for another removal, or when it comes at the very end, it is left out: the device
-    gets that envelope once more at its next login and acknowledges it again.
-
-    stored(transits): called after the commit, with what the batch brought, written or not.
-    lost(transit):    the database has refused this very row, and will never take it.
-    room:             inserts that may wait, and removals that may wait.
+    An envelope that is acknowledged before its batch starts is never written. While the database is away everything
+    waits; the router bounds the number of inserts. `removing` holds the `seq` of each removal that has not committed. A
+    removal without room, or at the very end, is skipped: the device receives that envelope once more after its next
+    login and acknowledges it again.
     """
 
     def __init__(
@@ -42,6 +38,10 @@ class Writer:
         *,
         room: int,
     ) -> None:
+        """stored: called after the commit with the envelopes of the batch, written or not.
+        lost: called with an envelope whose row the database has refused for good.
+        room: inserts that may wait, and as many removals.
+        """
         self._store = store
         self._stored = stored
         self._lost = lost
@@ -57,7 +57,7 @@ class Writer:
         self._batcher.put(transit)
 
     def expect_removal(self, seq: int) -> None:
-        """This one will be removed as soon as it is written."""
+        """Record that this envelope will be removed as soon as it is written."""
         self.removing.add(seq)
 
     def remove(self, seq: int) -> None:
@@ -69,7 +69,7 @@ class Writer:
             self.removing.discard(seq)
 
     async def close(self) -> None:
-        """Write what is pending and take no more."""
+        """Write pending changes and accept no more."""
         self._closed = True
         await self._batcher.close()
 
@@ -100,7 +100,7 @@ class Writer:
 
 
 def _is_final(error: Exception) -> bool:
-    """What is no outage, which the store waits out, will be the same at the next try."""
+    """Return whether a retry would fail the same way; the store waits out outages itself."""
     return not outages.is_outage(error)
 
 
