@@ -1,4 +1,4 @@
-"""Bytes that blobs may take together: the stored ones, and those that are still arriving."""
+"""Bytes that blobs may take together: the stored ones, and those that are being uploaded."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ from tidings.runtime.lru import LRU
 USED = Gauge("tidings_network_blobs_bytes", "Bytes of the blobs that are stored")
 USED_UP = Counter("tidings_network_blob_quota_used_total", "Blobs refused because one number has left too many bytes")
 
-# Owners whose bytes are known; those of another are counted when it comes again.
+# Owners whose bytes are cached; those of others are counted at their next upload.
 REMEMBERED = 20_000
-# An owner's bytes are counted again once this process has taken this part of what was left to it: up to so many nodes,
-# none of which knows what the others take meanwhile, keep to the quota.
+# An owner's bytes are counted again once this process has used this part, a sixteenth, of what was left to it. So up to
+# 16 nodes, which do not know each other's uploads, keep to the quota.
 UNCOUNTED_PART = 16
 
 
 @dataclasses.dataclass(slots=True)
 class Share:
-    """What one owner has stored. counted: bytes of its rows, `None` until they are counted; added: bytes that were
-    committed here since that count began, some of which it may have seen."""
+    """Stored bytes of one owner."""
 
+    # Bytes of its rows; `None` until they are counted.
     counted: int | None = None
+    # Bytes that this process has committed since that count started, some of which the count may include.
     added: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes, never too few of those that this process has stored."""
+        """Return the bytes, at least as many as this process has stored."""
         return (self.counted or 0) + self.added
 
 
 class Quota:
-    """Quota of all blobs, and of those of each owner, who never has more than is still free.
+    """Quota of all blobs, and of the blobs of each owner; an owner never has more than is still free.
 
-    stored: bytes of all rows at the last count, and of what arrived since.
+    stored: bytes of all rows at the last count, and of uploads since.
     """
 
     def __init__(self, limit: int, owner_limit: int) -> None:
-        """limit: bytes of all; owner_limit: bytes of one owner."""
+        """limit: bytes of all owners together.
+        owner_limit: bytes of one owner.
+        """
         self._limit = limit
         self._owner_limit = owner_limit
         self._coming: collections.Counter[str] = collections.Counter()
@@ -51,16 +54,16 @@ class Quota:
         self.stored = 0
 
     def count(self, stored: int) -> None:
-        """The rows were counted. What was committed while that went on is counted wrongly until the next time.
+        """Set the bytes of all rows after a count. Commits during the count may be counted wrongly until the next one.
 
-        Those of owners, some of which may be gone, are to be counted again.
+        The counts of owners are dropped, since some of their rows may have been deleted.
         """
         self.stored = stored
         USED.set(stored)
         self._shares.clear()
 
     def add(self, owner: str, size: int) -> None:
-        """So many bytes of this owner's were committed."""
+        """Add `size` committed bytes of this owner."""
         self.stored += size
         USED.set(self.stored)
         share = self._shares.get(owner)
@@ -68,8 +71,10 @@ class Quota:
             share.added += size
 
     def share(self, owner: str, size: int = 0, *, weight: int = 1) -> Share:
-        """What the owner has stored; the caller counts it, now, when it is not counted. size, weight: as in
-        `reservation`."""
+        """Return the stored bytes of an owner; when they are not counted, the caller must count them now.
+
+        size, weight: as for `reservation`.
+        """
         share = self._shares.get(owner)
         if share is None or self._is_outdated(share, owner, size, weight):
             share = Share()
@@ -84,10 +89,11 @@ class Quota:
 
     @contextlib.contextmanager
     def reservation(self, owner: str, owned: int, size: int = 0, *, weight: int = 1) -> Iterator[Reservation]:
-        """Room for what comes, given back at the end of the block. Raises `Full` and `QuotaUsed` when there is none.
+        """Reserve room for an upload until the end of the block. Raises `Full` and `QuotaUsed` when there is none.
 
-        owned: bytes that the owner has stored; size: bytes that will come, 0 when that is not known; weight: how many
-        times the quota of others the owner has.
+        owned: bytes that the owner has stored.
+        size: bytes of the upload, 0 when that is not known.
+        weight: factor by which the owner's quota is multiplied.
         """
         reservation = Reservation(self, owner, owned, weight=weight)
         try:
@@ -99,7 +105,7 @@ class Quota:
                 del self._coming[owner]
 
     def take(self, owner: str, owned: int, size: int, *, weight: int) -> None:
-        """So many bytes more of this owner's are coming. Raises `Full` and `QuotaUsed`."""
+        """Reserve `size` more bytes for this owner. Raises `Full` and `QuotaUsed`."""
         free = self._limit - self.stored - self._coming.total() - size
         if free < 0:
             raise Full("the directory of blobs is full; the operator of the network has to make room")
@@ -112,7 +118,7 @@ class Quota:
 
 
 class Reservation:
-    """Bytes that are arriving."""
+    """Bytes of an upload."""
 
     def __init__(self, quota: Quota, owner: str, owned: int, *, weight: int) -> None:
         self._quota = quota
@@ -122,7 +128,7 @@ class Reservation:
         self.size = 0
 
     def grow(self, size: int) -> None:
-        """There will be so many bytes at least. Raises `Full` and `QuotaUsed`."""
+        """Grow the reservation to at least `size` bytes. Raises `Full` and `QuotaUsed`."""
         if size > self.size:
             self._quota.take(self._owner, self._owned, size - self.size, weight=self._weight)
             self.size = size

@@ -1,4 +1,4 @@
-"""The HTTP endpoints of blobs: one device leaves a file, any other that was told its id fetches it."""
+"""HTTP endpoints of blobs: one device uploads a file, and any other that knows its id downloads it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 MOVED = Counter("tidings_network_blob_bytes_total", "Bytes of blobs that came or went whole", ["direction"])
 TRANSFERS = Gauge("tidings_network_blob_transfers", "Blobs that are coming or going")
 
-# Seconds that one transfer may take, and that may pass in it without a byte.
+# Seconds that one transfer may take, and seconds in it without a byte.
 TRANSFER_SECONDS = 900.0
 SILENCE_SECONDS = 30.0
 MAX_ID = 64
 
 
 class Transfers:
-    """Transfers at the same time, each with a block in memory and a file open; one more is asked to try again later."""
+    """Limit on simultaneous transfers, each with a block in memory and an open file; one more is refused with 503."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -43,7 +43,7 @@ class Transfers:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Raises `Unavailable`."""
+        """Take a slot for one transfer. Raises `Unavailable`."""
         if self._running >= self._limit:
             raise Unavailable("too many blobs are coming and going", retry_after=1)
         self._running += 1
@@ -65,14 +65,14 @@ class BlobEndpoints:
         self._allowances = allowances
 
     def routes(self) -> APIRouter:
-        """All of them, each with its method and path."""
+        """Return the router with all endpoints."""
         router = APIRouter(prefix="/v1/blobs/{number}", dependencies=[Depends(self.authenticate)])
         router.add_api_route("", self.upload, methods=["POST"])
         router.add_api_route("/{id}", self.download, methods=["GET"])
         return router
 
     async def authenticate(self, request: Request) -> None:
-        """Before every endpoint: the caller is the device of `number`."""
+        """Require the token of the device of `number`, before every endpoint."""
         number = request.path_params["number"]
         if not addresses.is_number(number):
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")
@@ -110,14 +110,14 @@ class BlobEndpoints:
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:
-    """Raises `Unavailable` when nothing comes for too long, `BadRequest` when it ends too early."""
+    """Yield the body. Raises `Unavailable` when no data arrives for too long, `BadRequest` when it ends too early."""
     chunks = request.stream()
     while True:
         try:
             async with http.in_time(SILENCE_SECONDS):
                 chunk = await anext(chunks, None)
         except ClientDisconnect as error:
-            # Nobody hears this answer.
+            # The client is disconnected and does not receive this response.
             raise BadRequest("the body ended too early", reason="invalid") from error
         if chunk is None:
             return
@@ -130,9 +130,10 @@ def _announced(request: Request) -> int | None:
 
 
 class _FileResponse(Response):
-    """A file on its way to a device. held: what is given back at the end, however that comes."""
+    """Response that sends a file to a device."""
 
     def __init__(self, found: OpenBlob, *, number: str, held: contextlib.AsyncExitStack) -> None:
+        """held: resources released at the end, also after a failure."""
         super().__init__(media_type="application/octet-stream", headers=_headers(found.blob.size))
         self._file = found.file
         self._head = found.head
@@ -150,7 +151,7 @@ class _FileResponse(Response):
                     while chunk:
                         sent += len(chunk)
                         async with asyncio.timeout(SILENCE_SECONDS):
-                            # Returns when there is room again for more on the way to the reader.
+                            # Returns when the write buffer has room again.
                             await send({"type": "http.response.body", "body": chunk, "more_body": sent < self._size})
                         chunk = await self._file.read(CHUNK) if sent < self._size else b""
                 if sent == self._size:
@@ -159,14 +160,14 @@ class _FileResponse(Response):
                 result = "store away"
                 log.error("blobs.store_away", extra={"error": repr(error)})
             except TimeoutError:
-                # The server drops the connection: what it began to send stays incomplete.
+                # The server drops the connection, and the response stays incomplete.
                 result = "too slow"
             finally:
                 _note("out", self._number, sent, result, started)
 
 
 def _headers(size: int) -> Mapping[str, str]:
-    # Ciphertext under an id that is never used again.
+    # The id of a blob is never used again.
     return {"Content-Length": str(size), "Cache-Control": "private, immutable"}
 
 

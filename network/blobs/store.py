@@ -1,7 +1,7 @@
-"""Blobs: files in a directory, and rows that say whose they are and until when they are kept.
+"""Blobs: files in a directory or bucket, with rows for their owners and expiry.
 
-Order of writing: the file is on disk before its row is committed, and a row is gone before its file is removed. So
-whatever is killed when, there is no row without its file; a file without a row is an orphan, which the sweeper removes.
+The file is on disk before its row is committed, and a row is deleted before its file. So after a crash at any time no
+row is without its file. A file without a row is an orphan, which the sweeper removes.
 """
 
 from __future__ import annotations
@@ -29,26 +29,23 @@ log = logging.getLogger(__name__)
 
 STORED = Counter("tidings_network_blobs_stored_total", "Blobs stored")
 
-# A document of 100 MiB as ciphertext, and some.
+# Maximum bytes of a blob: a document of 100 MiB as ciphertext, with some margin.
 MAX_SIZE = 101 * 1024 * 1024
-# Bytes of a blob that are in memory at a time while it is handed out; most blobs are no larger.
+# Bytes of a blob in memory at a time while it is downloaded; most blobs are no larger.
 CHUNK = 256 * 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenBlob:
-    """A blob that can be read to its end, even when it expires meanwhile.
-
-    head: its first bytes, at most `CHUNK`; file: stands behind them, and is to be closed.
-    """
+    """Blob that can be read to its end, even when it expires during the read."""
 
     blob: Blob
-    head: bytes
-    file: Reader
+    head: bytes  # First bytes, at most `CHUNK`.
+    file: Reader  # Positioned behind `head`; the caller closes it.
 
 
 class BlobStore:
-    """The blobs of the network."""
+    """Blobs of the network."""
 
     def __init__(
         self,
@@ -61,8 +58,11 @@ class BlobStore:
         ttl: int,
         max_size: int = MAX_SIZE,
     ) -> None:
-        """quota: bytes of all blobs; device_quota: of one owner's; ttl: seconds that each is kept; max_size: bytes of
-        one."""
+        """quota: bytes of all blobs.
+        device_quota: bytes of one owner.
+        ttl: seconds that each blob is kept.
+        max_size: bytes of one blob.
+        """
         self._database = database
         self._clock = clock
         self._ttl = ttl
@@ -73,7 +73,7 @@ class BlobStore:
         self.quota = Quota(quota, device_quota)
 
     async def open(self) -> None:
-        """Make the directory and count what is there. Raises `OSError`."""
+        """Create the directory and count the stored bytes. Raises `OSError`."""
         self.files.prepare()
         await self.count()
 
@@ -82,11 +82,13 @@ class BlobStore:
         self.quota.count(await self._database.query(blobs.total_size, patience=20))
 
     async def add(self, owner: str, body: AsyncIterator[bytes], size: int | None, *, weight: int = 1) -> Blob:
-        """Keep a blob; file and row are on disk when this returns.
+        """Store a blob; file and row are on disk when this returns.
 
-        size: bytes, as far as they were announced; weight: how many times the quota of others the owner has.
-        Raises `TooLarge`, `BadRequest` when it is empty, `Full`, `QuotaUsed`, `Unavailable` while the files cannot be
-        reached, and what the body raises; nothing is left then.
+        Raises `TooLarge`, `BadRequest` for an empty blob, `Full`, `QuotaUsed`, `Unavailable` while the files cannot be
+        reached, and the errors of the body. Then no blob is stored.
+
+        size: announced bytes; `None` when they are not known.
+        weight: factor by which the owner's quota is multiplied.
         """
         if size is not None and size > self._max_size:
             raise TooLarge(f"a blob of at most {self._max_size} bytes is taken")
@@ -105,21 +107,22 @@ class BlobStore:
                 raise self._away(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
             blob = Blob(secrets.token_urlsafe(32), owner, stored.name, stored.size, self.now() + self._ttl * 1000)
-            # After a commit of unknown outcome the file stays: with a row it is needed, without it is an orphan.
+            # After a commit of unknown outcome the file is kept: its row, if it exists, needs it; otherwise it is an
+            # orphan.
             await self._rows.submit(blob)
             self.quota.add(owner, stored.size)
         STORED.inc()
         return blob
 
     async def fetch(self, id: str) -> OpenBlob:
-        """A blob, to be read. Raises `NotFound`, and `Unavailable` while the files cannot be reached."""
+        """Return an open blob. Raises `NotFound`, and `Unavailable` while the files cannot be reached."""
         blob = await self._wanted.submit(id)
         if blob is None:
             raise NotFound("there is no such blob, or not any more")
         try:
             return await self._open(blob)
         except FileGone as error:
-            # Expired and removed since, or somebody else has been at the directory.
+            # It has expired and was removed, or another program has changed the directory.
             if blob.expires_at > self.now():
                 log.error("blob.file_missing", extra={"owner": blob.owner, "file": blob.file})
             raise NotFound("there is no such blob, or not any more") from error
@@ -127,7 +130,7 @@ class BlobStore:
             raise self._away(error) from error
 
     def now(self) -> int:
-        """Unix milliseconds."""
+        """Return Unix milliseconds."""
         return int(self._clock.now() * 1000)
 
     def _away(self, error: OSError) -> Unavailable:
@@ -138,7 +141,7 @@ class BlobStore:
         share = self.quota.share(owner, size, weight=weight)
         if share.counted is None:
             counted = await self._database.query(lambda connection: blobs.owned_size(connection, owner), patience=20)
-            # Of several counts the first: what was committed behind its begin is in `added`.
+            # Keep the first of several counts: `added` has the commits since that one started.
             share.counted = counted if share.counted is None else share.counted
         return share.size
 

@@ -1,4 +1,4 @@
-"""Removal of blobs that have expired, and of files without a row."""
+"""Removal of expired blobs, and of files without a row."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ SWEPT = Counter("tidings_network_blobs_swept_total", "Files removed", ["why"])
 
 INTERVAL = 60.0  # seconds
 BATCH = 200
-# Seconds since a file was last written after which it must have its row, if it is ever to have one: longer than any
-# transfer and the patience with the database behind it.
+# Age in seconds, since the last write, at which a file without a row counts as an orphan: longer than any transfer and
+# the wait for the database after it.
 ORPHAN_SECONDS = 3600.0
-# Looking at the whole directory is for every so many passes, and for the first.
+# Passes between two searches of the whole directory; the first pass has one, too.
 ORPHAN_PASSES = 30
 
 
 class BlobSweeper:
-    """Service that removes expired blobs, and now and then orphaned files."""
+    """Service that removes expired blobs once a minute, and orphaned files every 30 minutes."""
 
     name = "blobs"
 
     def __init__(self, database: Database, store: BlobStore, *, batch: int = BATCH) -> None:
-        """batch: blobs that are removed by one transaction."""
+        """batch: blobs removed per transaction."""
         self._database = database
         self._store = store
         self._batch = batch
@@ -54,7 +54,7 @@ class BlobSweeper:
             await wait_for(stop, INTERVAL)
 
     async def run_once(self) -> int:
-        """Remove what has expired; how many blobs it was. Rows go first, then files."""
+        """Remove expired blobs, rows before files; return the number of blobs."""
         total = 0
         while True:
             gone = await self._database.persist(self._take_expired, patience=20)
@@ -69,7 +69,7 @@ class BlobSweeper:
         return total
 
     async def remove_orphans(self) -> int:
-        """Remove old files that no row names, unfinished ones too; how many it was."""
+        """Remove old files without a row, unfinished ones too; return their number."""
         total = 0
         async for names in self._store.files.list_old(self._store.now() / 1000 - ORPHAN_SECONDS):
             known = await self._database.query(functools.partial(blobs.list_files, files=names), patience=20)

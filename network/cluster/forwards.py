@@ -95,7 +95,7 @@ class Forwards:
         return forward is not None and forward.node == node
 
     def take(self, number: int, node: str) -> Forward | None:
-        """Remove an envelope that this node has responded to or will not receive; `None` when none is waiting for it."""
+        """Remove an envelope that this node has responded to or will not receive; `None` when none is waiting."""
         return self._pop(number) if self.is_waiting(number, node) else None
 
     def _pop(self, number: int) -> Forward:

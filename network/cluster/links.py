@@ -235,7 +235,7 @@ class _Link:
 
 
 class _Caller:
-    """Connection from another node; a node's newer connection replaces its older one. Its first frame must be a `Call`."""
+    """Connection from another node; a newer one of the same node replaces it. Its first frame must be a `Call`."""
 
     def __init__(self, received: Received, token: str, *, strangers: Newcomers, callers: dict[str, Connection]) -> None:
         self._received = received

@@ -141,7 +141,9 @@ class Presence:
         return True
 
     def _abandoned(self, place: Place, claim: Claim, putting: asyncio.Task[None]) -> None:
-        """Release a claim whose connection was closed meanwhile: Redis may have it without an attached device."""
+        """Release a claim whose connection was closed before it was answered: Redis may have it without an attached
+        device.
+        """
         if putting.cancelled() or isinstance(putting.exception(), Held):
             return
         self._end(place, claim)

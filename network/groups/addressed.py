@@ -1,4 +1,4 @@
-"""Groups that messages are addressed to: who may send, and who gets a copy."""
+"""Groups that messages are addressed to: permission to send, and recipients of copies."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tidings.wire import device
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AddressedGroup:
-    """Group that a message is addressed to. blocks: whom each member blocks that does."""
+    """Group that a message is addressed to."""
 
     chat: Chat
     members: Collection[str]
-    blocks: Mapping[str, Collection[str]]
+    blocks: Mapping[str, Collection[str]]  # By member, the numbers that it blocks; without members that block none.
 
 
 def judge(frame: device.Send, group: AddressedGroup | None) -> tuple[str, str]:
-    """The reason to refuse it, and a detail for people; empty when it is accepted."""
+    """Return the reason and the detail of a refusal, both empty when the message is accepted."""
     if group is None:
         return device.NO_SUCH_GROUP, ""
     if frame.sender not in group.members:
@@ -30,7 +30,7 @@ def judge(frame: device.Send, group: AddressedGroup | None) -> tuple[str, str]:
 
 
 def readers(frame: device.Send, group: AddressedGroup) -> list[str]:
-    """Who gets a copy: everybody else, except those who have blocked the author."""
+    """Return the members that get a copy: all but the author and those who have blocked the author."""
     nobody: Collection[str] = ()
     blocks = group.blocks
     return [

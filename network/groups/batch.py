@@ -1,4 +1,4 @@
-"""What one transaction does with messages to groups."""
+"""Effects of one transaction with messages to groups."""
 
 from __future__ import annotations
 
@@ -12,38 +12,36 @@ from tidings.wire import device
 
 @dataclasses.dataclass(slots=True)
 class Batch:
-    """What one transaction does with its messages.
+    """Effects of one transaction on its messages."""
 
-    answers: of each, the reason to refuse it and a detail for people, both empty when it is accepted.
-    new:     those that are taken, as (sender, id).
-    settled: copies of messages that were kept, as it turns out, by an earlier try or transaction.
-    rows:    copies that are stored; kept: the messages of those that are only in memory.
-    dropped: copies that were not made for want of room.
-    """
-
+    # For each message, reason and detail of a refusal, both empty when it is accepted.
     answers: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    # Accepted messages, as (sender, id).
     new: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    # Copies of messages found to have been stored by an earlier attempt or transaction.
     settled: list[mailbox.Envelope] = dataclasses.field(default_factory=list)
+    # Copies that are stored in mailboxes.
     rows: list[mailbox.Envelope] = dataclasses.field(default_factory=list)
+    # Messages that are stored for copies in memory only.
     kept: list[GroupMessage] = dataclasses.field(default_factory=list)
+    # Number of copies that were not made, because their mailboxes had no room.
     dropped: int = 0
 
 
 @dataclasses.dataclass(slots=True)
 class Tries:
-    """Tries of one transaction.
+    """Attempts of one transaction."""
 
-    doubtful: messages of earlier transactions that it looks for, by `seq`; kept: the same of earlier tries.
-    batch:    what the latest try does, which is counted in the usage of mailboxes.
-    """
-
+    # `seq` of messages of earlier transactions that it searches for.
     doubtful: Collection[int]
+    # `seq` of messages of earlier attempts of this transaction.
     kept: set[int] = dataclasses.field(default_factory=set)
+    # Effects of the latest attempt, which are counted in the usage of mailboxes; `None` before the first.
     batch: Batch | None = None
 
 
 def make_copy(message: GroupMessage, recipient: str, seq: int) -> mailbox.Envelope:
-    """The copy for one reader, as it is stored."""
+    """Return the row of the copy for one recipient."""
     return mailbox.Envelope(
         seq,
         message.sender,

@@ -1,4 +1,4 @@
-"""Creation and changes of groups; the notices of a change are stored in its own transaction."""
+"""Creation and changes of groups; notices of a change are stored in the same transaction."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ Value = TypeVar("Value")
 CHANGES = Counter("tidings_network_group_changes_total", "Changes of groups", ["change"])
 
 MAX_ICON = 64 * 1024
-# Groups that are left in one transaction by a number that is taken out of the directory.
+# Groups that an unregistering number leaves per transaction.
 LEAVING = 50
-# Seconds for which a call waits while the database is away.
+# Seconds that a call waits while the database is away.
 PATIENCE = 20
 _CODE_BYTES = 16
 
 
 class Chats:
-    """Groups. A change locks its group, so that messages to it come wholly before it or wholly after it."""
+    """Groups. A change locks its group, so a message to it is ordered entirely before or after the change."""
 
     def __init__(self, database: Database, notices: Notices, clock: Clock) -> None:
         self._database = database
         self._notices = notices
         self._clock = clock
-        # Two groups of one creator in the same second need two ids.
+        # Two groups of one creator in the same second need different ids.
         self._creating = asyncio.Lock()
 
     async def create(self, number: str, subject: str) -> State:
-        """Raises `BadRequest` when the number is in too many groups."""
+        """Create a group. Raises `BadRequest` when the number is in too many groups."""
         now = int(self._clock.now() * 1000)
         code = secrets.token_urlsafe(_CODE_BYTES)
 
@@ -66,19 +66,19 @@ class Chats:
         return state
 
     async def list_of(self, number: str) -> Sequence[Chat]:
-        """The groups that a number is in."""
+        """Return the groups of a number."""
         return await self._database.query(
             lambda c: groups.list_of(c, number, limit=rules.MAX_GROUPS), patience=PATIENCE
         )
 
     async def get(self, number: str, id: str) -> State:
-        """Raises `NotFound` and `Forbidden`."""
+        """Return a group. Raises `NotFound` and `Forbidden`."""
         state = await self._database.query(lambda c: _get(c, id), patience=PATIENCE)
         rules.require_participant(state, number)
         return state
 
     async def join(self, number: str, code: str) -> State:
-        """Raises `NotFound` for a code that is none, `BadRequest` when there is no room."""
+        """Join a group. Raises `NotFound` for an unknown code, `BadRequest` when group or number have no room."""
 
         async def work(connection: Connection, reservations: Reservations) -> State:
             await _require_registered(connection, number)
@@ -86,7 +86,7 @@ class Chats:
             if id_ is None:
                 raise _no_such_invite()
             before = await _get(connection, id_, lock=True)
-            # The code may have been replaced before the group was locked; who is gone may not come back by it.
+            # The code may have been replaced before the group was locked; removed members must not return by it.
             if before.chat.code != code:
                 raise _no_such_invite()
             if before.find(number) is None:
@@ -100,16 +100,16 @@ class Chats:
         return state
 
     async def leave(self, number: str, id: str) -> None:
-        """Raises `NotFound`."""
+        """Leave a group. Raises `NotFound`."""
         await self._change(id, functools.partial(rules.leave, number=number))
 
     async def leave_some(self, number: str) -> int:
-        """Leave up to `LEAVING` groups; how many that were."""
+        """Leave up to `LEAVING` groups; return their number."""
 
         return await self._persist(lambda connection, reservations: self.leave_in(connection, reservations, number))
 
     async def leave_in(self, connection: Connection, reservations: Reservations, number: str) -> int:
-        """The same, in a transaction of the caller's."""
+        """Leave up to `LEAVING` groups in the caller's transaction; return their number."""
         ids = [chat.id for chat in await groups.list_of(connection, number, limit=LEAVING)]
         chats = await groups.list_chats(connection, ids, lock=True)
         members = await groups.list_members(connection, ids)
@@ -119,31 +119,31 @@ class Chats:
         return len(ids)
 
     async def remove(self, by: str, id: str, numbers: Sequence[str]) -> State:
-        """Raises `NotFound`, `Forbidden`, `BadRequest`."""
+        """Remove participants. Raises `NotFound`, `Forbidden`, `BadRequest`."""
         return await self._change(id, functools.partial(rules.remove, by=by, numbers=numbers))
 
     async def set_admins(self, by: str, id: str, numbers: Sequence[str], *, admin: bool) -> State:
-        """Raises `NotFound`, `Forbidden`, `BadRequest`."""
+        """Promote or demote participants. Raises `NotFound`, `Forbidden`, `BadRequest`."""
         return await self._change(id, functools.partial(rules.set_admins, by=by, numbers=numbers, admin=admin))
 
     async def set_subject(self, by: str, id: str, subject: str) -> State:
-        """Raises `NotFound`, `Forbidden`."""
+        """Set the subject. Raises `NotFound`, `Forbidden`."""
         return await self._change(id, functools.partial(rules.set_subject, by=by, subject=subject))
 
     async def get_code(self, by: str, id: str) -> str:
-        """What one joins with. Raises `NotFound`, `Forbidden`."""
+        """Return the invite code. Raises `NotFound`, `Forbidden`."""
         state = await self.get(by, id)
         rules.require_admin(state, by)
         return state.chat.code
 
     async def renew_code(self, by: str, id: str) -> str:
-        """Void the code and make another. Raises `NotFound`, `Forbidden`."""
+        """Replace the invite code and return the new one. Raises `NotFound`, `Forbidden`."""
         code = secrets.token_urlsafe(_CODE_BYTES)
         await self._change(id, functools.partial(rules.set_code, by=by, code=code))
         return code
 
     async def get_icon(self, number: str, id: str) -> tuple[str, bytes]:
-        """Its MIME type and bytes. Raises `NotFound`, `Forbidden`."""
+        """Return the MIME type and the bytes of the icon. Raises `NotFound`, `Forbidden`."""
 
         async def work(connection: Connection) -> tuple[State, bytes | None]:
             return await _get(connection, id), await groups.find_icon(connection, id)
@@ -155,7 +155,7 @@ class Chats:
         return state.chat.icon_type, data
 
     async def set_icon(self, by: str, id: str, data: bytes) -> State:
-        """No bytes take the icon away. Raises `NotFound`, `Forbidden`, `BadRequest`."""
+        """Set the icon, or remove it when `data` is empty. Raises `NotFound`, `Forbidden`, `BadRequest`."""
         icon_type = _icon_type(data)
 
         async def work(connection: Connection, reservations: Reservations) -> State:
@@ -184,7 +184,7 @@ class Chats:
         return outcome.state
 
     async def _persist(self, work: Callable[[Connection, Reservations], Awaitable[Value]]) -> Value:
-        """In one transaction with its notices. A caller that does not hear of it may ask for the same again."""
+        """Run a change and store its notices in one transaction. A caller without a response may repeat its request."""
         with self._notices.reservations() as reservations:
             result = await self._database.persist(lambda connection: work(connection, reservations), patience=PATIENCE)
             crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
@@ -192,7 +192,10 @@ class Chats:
 
 
 async def _require_registered(connection: Connection, number: str) -> None:
-    """Until this transaction ends the number stays in the directory, so nobody is in a group who is not there."""
+    """Require a registered number, and keep it registered until the end of the transaction.
+
+    So every participant of a group is in the directory.
+    """
     if not await directory.list_registrations(connection, [number], lock=True):
         raise errors.NotFound(f"{number} is not registered")
 
@@ -203,7 +206,10 @@ async def _require_room(connection: Connection, number: str) -> None:
 
 
 async def _choose_id(connection: Connection, number: str, now: int) -> str:
-    """The creator and the second, or the next second that is free."""
+    """Return an id of the creator and the current second, or the next second without a group.
+
+    now: Unix milliseconds.
+    """
     second = now // 1000
     while True:
         ids = [f"{number}-{second + step}" for step in range(100)]
@@ -222,7 +228,7 @@ async def _get(connection: Connection, id: str, *, lock: bool = False) -> State:
 
 
 async def _apply(connection: Connection, reservations: Reservations, before: State, outcome: Outcome) -> None:
-    """Write what is different, and the notices about it."""
+    """Write the differences, and the notices about them."""
     after = outcome.state
     id_ = after.chat.id
     if after.chat.subject != before.chat.subject:

@@ -39,28 +39,29 @@ DROPPED = Counter("tidings_network_group_copies_dropped_total", "Copies of them 
 
 # Messages that may wait for the database; one more is refused as `overloaded`. At 128 KiB each at most 64 MiB.
 WAITING = 512
-# Pairs of sender and group whose pace is remembered.
+# Pairs of sender and group whose rate limit is remembered.
 REMEMBERED = 10_000
-# Messages in one batch; in a transaction of it as many as `count_fitting` says.
+# Messages in one batch; `count_fitting` bounds those in one of its transactions.
 BATCH = 64
-# Bytes of copies of one sender's messages that may wait for the database, which others wait for; of one message always.
+# Bytes of copies of one sender's messages that may wait for the database, because others wait behind them. One message
+# is always admitted.
 SENDERS_BYTES = 32 * 1024 * 1024
 TOO_MANY_WAIT = Refusal(device.RATE_LIMITED, "too many messages of this sender to groups wait", 1)
-# Seconds for which a batch waits while the database is away; what it puts off meanwhile are the mailboxes of members.
+# Seconds that a batch waits while the database is away; the mailboxes of members are delayed for as long.
 PATIENCE = 5.0
 
 
 class Copies:
-    """Messages to groups, each wholly copied in one transaction; its sender hears of it after the commit.
+    """Messages to groups, each copied in one transaction; its sender gets a response after the commit.
 
-    For devices that are here one row has the message with the numbers of their copies, which go out after the commit
-    (`LiveCopies`); other copies are rows of the mailbox. Where there are other nodes, all are.
+    For devices attached here one row holds the message with the numbers of their copies, which are delivered after the
+    commit (`LiveCopies`). All other copies are rows of the mailbox; with several nodes all copies are.
 
-    Which messages were taken is stored with the copies: a repeated one is known for as long as envelopes live, also
-    after a restart. Whoever has no room for one in the mailbox gets no copy, so that nobody holds a group up.
+    The ids of accepted messages are stored with the copies. So a duplicate is recognised for as long as envelopes live,
+    also after a restart. A member whose mailbox has no room gets no copy, so that no member blocks a group.
 
-    Of the `WAITING` messages one sender has at most as many as are still free, and copies of `SENDERS_BYTES`; beyond
-    that, and beyond the pace of a pair, they are refused as `rate_limited`.
+    One sender may have at most as many of the `WAITING` messages as are still free, and copies of `SENDERS_BYTES`.
+    Beyond that, and beyond the rate limit of a pair, messages are refused as `rate_limited`.
     """
 
     def __init__(
@@ -88,13 +89,13 @@ class Copies:
         self._shares: LRU[tuple[str, str], GroupShare] = LRU(REMEMBERED)
         self._waiting: collections.Counter[str] = collections.Counter()
         self._bytes: collections.Counter[str] = collections.Counter()
-        # One batch in flight: messages of one sender stay in order.
+        # One batch in flight, so messages of one sender stay in order.
         self._batcher: Batcher[device.Send, tuple[str, str]] = Batcher(
             "group_messages", self._flush, max_size=BATCH, max_pending=WAITING, isolate=outages.refuses_row
         )
 
     def send(self, origin: Origin, frame: device.Send) -> None:
-        """Take one message, which its connection has checked for form."""
+        """Accept or refuse one message, whose form its connection has checked."""
         now = self._clock.monotonic()
         share = self._share_of(frame)
         size = share.size_of(frame)
@@ -117,7 +118,7 @@ class Copies:
         done.add_done_callback(functools.partial(self._answered, origin, frame, size))
 
     def _waits_for_others(self, sender: str, size: int) -> bool:
-        """Has this one so much waiting that it is the turn of others?"""
+        """Return whether too many messages of this sender wait, so that those of others must go first."""
         waiting = self._waiting[sender]
         if waiting and self._bytes[sender] + size > SENDERS_BYTES:
             return True
@@ -139,7 +140,7 @@ class Copies:
         _answer(origin, frame, done)
 
     async def close(self) -> None:
-        """Take what is pending and no more."""
+        """Store pending messages and accept no more."""
         await self._batcher.close()
 
     async def _flush(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
@@ -150,7 +151,7 @@ class Copies:
         return answers
 
     async def _take(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
-        """The answers to these, which one transaction takes."""
+        """Store these messages in one transaction; return the reason and the detail of a refusal for each."""
         tries = Tries(self._kept.doubtful)
         with self._notices.reservations() as reservations:
             try:
@@ -176,7 +177,7 @@ class Copies:
         return batch.answers
 
     def _uncount(self, tries: Tries) -> None:
-        """The latest try has failed, as far as is known."""
+        """Subtract the latest attempt, which has failed as far as is known, from the usage of mailboxes."""
         batch, tries.batch = tries.batch, None
         if batch is None:
             return
@@ -191,10 +192,10 @@ class Copies:
     async def _copy(
         self, frames: Sequence[device.Send], reservations: Reservations, tries: Tries, connection: Connection
     ) -> Batch:
-        """One try to take these messages."""
+        """Run one attempt to store these messages."""
         self._uncount(tries)
         addressed = await self._look_up(connection, {frame.to for frame in frames})
-        # What an earlier try, or an earlier transaction, has kept after all comes before these.
+        # Messages that an earlier attempt or transaction did store are placed before these.
         settled = await self._kept.settle(connection, reservations, tries.kept.union(tries.doubtful))
         taken = await groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
         usages = await self._count(connection, frames, addressed)
@@ -256,7 +257,7 @@ class Copies:
     async def _count(
         self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]
     ) -> dict[str, Usage]:
-        """What waits for each member; nearly always known."""
+        """Return the usage of each member's mailbox; nearly always cached."""
         numbers = {number for group in addressed.values() for number in group.members}
         usages = {number: usage for number in numbers if (usage := self._mailboxes.get(number)) is not None}
         for frame in frames if self._mailboxes.is_shared else ():
@@ -272,7 +273,7 @@ class Copies:
         return usages
 
     async def _look_up(self, connection: Connection, ids: Collection[str]) -> dict[str, AddressedGroup]:
-        """The groups of these ids, which cannot change until the transaction ends."""
+        """Return the groups with these ids, locked against changes until the transaction ends."""
         changes = self._recipients.changes
         chats = await groups.list_chats(connection, ids, lock=True)
         members = await self._memberships.list(connection, chats)
@@ -285,7 +286,7 @@ class Copies:
             elif blocked:
                 blocks[number] = blocked
         if unknown:
-            # Whoever is in a group is registered.
+            # Every participant of a group is registered.
             found = await directory.list_blocks(connection, unknown)
             self._recipients.learn(unknown, found, changes)
             blocks |= found

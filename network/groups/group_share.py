@@ -1,4 +1,4 @@
-"""A sender's share of what waits to be copied in one group."""
+"""Usage of one group by one sender: rate limit and size of its copies."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from network.routing.quotas import Share
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
-# Copies of a message to a group whose size is not known yet: of the largest.
+# Copies of a message to a group of unknown size: those of the largest group.
 LARGEST = 256
 
 
 class GroupShare(Share):
-    """A sender's pace in a group, and how many copies its last message there was, under which epoch of the group."""
+    """Rate limit of a sender in a group, with the number of copies of its last message and the group's epoch at that
+    time.
+    """
 
     __slots__ = ("_copies", "_epoch")
 
@@ -20,10 +22,10 @@ class GroupShare(Share):
         self._copies, self._epoch = LARGEST, -1
 
     def size_of(self, frame: device.Send) -> int:
-        """Bytes of all copies of a message."""
+        """Return the bytes of all copies of a message."""
         copies = self._copies if frame.epoch == self._epoch else LARGEST
         return copies * mailbox.size_of(frame.body, frame.refs)
 
     def learn(self, frame: device.Send, copies: int) -> None:
-        """A message of this epoch has so many."""
+        """Record the number of copies of a message of this epoch."""
         self._copies, self._epoch = copies, frame.epoch

@@ -1,4 +1,4 @@
-"""Messages to groups that are kept for copies in memory: forgotten when all are decided, else put into mailboxes."""
+"""Rows of group messages with copies in memory: deleted when all copies are decided, else copied into mailboxes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
-# Messages whose row is to go: in one transaction; seconds between two of these; and that may wait. One more stays until
-# the next start, and then goes to everybody once more, who acknowledge it as one that they have.
+# Rows deleted per transaction, seconds between two such transactions, and rows that may wait for deletion. One more row
+# stays until the next start; then its message is sent to all recipients again, who acknowledge it as a duplicate.
 REMOVED, SPACING, WAITING = 1000, 0.2, 100_000
-# Messages of which it is not known whether they were kept; one more is looked for at the next start.
+# Messages that may or may not have been stored; one more is searched for at the next start.
 DOUBTFUL = 10_000
-# What one transaction stores at most: copies, bytes of their bodies; and messages that are read for it.
+# Limits of one transaction: copies, bytes of their bodies, and messages that are read for it.
 COPIES, BYTES, PAGE = 1000, 32 * 1024 * 1024, 100
 
 
 class KeptMessages:
-    """The rows of messages of which copies are in memory.
+    """Rows of the messages that have copies in memory.
 
-    A transaction that failed may have been committed all the same. Its messages are looked for by the next one, and
-    the copies of what is found go into the mailboxes.
+    A transaction that failed may still have committed. The next transaction searches for its messages and puts the
+    copies of those that it finds into the mailboxes.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class KeptMessages:
         )
         live.on_decided = self._decided
 
-    # What is decided.
+    # Decided messages.
 
     def _decided(self, seq: int) -> None:
         try:
@@ -65,21 +65,21 @@ class KeptMessages:
         return [None] * len(seqs)
 
     async def close(self) -> None:
-        """Forget what is decided; what is not, and what is doubtful, is for the next start."""
+        """Delete decided messages. The next start handles the undecided and the uncertain ones."""
         if (settling := self._settling) is not None:
             settling.cancel()
             await asyncio.gather(settling, return_exceptions=True)
         await self._removals.close()
 
-    # What is doubtful.
+    # Uncertain messages.
 
     @property
     def doubtful(self) -> Collection[int]:
-        """The `seq` of each message of which it is not known whether it was kept."""
+        """Return the `seq` of each message that may or may not have been stored."""
         return frozenset(self._doubtful)
 
     def doubt(self, seqs: Collection[int]) -> None:
-        """A transaction that was to keep these has failed."""
+        """Record that a transaction failed that was to store these messages."""
         self._doubtful.update(seqs)
         while len(self._doubtful) > DOUBTFUL:
             log.warning("group_message.left", extra={"seq": self._doubtful.pop()})
@@ -87,13 +87,13 @@ class KeptMessages:
             self._settling = asyncio.get_running_loop().create_task(self._settle_soon(), name="settle group messages")
 
     def settled(self, seqs: Collection[int]) -> None:
-        """A transaction that has settled these is committed."""
+        """Record that a transaction that settled these messages has committed."""
         self._doubtful.difference_update(seqs)
 
     async def settle(self, connection: Connection, reservations: Reservations, seqs: Collection[int]) -> list[Envelope]:
-        """Put the copies of those that were kept after all into the mailboxes, and keep them no longer; the copies.
+        """Move the copies of stored messages into the mailboxes, and delete the messages; return the copies.
 
-        They get new places: what was taken since may be with the devices.
+        Copies get new numbers, because later envelopes may have been delivered already.
         """
         if not seqs:
             return []
@@ -108,7 +108,7 @@ class KeptMessages:
         return rows
 
     async def _settle_soon(self) -> None:
-        """When the database answers, and nobody has sent anything to a group before."""
+        """Settle uncertain messages as soon as the database responds, unless another group message does so earlier."""
         try:
             while self._doubtful:
                 seqs = sorted(self._doubtful)[:PAGE]
@@ -121,16 +121,18 @@ class KeptMessages:
                     reservations.stored = {row.seq: row for row in rows}
                 self.settled(seqs)
         except Exception:
-            # The next doubt tries again, or the next start.
+            # The next uncertain message tries again, or the next start.
             log.exception("group_messages.unsettled")
         finally:
             self._settling = None
 
-    # What was left by the process before.
+    # Messages left by the previous process.
 
     async def settle_all(self) -> int:
-        """Put the copies of everything that is kept into the mailboxes, before any device is here; how many messages
-        those were. Several processes may do it at the same time."""
+        """Move the copies of all stored messages into the mailboxes; return the number of messages.
+
+        Called before any device attaches. Several processes may do it at the same time.
+        """
         total = 0
         while count := await self._database.persist(self._settle_page):
             crashpoints.reach(crashpoints.AFTER_SETTLED_PAGE)
@@ -140,7 +142,9 @@ class KeptMessages:
         return total
 
     async def _settle_page(self, connection: Connection) -> int:
-        """Copies keep their numbers, so they stay before what was stored after them, and expire in their time."""
+        """Settle one page. Copies keep their numbers, so they stay before envelopes stored later, and expire as
+        planned.
+        """
         now = int(self._clock.now() * 1000)
         found = await group_messages.list_first(connection, PAGE)
         page = found[: count_fitting((len(message.copies), len(message.body)) for message in found)]
@@ -158,7 +162,10 @@ class KeptMessages:
 
 
 def count_fitting(messages: Iterable[tuple[int, int]]) -> int:
-    """How many of these messages, each (copies, bytes of one), may be stored in one transaction; the first one may."""
+    """Return how many of these messages fit into one transaction, at least one.
+
+    messages: (copies, bytes of one copy) of each.
+    """
     count = copies = size = 0
     for number, each in messages:
         copies += number

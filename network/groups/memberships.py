@@ -1,4 +1,4 @@
-"""Who is in each group, remembered for as long as its epoch stays."""
+"""Cache of the participants of groups, valid for one epoch of each group."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from tidings.storage.database import Connection
 from tidings.storage.network import groups
 from tidings.storage.network.groups import Chat
 
-# Participants of all groups together; about 150 bytes each.
+# Participants of all groups together, about 150 bytes each.
 REMEMBERED = 200_000
-# Participants that a group is taken to have which is not remembered.
+# Assumed participants of a group that is not cached.
 TYPICAL = 64
 
 
 class Memberships:
-    """Participants of groups in the order in which they came. The longest unused are forgotten."""
+    """Participants of groups, in the order in which they joined. The least recently used are dropped."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         """remembered: participants of all groups together."""
         self._limit = remembered
         self._size = 0
-        # By the id of the group, its epoch and who is in it then.
+        # By group id: its epoch, and its participants in that epoch.
         self._known: OrderedDict[str, tuple[int, Collection[str]]] = OrderedDict()
 
     def size_of(self, id: str) -> int:
-        """About so many are in this group."""
+        """Return the approximate number of participants."""
         known = self._known.get(id)
         return len(known[1]) if known is not None else TYPICAL
 
     async def list(self, connection: Connection, chats: Mapping[str, Chat]) -> dict[str, Collection[str]]:
-        """Who is in each of these groups, whose rows the transaction has locked: the epoch changes with the members."""
+        """Return the participants of each group. The transaction must have locked their rows: the epoch changes with
+        the members.
+        """
         found: dict[str, Collection[str]] = {}
         for id_, chat in chats.items():
             known = self._known.get(id_)

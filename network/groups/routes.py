@@ -1,4 +1,4 @@
-"""The HTTP endpoints of groups."""
+"""HTTP endpoints of groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GroupEndpoints:
         self._allowances = allowances
 
     def routes(self) -> APIRouter:
-        """All of them, each with its method and path."""
+        """Return the router with all endpoints."""
         router = APIRouter(prefix="/v1/groups/{number}", dependencies=[Depends(self.authenticate)])
         for method, path, endpoint in (
             ("POST", "", self.create),
@@ -48,7 +48,9 @@ class GroupEndpoints:
         return router
 
     async def authenticate(self, request: Request) -> None:
-        """Before every endpoint: the caller is the device of `number`, and `group` may be one."""
+        """Require the token of the device of `number` and a valid `group`, before every endpoint. Changes are
+        rate-limited.
+        """
         number, group = request.path_params["number"], request.path_params.get("group")
         if not addresses.is_number(number):
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")

@@ -1,6 +1,6 @@
-"""Rules of groups: what a change does, and who may ask for it; values in, values out.
+"""Rules of groups as pure functions: effects of a change, and the permissions it needs.
 
-Every change is idempotent: asked for again, it finds nothing to do and notifies nobody.
+Every change is idempotent: repeated, it has no effect and notifies no participant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from network import errors
 from tidings.storage.network.groups import Chat, Member
 from tidings.wire import groups
 
-MAX_GROUPS = 10_000  # that one number is in
+MAX_GROUPS = 10_000  # groups of one number
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class State:
     members: tuple[Member, ...]
 
     def find(self, number: str) -> Member | None:
-        """That participant."""
+        """Return the participant with this number, `None` when it is not in the group."""
         return next((member for member in self.members if member.number == number), None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Note:
-    """Notice for every participant, and for those who no longer are."""
+    """Notice to every participant, and to those who have just left."""
 
     change: str
     by: str
@@ -49,13 +49,13 @@ Rule = Callable[[State], Outcome]
 
 
 def create(chat: Chat) -> Outcome:
-    """A new group with its creator in it."""
+    """Create a group with its creator as admin."""
     first = Member(chat.creator, admin=True, position=chat.epoch)
     return Outcome(State(chat, (first,)), (Note(groups.CREATED, chat.creator, (chat.creator,)),))
 
 
 def join(state: State, number: str) -> Outcome:
-    """Raises `BadRequest` when the group is full, `NotFound` when everybody has left it."""
+    """Add a participant. Raises `BadRequest` when the group is full, `NotFound` when it has no participants left."""
     if state.find(number) is not None:
         return Outcome(state)
     if not state.members:
@@ -63,13 +63,13 @@ def join(state: State, number: str) -> Outcome:
     if len(state.members) >= groups.MAX_PARTICIPANTS:
         raise errors.BadRequest(f"{groups.MAX_PARTICIPANTS} participants are in this group", reason="group_full")
     epoch = state.chat.epoch + 1
-    # Whoever comes makes an epoch, and it is the place in the order of those who came.
+    # Each joining participant starts an epoch, whose number is its position in the order of joining.
     joined = (*state.members, Member(number, admin=False, position=epoch))
     return Outcome(_with(state, joined, epoch), (Note(groups.JOINED, number, (number,)),))
 
 
 def leave(state: State, number: str) -> Outcome:
-    """When the last admin leaves, whoever has been there longest becomes one."""
+    """Remove a participant. When the last admin leaves, the longest-standing participant becomes admin."""
     if state.find(number) is None:
         return Outcome(state)
     left = tuple(member for member in state.members if member.number != number)
@@ -81,7 +81,7 @@ def leave(state: State, number: str) -> Outcome:
 
 
 def remove(state: State, by: str, numbers: Sequence[str]) -> Outcome:
-    """Raises `BadRequest` for oneself, `Forbidden`."""
+    """Remove participants. Raises `BadRequest` when an admin removes itself, and `Forbidden`."""
     require_admin(state, by)
     if by in numbers:
         raise errors.BadRequest("to go oneself is to leave")
@@ -93,7 +93,7 @@ def remove(state: State, by: str, numbers: Sequence[str]) -> Outcome:
 
 
 def set_admins(state: State, by: str, numbers: Sequence[str], *, admin: bool) -> Outcome:
-    """Raises `BadRequest` when nobody would be left to run the group, `Forbidden`."""
+    """Promote or demote participants. Raises `BadRequest` when no admin would be left, and `Forbidden`."""
     require_admin(state, by)
     changed = tuple(
         member.number for member in state.members if member.number in set(numbers) and member.admin != admin
@@ -110,7 +110,7 @@ def set_admins(state: State, by: str, numbers: Sequence[str], *, admin: bool) ->
 
 
 def set_subject(state: State, by: str, subject: str) -> Outcome:
-    """Raises `Forbidden`."""
+    """Set the subject. Raises `Forbidden`."""
     require_admin(state, by)
     if state.chat.subject == subject:
         return Outcome(state)
@@ -118,7 +118,7 @@ def set_subject(state: State, by: str, subject: str) -> Outcome:
 
 
 def set_code(state: State, by: str, code: str) -> Outcome:
-    """Raises `Forbidden`."""
+    """Replace the invite code. Raises `Forbidden`."""
     require_admin(state, by)
     if state.chat.code == code:
         return Outcome(state)
@@ -126,7 +126,11 @@ def set_code(state: State, by: str, code: str) -> Outcome:
 
 
 def set_icon(state: State, by: str, icon_type: str, *, same: bool) -> Outcome:
-    """`same`: the icon that is there. Raises `Forbidden`."""
+    """Set the icon. Raises `Forbidden`.
+
+    icon_type: MIME type; empty to remove the icon.
+    same: the icon is unchanged.
+    """
     require_admin(state, by)
     if same:
         return Outcome(state)
@@ -134,7 +138,7 @@ def set_icon(state: State, by: str, icon_type: str, *, same: bool) -> Outcome:
 
 
 def require_participant(state: State, number: str) -> Member:
-    """Raises `Forbidden`."""
+    """Return the participant. Raises `Forbidden` when it is not in the group."""
     member = state.find(number)
     if member is None:
         raise errors.Forbidden(f"{number} is not in this group")
@@ -142,7 +146,7 @@ def require_participant(state: State, number: str) -> Member:
 
 
 def require_admin(state: State, number: str) -> None:
-    """Raises `Forbidden`."""
+    """Require an admin of the group. Raises `Forbidden`."""
     if not require_participant(state, number).admin:
         raise errors.Forbidden(f"{number} is no admin of this group", reason=groups.NOT_ADMIN)
 

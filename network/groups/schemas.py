@@ -1,4 +1,4 @@
-"""Groups in the form that is on the wire: descriptions and notices."""
+"""Wire format of groups: descriptions and notices."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from tidings.wire.groups import DescribedGroup, GroupNotice, Participant
 
 
 def show(state: State) -> dict[str, Any]:
-    """A group with those who are in it."""
+    """Return the description of a group with its participants."""
     return _show(state.chat, [Participant(member.number, member.admin) for member in state.members])
 
 
 def show_chat(chat: Chat) -> dict[str, Any]:
-    """A group without them."""
+    """Return the description of a group without its participants."""
     shown = _show(chat, [])
     del shown["participants"]
     return shown
 
 
 def notice(note: Note, state: State) -> bytes:
-    """The body of a `group_changed` envelope; `state` is what the group is after the change."""
+    """Return the body of a `group_changed` envelope.
+
+    state: the group after the change.
+    """
     admins = [member.number for member in state.members if member.admin] if note.change == groups.ADMINS else []
     has_icon = bool(state.chat.icon_type) if note.change == groups.ICON else None
     chat = state.chat

@@ -163,4 +163,4 @@ class LiveCopies:
 
 
 def _forget(seq: int) -> None:
-    """Do nothing, when no messages are stored."""
+    """Ignore a decided message; the default without stored messages."""

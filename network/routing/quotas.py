@@ -1,4 +1,4 @@
-"""Quotas and rate limits for each sender and recipient: what may wait in the mailbox, and how fast it may be sent.
+"""Quotas and rate limits for each pair of sender and recipient: waiting envelopes, and envelopes per second.
 
 A sender's quota in a mailbox is at most `Quotas.share`, and at most as much as is still free. So one sender gets at
 most half of a mailbox, each of two a third, and a new sender always finds as much room as any other has used.
@@ -161,8 +161,9 @@ class Judge:
         )
 
     def passes(self, usage: Usage, share: Share, size: int, now: float) -> bool:
-        """Check rate limit and quota in one step, and count the envelope if both admit it; False may also mean
-        undecided.
+        """Check rate limit and quota in one step for the usual case, and count the envelope if both admit it.
+
+        On False the caller decides by `pace` and `has_room`.
         """
         if (
             share.refusal is None

@@ -1,4 +1,4 @@
-"""Router of one of several nodes: forwards envelopes of devices on other nodes, and finds envelopes that these stored."""
+"""Router of one of several nodes: forwards envelopes of devices on other nodes, and finds envelopes stored there."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class SharedRouter(Router):
                 self._queues.pump(queue)
 
     def look_first(self, number: str = "") -> None:
-        """Have mailboxes read from the start before anything else is delivered, of this number or of all attached
-        devices.
+        """Request a read of mailboxes from the start before anything else is delivered, of this number or of all
+        attached devices.
 
         The read starts with the next envelope or with `look_again`.
         """
@@ -93,7 +93,7 @@ class SharedRouter(Router):
                 queue.again = queue.backlog = True
 
     def look_before(self, frame: device.Send) -> None:
-        """Have the mailbox read from the start before this envelope is delivered."""
+        """Request a read of the mailbox from the start before this envelope is delivered."""
         queue = self._queues.find_for(frame)
         if queue is not None and queue.session is not None:
             queue.again = queue.backlog = True

@@ -136,7 +136,7 @@ class Undecided:
 
 
 def _settle(transit: Transit) -> None:
-    """Record the decision about a copy. Its sender, who knows it by the id of the group message, was notified earlier."""
+    """Record the decision about a copy. Its sender was notified earlier, by the id of the group message."""
     if not transit.settled and transit.original is not None:
         transit.settled = True
         transit.frame.body = b""

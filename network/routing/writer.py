@@ -26,8 +26,8 @@ class Writer:
 
     An envelope that is acknowledged before its batch starts is never written. While the database is away everything
     waits; the router bounds the number of inserts. `removing` holds the `seq` of each removal that has not committed. A
-    removal without room, or at the very end, is skipped: the device receives that envelope once more after its next
-    login and acknowledges it again.
+    removal without room, or at the very end, is skipped: the device receives that envelope again after its next login
+    and acknowledges it.
     """
 
     def __init__(
