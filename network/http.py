@@ -28,7 +28,7 @@ Body = TypeVar("Body")
 
 log = logging.getLogger(__name__)
 
-MAX_BODY = 256 * 1024
+MAX_BODY = 256 * 1024  # Maximum JSON body, bytes.
 # Longest duration of a request in seconds, for example while the database is away; then the response is 503.
 TIMEOUT = 30.0
 # Rate-limit tokens that a failed login costs an unauthenticated client; it causes database queries.

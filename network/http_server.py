@@ -22,7 +22,7 @@ from tidings.runtime.tls_server import Handshakes
 OPEN = Gauge("tidings_network_http_connections", "Open connections over HTTP that are no WebSockets")
 REFUSED = Counter("tidings_network_http_refused_total", "Connections closed at once because too many were open")
 
-BACKLOG = 2048
+BACKLOG = 2048  # Connections that the system queues until they are accepted.
 # Seconds that requests in progress have to finish when the process stops.
 GRACE = 3
 

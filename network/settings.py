@@ -51,14 +51,15 @@ class Limits(env.Variables):
     idle: Annotated[float, env.number(1)] = env.variable("TIDINGS_NETWORK_IDLE_S", 60.0)
     # Connections open at the same time; one more is closed as `overloaded`.
     connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_CONNECTIONS", 10_000)
-    # Unauthenticated connections among them. One more evicts the oldest, which is closed as `overloaded`; if the oldest
-    # is younger than a second, the new one is closed instead.
+    # Unauthenticated connections among them. One more evicts the oldest without a login in progress, which is closed as
+    # `overloaded`; if all of these are younger than a second, the new one is closed instead.
     strangers: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS", 500)
     # The same for one address (of IPv6, one /64); one more is closed as `overloaded`.
     strangers_each: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS_EACH", 100)
     # Seconds from connecting to a login; then the connection is closed as `no_login`.
     login: float = 10.0
-    # HTTP connections open at the same time, without WebSockets; one more is closed at once.
+    # HTTP connections open at the same time, without WebSockets. One more evicts the oldest unauthenticated one; when
+    # there is none, it waits up to 10 s.
     http: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_HTTP_CONNECTIONS", 10_000)
     # Logins, checks and fetches of one connection in flight; one more fails as `overloaded`.
     requests: int = 5000
@@ -197,7 +198,7 @@ def _read_seconds(value: str) -> float:
 
 
 class Cluster(env.Variables):
-    """Redis, through which several nodes form one network, and this node's place in it."""
+    """Redis, through which several nodes form one network, and the identity of this node."""
 
     # Address of a server, of any node of a Redis Cluster, or of the Sentinels of a master (`redis_url.parse`); empty
     # when this is the only node.

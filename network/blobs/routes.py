@@ -31,7 +31,7 @@ TRANSFERS = Gauge("tidings_network_blob_transfers", "Blobs that are coming or go
 # Seconds that one transfer may take, and seconds in it without a byte.
 TRANSFER_SECONDS = 900.0
 SILENCE_SECONDS = 30.0
-MAX_ID = 64
+MAX_ID = 64  # Characters of a blob's id.
 
 
 class Transfers:

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 SWEPT = Counter("tidings_network_blobs_swept_total", "Files removed", ["why"])
 
-INTERVAL = 60.0  # seconds
-BATCH = 200
+INTERVAL = 60.0  # Seconds between two passes.
+BATCH = 200  # Blobs per transaction.
 # Age in seconds, since the last write, at which a file without a row counts as an orphan: longer than any transfer and
 # the wait for the database after it.
 ORPHAN_SECONDS = 3600.0

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 NODES = Gauge("tidings_network_nodes", "Nodes of the network that this one knows of, itself included")
 IN_TOUCH = Gauge("tidings_network_redis_up", "1 while Redis answers this node")
 
-HEARTBEAT = 1.0  # seconds
+HEARTBEAT = 1.0  # Seconds between two heartbeats.
 # Seconds that a slot of sequence numbers stays reserved for a silent node; a node may be suspended for that long.
 SLOT_SECONDS = 24 * 3600
 # Seconds that a node's link address stays in Redis without renewal.

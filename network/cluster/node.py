@@ -30,7 +30,7 @@ from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
-TICK = 0.1  # seconds
+TICK = 0.1  # Seconds.
 # Ticks between two repetitions of all claims (10 min).
 AGAIN = 6000
 # Ticks between two attempts to repeat claims missing in Redis, or announcements not processed by all (1 s).
@@ -99,7 +99,7 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: asyncio.Task[None] | None = None
         self._greeting: asyncio.Task[None] | None = None
-        # Expulsions that were not sent, by node and place.
+        # Expulsions that were not sent, by node, number and partition.
         self._expels: dict[tuple[str, str, int], frames.Expel] = {}
         self._ticks = 0
         membership.on_change = self._changed

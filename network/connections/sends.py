@@ -5,9 +5,9 @@ from __future__ import annotations
 from tidings.e2ee import messages
 from tidings.wire import addresses, device
 
-MAX_BODY = 128 * 1024
-MAX_ID = 64
-MAX_REFS = 1000
+MAX_BODY = 128 * 1024  # Bytes of a body.
+MAX_ID = 64  # Characters of an id.
+MAX_REFS = 1000  # Ids in `refs`.
 # Largest integer that all programs and databases represent exactly.
 MAX_NUMBER = 2**53 - 1
 _KINDS = frozenset((device.PREKEY, device.MESSAGE, device.DELIVERED, device.READ, device.RETRY, device.GROUP))

@@ -7,7 +7,7 @@ from network.errors import BadRequest
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 
-MAX_BLOCKED = 1000
+MAX_BLOCKED = 1000  # Numbers that one device may block.
 
 
 class Blocks:

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 TRIES = Counter("tidings_network_code_tries_total", "Registration codes that were tried", ["digits", "result"])
 
-VALID_MS = 10 * 60 * 1000
-ATTEMPTS = 5
+VALID_MS = 10 * 60 * 1000  # Milliseconds for which a code is valid.
+ATTEMPTS = 5  # Wrong tries of one code; then it is void.
 # Limits of one address for one number: milliseconds between two codes, length of a window in milliseconds, and codes
 # per window.
 SPACING_MS = 30 * 1000

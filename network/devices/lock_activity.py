@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 INTERVAL = 60.0  # seconds between two passes
 # Milliseconds between two recorded activities of one device.
 GRAIN_MS = 3600 * 1000
-PAGE = 1000
+PAGE = 1000  # Locks per query.
 PATIENCE = 5.0  # seconds for each statement while the database is away
 # Milliseconds that expired locks are kept, in case a wrong clock expired them.
 KEPT_MS = 30 * 24 * 3600 * 1000

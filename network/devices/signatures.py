@@ -10,8 +10,8 @@ from tidings.e2ee import xeddsa
 from tidings.e2ee.errors import InvalidKey, InvalidSignature
 from tidings.wire import registration
 
-CURVE_TYPE = 0x05
-KYBER_TYPE = 0x08
+CURVE_TYPE = 0x05  # First byte of a Curve25519 public key.
+KYBER_TYPE = 0x08  # First byte of a Kyber public key.
 # Signatures that are checked on the event loop, about 80 µs each; more are checked in a thread.
 INLINE = 10
 

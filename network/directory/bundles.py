@@ -23,7 +23,7 @@ WITH_ONE_TIME = BUNDLES.labels("yes")
 WITHOUT_ONE_TIME = BUNDLES.labels("used_up")
 WITHHELD = BUNDLES.labels("withheld")
 
-MAX_NUMBERS = 500
+MAX_NUMBERS = 500  # Numbers in one fetch, and bundles in one batch.
 # Attempts for one batch when another process takes one of its keys first.
 TRIES = 20
 

@@ -16,7 +16,7 @@ CHECKED = Histogram(
     "tidings_network_checked_numbers", "Numbers in one check", buckets=(1, 2, 5, 10, 50, 100, 500, 1000, 5000, 10_000)
 )
 
-MAX_NUMBERS = 10_000
+MAX_NUMBERS = 10_000  # Numbers in one check.
 
 # (number of the asker, partition of its device)
 Asker = tuple[str, int]

@@ -47,13 +47,13 @@ class Nobody:
     async def changed(
         self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] = _NO_KEYS
     ) -> None:
-        """Do nothing."""
+        """Notify no node."""
 
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
-        """Do nothing."""
+        """Notify no node."""
 
     def keys_left(self, number: str, left: Counts) -> None:
-        """Do nothing."""
+        """Notify no node."""
 
     async def is_stale(self, number: str, epoch: int) -> bool:
         """Return False: this node knows all attached devices."""

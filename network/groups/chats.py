@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 CHANGES = Counter("tidings_network_group_changes_total", "Changes of groups", ["change"])
 
-MAX_ICON = 64 * 1024
+MAX_ICON = 64 * 1024  # Bytes of an icon.
 # Groups that an unregistering number leaves per transaction.
 LEAVING = 50
 # Seconds that a call waits while the database is away.

@@ -12,7 +12,7 @@ from network import errors
 from tidings.storage.network.groups import Chat, Member
 from tidings.wire import groups
 
-MAX_GROUPS = 10_000  # groups of one number
+MAX_GROUPS = 10_000  # Groups of one number.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ class DeliveryQueues:
         self.store(transit)
 
     def store(self, transit: Transit) -> None:
-        """Store an envelope that keeps its place in flight."""
+        """Store an envelope that stays in flight."""
         transit.state = STORING
         self._writer.insert(transit)
 

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 EXPIRED = Counter("tidings_network_expired_total", "Envelopes that reached their time to live undelivered")
 
-BATCH = 200
-CODES_KEPT_MS = 24 * 3600 * 1000
+BATCH = 200  # Expired envelopes per transaction.
+CODES_KEPT_MS = 24 * 3600 * 1000  # Milliseconds that a registration code is kept after it was issued.
 # Milliseconds between two deletions of old registration codes, and of records of group messages past their retention.
 FORGETTING_MS = 3600 * 1000
 _KINDS = frozenset((device.PREKEY, device.MESSAGE))

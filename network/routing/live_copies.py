@@ -42,11 +42,10 @@ class LiveMessage:
 
 
 class LiveCopies:
-    """Copies that are delivered in their reserved order once their message is stored, and then handled like any
-    envelope.
+    """Copies that keep their reserved order once their message is stored, and are then handled like any envelope.
 
-    Bounds: a quarter of `Limits.undecided` copies, and messages with a quarter of `Limits.undecided_bytes`, of which
-        one sender may use an eighth. Beyond them a copy is stored in the mailbox with its message.
+    At most a quarter of `Limits.undecided` copies are held, and messages of a quarter of `Limits.undecided_bytes`, of
+    which one sender may use an eighth. Beyond that a copy is stored in the mailbox with its message.
 
     on_decided: called with the `seq` of a stored message when each of its copies is acknowledged or in the mailbox.
     """
@@ -78,7 +77,7 @@ class LiveCopies:
 
     @property
     def count(self) -> int:
-        """Return the number of undecided copies and of reserved places."""
+        """Return the number of undecided copies and of reservations."""
         return self._count
 
     def has_room(self, sender: str, size: int) -> bool:

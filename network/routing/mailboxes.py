@@ -92,7 +92,7 @@ class Mailboxes:
         return None
 
     def refuse_stored(self, share: Share, frame: device.Send, now: float) -> Refusal | None:
-        """Return the refusal of an envelope whose sender has too much stored; the first refused one keeps its place."""
+        """Return the refusal of a sender with too much stored, whose first refused envelope keeps its position."""
         refusal = self.stored.refusal_of(frame.sender)
         if refusal is None:
             return None

@@ -26,7 +26,7 @@ class Notice(NamedTuple):
 
 
 class Reservations:
-    """Reserved places in queues, held for one transaction."""
+    """Reserved positions in queues, held for one transaction."""
 
     def __init__(self, router: Router, clock: Clock, ttl: int) -> None:
         self._router = router
@@ -58,7 +58,7 @@ class Reservations:
         return seq
 
     def release(self) -> None:
-        """Release the places after the transaction, whether it committed or not."""
+        """Release the positions after the transaction, whether it committed or not."""
         for message in self.kept:
             for seq in message.copies.values():
                 del self.live[seq]
@@ -104,7 +104,7 @@ class Notices:
 
     @contextlib.contextmanager
     def reservations(self) -> Iterator[Reservations]:
-        """Hold places around a transaction. Exit after the commit or the failure."""
+        """Hold reservations around a transaction. Exit after the commit or the failure."""
         reservations = Reservations(self._router, self._clock, self._ttl)
         try:
             yield reservations

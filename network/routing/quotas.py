@@ -14,7 +14,7 @@ from tidings.wire import device
 
 # Seconds after which a sender should repeat an envelope refused for a full mailbox.
 FULL_SECONDS = 5
-# Seconds after its retry time in which the first refused envelope must be repeated to keep its place.
+# Seconds after its retry time in which the first refused envelope must be repeated to keep its position.
 PATIENCE = 10.0
 # Senders of one mailbox at which idle ones are first removed; then whenever their number has doubled.
 _SHARES = 64

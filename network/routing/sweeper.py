@@ -7,7 +7,7 @@ import asyncio
 from network.routing.router import Router
 from tidings.runtime.service import wait_for
 
-INTERVAL = 0.1
+INTERVAL = 0.1  # Seconds between two passes.
 
 
 class Sweeper:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 STORED = Counter("tidings_network_stored_total", "Envelopes written to the mailbox")
 REMOVED = Counter("tidings_network_removed_total", "Envelopes removed from the mailbox after their acknowledgement")
 
-BATCH = 500
+BATCH = 500  # Inserts and removals per transaction.
 
 
 class Writer:
