@@ -126,8 +126,8 @@ class Exchange:
     def takes(self, origin: Origin, frame: device.Send, *, here: bool, storing: bool) -> bool:
         """Take an envelope that another node delivers or may deliver; return False to deliver it on this node.
 
-        here: the recipient is attached to this node.
-        storing: an envelope of the same stream is being stored on this node.
+        here: its recipient is attached to this node.
+        storing: an envelope for its recipient is being stored on this node.
         """
         if frame.to in self._asking:
             # Queued behind earlier envelopes for the same recipient.

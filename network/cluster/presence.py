@@ -1,6 +1,4 @@
-"""Presence of devices: each partition is claimed by the node it is attached to. A claim is valid while its node is
-alive.
-"""
+"""Presence of devices: each partition is claimed by the node it is attached to, valid while that node is alive."""
 
 from __future__ import annotations
 
@@ -141,9 +139,7 @@ class Presence:
         return True
 
     def _abandoned(self, place: Place, claim: Claim, putting: asyncio.Task[None]) -> None:
-        """Release a claim whose connection was closed before it was answered: Redis may have it without an attached
-        device.
-        """
+        """Release a claim whose connection closed during the claim: Redis may have it without an attached device."""
         if putting.cancelled() or isinstance(putting.exception(), Held):
             return
         self._end(place, claim)

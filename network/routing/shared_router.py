@@ -112,7 +112,7 @@ class SharedRouter(Router):
             self._peers.attached(number)
 
     def _offer(self, queue: DeliveryQueue, session: Recipient, row: mailbox.Envelope) -> bool:
-        """Deliver a row that another node has stored; False when the mailbox may hold an older one."""
+        """Deliver a row that another node has stored; False when older envelopes or a full window come first."""
         if row.seq in self._read:
             return True
         if queue.held or queue.draining or not self._windows.takes(queue, session):
