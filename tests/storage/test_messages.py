@@ -45,3 +45,14 @@ async def test_tens_of_thousands_at_once(database_factory: DatabaseFactory) -> N
         await messages.advance(connection, dict.fromkeys(ids, Status.SENT))
         assert await messages.count_by_status(connection) == {Status.SENT: 33_000}
         assert len(await messages.list_progress(connection, ME, ids)) == 33_000
+
+
+async def test_a_message_that_the_business_marked_as_read_expires_like_a_received_one(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    old = [message("a", Status.RECEIVED), message("b", Status.MARKED_READ), message("c", Status.SENT)]
+    async with database.transaction() as connection:
+        await messages.add(connection, old)
+        await messages.sweep(connection, after="", final_before=0, settled_before=1_700_000_000_001, limit=10)
+        assert await messages.count_by_status(connection) == {Status.SENT: 1}

@@ -223,7 +223,7 @@ async def sweep(
     Messages of all other statuses stay, such as those on their way.
 
     final_before: read and failed messages made before this expire, Unix milliseconds
-    settled_before: delivered and received messages made before this expire, Unix milliseconds
+    settled_before: delivered and inbound messages made before this expire, Unix milliseconds
     """
     query = sa.select(table.c.id, table.c.status, table.c.created_at).where(table.c.id > after)
     rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
@@ -232,6 +232,7 @@ async def sweep(
         int(Status.FAILED): final_before,
         int(Status.DELIVERED): settled_before,
         int(Status.RECEIVED): settled_before,
+        int(Status.MARKED_READ): settled_before,
     }
     old = [row.id for row in rows if row.created_at < before.get(row.status, 0)]
     for page in pages(old):
