@@ -1,1 +1,1 @@
-"""The device API's client, for whoever is a device: the Coreapp, handsets, programs of others."""
+"""Client of the device API, for the Coreapp, handsets and third-party programs."""

@@ -1,7 +1,7 @@
-"""Files on their way to the network and from it, chunk by chunk, the CPU's part in threads.
+"""Encrypted upload and download of files, chunk by chunk. Encryption, hashing and disk writes run in threads.
 
-Up:   encrypted while it is read, under a key of its own; what comes back is the pointer that goes into a message.
-Down: kept as it comes, verified as a whole, and only then decrypted; a pointer says what to fetch.
+Upload:   the file is encrypted under its own key while it is read. The result is the pointer that goes into a message.
+Download: the blob that a pointer names is buffered, verified as a whole, and only then decrypted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tidings.e2ee import attachments
 from tidings.media.reading import OpenReader, Reader
 from tidings.wire.media_objects import FilePointer, Pointer
 
-CHUNK = 512 * 1024  # bytes; a few milliseconds of CPU each
+CHUNK = 512 * 1024  # bytes; a few milliseconds of CPU per chunk
 
-# (bytes that are done, bytes in all)
+# (bytes transferred so far, total bytes)
 Progress = Callable[[int, int], None]
 
 
 class Blobs(Protocol):
-    """Where files are left, and fetched: `tidings.client.http.NetworkApi`."""
+    """Blob store, implemented by `tidings.client.http.NetworkApi`."""
 
     async def upload_blob(self, device: DeviceCredentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob: ...
 
@@ -39,7 +39,7 @@ class Blobs(Protocol):
 
 
 def silent(done: int, total: int) -> None:
-    """Progress that nobody looks at."""
+    """Ignore progress: the default callback."""
 
 
 async def upload(
@@ -53,17 +53,21 @@ async def upload(
     filename: str | None = None,
     progress: Progress = silent,
 ) -> tuple[FilePointer, int]:
-    """(pointer, Unix milliseconds at which it ends) of a file of `size` bytes, read from where it stands, and closed.
+    """Upload a file of `size` bytes; return its pointer and its expiry in Unix milliseconds.
 
-    Each call makes another key, so it can be made again whatever became of the last one. open_file: for a file on this
-    machine `reading.local` makes it of a function that opens it; sha256: what the file must have, in hexadecimal, where
-    that is known.
-    Raises `FileChanged` when the file is another, shorter or longer, and then nothing is kept of it; `NetworkAway`,
-    `NetworkFull`, `NetworkRefusal`; `OSError` when it cannot be read, and what `open_file` raises.
+    The file is read from its current position, and closed. Each call generates a new key, so a call can be repeated
+    whatever became of the one before.
+    Raises `FileChanged` when the file is shorter, longer or has another hash than expected, in which case the network
+    keeps nothing of it; `NetworkAway`, `NetworkFull`, `NetworkRefusal`; `OSError` when the file cannot be read; and
+    whatever `open_file` raises.
+
+    open_file: opens the file; for a local file `reading.local` makes it from a function that opens the file
+    size:      bytes
+    sha256:    expected SHA-256 of the file, hexadecimal; empty when not known
     """
     encrypted = _EncryptedFile(open_file, size, expected=sha256, progress=progress)
     try:
-        # Before the network is called: of most files this is all.
+        # Read before the network is called: most files fit in this chunk.
         first = await encrypted.next()
         stored = await blobs.upload_blob(device, encrypted.chunks(first), attachments.blob_size(size))
     finally:
@@ -82,13 +86,14 @@ async def download(
     folder: Path | None = None,
     progress: Progress = silent,
 ) -> AsyncGenerator[bytes]:
-    """The chunks of a file, none before all of its blob has authenticated. Read them to the end, where an error may
-    still come, and close the generator.
+    """Yield the chunks of a file, the first one after its whole blob has been authenticated.
 
-    folder: for a blob that is larger than a chunk while it is read, by default the system's for temporary files.
-    Whether the file has the pointer's size and hash is for the caller to see.
-    Raises `e2ee.InvalidMessage` for another blob than the pointer's; `FileLost`, `NetworkAway`, `NetworkRefusal`;
-    `OSError` when there is no room for it.
+    Read the generator to its end, since an error may still be raised there, and close it. Blobs larger than one chunk
+    are buffered in a temporary file. The caller must check that the file has the pointer's size and hash.
+    Raises `e2ee.InvalidMessage` for a blob that does not match the pointer; `FileLost`, `NetworkAway`,
+    `NetworkRefusal`; `OSError` when there is no room for the temporary file.
+
+    folder: directory of the temporary file; None for the system's
     """
     total, done = attachments.blob_size(pointer.size), 0
     with _ReceivedBlob(pointer, folder) as received:
@@ -105,12 +110,12 @@ async def download(
 
 
 class _EncryptedFile:
-    """A file as a blob, made while it is read, once. digest, sha256: there when the last chunk is out."""
+    """File that is encrypted into a blob while it is read, once."""
 
     def __init__(self, open_file: OpenReader, size: int, *, expected: str, progress: Progress) -> None:
         self.key = attachments.generate_key()
-        self.digest = b""
-        self.sha256 = ""
+        self.digest = b""  # empty until the last chunk has been returned
+        self.sha256 = ""  # of the plaintext, hexadecimal; empty until the last chunk has been returned
         self._open = open_file
         self._file: Reader | None = None
         self._size = size
@@ -121,7 +126,7 @@ class _EncryptedFile:
         self._encryptor = attachments.Encryptor(self.key)
 
     async def chunks(self, chunk: bytes) -> AsyncIterator[bytes]:
-        """This one, the first, and the others. Raises as `next`."""
+        """Yield `chunk`, the first of the blob, and the remaining ones. Raises as `next`."""
         yield chunk
         self._progress(self._size - self._left, self._size)
         while not self.digest:
@@ -129,14 +134,17 @@ class _EncryptedFile:
             self._progress(self._size - self._left, self._size)
 
     async def next(self) -> bytes:
-        """Without the last of them the blob is not complete, so the network keeps nothing. Raises `FileChanged`."""
+        """Return the next chunk of the blob. Raises `FileChanged`.
+
+        Without its last chunk a blob is incomplete, and the network keeps nothing of it.
+        """
         if self._file is None:
             self._file = await self._open()
         plaintext = await self._file.read(min(CHUNK, self._left))
         if self._left and not plaintext:
             raise FileChanged(f"{self._left} bytes of the file are missing")
         self._left -= len(plaintext)
-        # That a file has become longer shows in its hash where that is known.
+        # With a known hash, additional bytes show as a wrong hash.
         if not self._left and not self._expected and await self._file.read(1):
             raise FileChanged("the file has become longer")
         return await asyncio.to_thread(self._encrypt, plaintext)
@@ -160,7 +168,7 @@ class _EncryptedFile:
 
 
 class _ReceivedBlob:
-    """A blob as it comes, in memory while it is no larger than a chunk, and the file that is in it."""
+    """Downloaded blob, in memory up to the size of one chunk, in a temporary file beyond, and its decryption."""
 
     def __init__(self, pointer: Pointer, folder: Path | None) -> None:
         where = None if folder is None else str(folder)
@@ -179,18 +187,18 @@ class _ReceivedBlob:
         self._blob.close()
 
     def takes(self, chunk: bytes) -> bool:
-        """Hold the next bytes of the blob; true when `flush` is due."""
+        """Buffer the next bytes of the blob. Returns whether `flush` is due."""
         self._held += chunk
         return len(self._held) >= CHUNK
 
     def flush(self) -> None:
-        """Keep what is held. Raises `OSError`."""
+        """Write the buffered bytes to the temporary file. Raises `OSError`."""
         self._blob.write(self._held)
         self._verifier.update(bytes(self._held))
         self._held = bytearray()
 
     def next(self) -> bytes:
-        """The next bytes of the file; the blob is complete. Raises `e2ee.InvalidMessage`."""
+        """Return the next bytes of the plaintext, once the blob is complete. Raises `e2ee.InvalidMessage`."""
         if self._decryptor is None:
             self.flush()
             self._decryptor = self._verifier.finalize()

@@ -1,8 +1,8 @@
-"""One live connection of the device API, with any number of devices logged in on it, made again whenever it is lost.
+"""One reconnecting connection of the device API, with any number of devices logged in on it.
 
-What a device sends is answered by number. Nothing that was under way when the connection was lost, or its device was
-detached from it, is answered any more: it is sent again once the device is attached, always with the same bytes, and
-the network drops what it has seen. What the network delivers comes again at each login until it is acknowledged.
+Each send is answered by its number. When the connection is lost, or the sending device is detached from it, outstanding
+sends get no answer: they are resent with the same bytes once the device is attached, and the network drops duplicates.
+The network redelivers unacknowledged envelopes at each login.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
-LOGINS_IN_FLIGHT = 256
-SENDS_IN_FLIGHT = 4000  # what is beyond waits, bounded by what the caller has on its disk
-REQUESTS_IN_FLIGHT = 4000  # checks and fetches; the network takes 5,000 with the logins
-MAX_FETCH = 500  # numbers in one request
-ANSWER_SECONDS = 30.0
-BACKOFF = (0.1, 5.0)  # seconds: the first and the longest delay before another connection
-LOGIN_AGAIN_SECONDS = 1.0
+LOGINS_IN_FLIGHT = 256  # logins without a response, per connection
+SENDS_IN_FLIGHT = 4000  # unanswered sends; further ones wait here, bounded by what the caller has on its disk
+REQUESTS_IN_FLIGHT = 4000  # checks and fetches; the network accepts 5,000 including logins
+MAX_FETCH = 500  # numbers per request
+ANSWER_SECONDS = 30.0  # until a request, or the oldest login, counts as failed
+BACKOFF = (0.1, 5.0)  # seconds: the first and the longest delay before reconnecting
+LOGIN_AGAIN_SECONDS = 1.0  # delay before a login is retried
 
-# Of a device that is refused with one of these, nothing is gained by asking again.
+# Permanent reasons: a login refused with one of these is not retried.
 _LASTING = (device.UNAUTHORIZED, device.STALE_EPOCH)
-# Reasons that say nothing of what was asked. Unauthorized: the device is not logged in on this connection any more.
+# Temporary reasons, unrelated to the content of the request. UNAUTHORIZED: the device is no longer logged in on this
+# connection.
 _PASSING = (device.UNAUTHORIZED, device.BUSY, device.OVERLOADED, device.RATE_LIMITED, device.SHUTDOWN)
 
 Answer = TypeVar("Answer", device.Checked, device.Bundles)
 Sent = TypeVar("Sent")
-# (call, result, seconds): how a login, check or fetch went: `ok`, `away` or the network's reason.
+# (call, result, seconds): a finished login, check or fetch; the result is `ok`, `away` or the network's reason.
 Observer = Callable[[str, str, float], None]
 
 
@@ -60,10 +61,7 @@ class _Login:
 
 
 class DeviceConnection(Reconnecting, Generic[Sent]):
-    """Connects, logs its devices in, and does both again with growing delays when the connection is lost.
-
-    ready: set while every device that was to log in has been answered.
-    """
+    """Connection that logs its devices in, and does so again after each reconnect, with growing delays."""
 
     def __init__(
         self,
@@ -74,11 +72,16 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         login_again: float = LOGIN_AGAIN_SECONDS,
         observe: Observer | None = None,
     ) -> None:
-        """name: in logs; backoff: the first and the longest delay, in seconds, of which chance takes any part;
-        login_again: seconds after a login that was put off.
+        """Make a connection, which `run` opens.
+
+        name:        name in log events
+        backoff:     first and longest delay before reconnecting, seconds; the actual delay is random between 0 and the
+            current one
+        login_again: delay before a login that failed temporarily is retried, seconds
+        observe:     called after each login, check and fetch
         """
         super().__init__(dial, name=name, backoff=backoff)
-        self.ready = asyncio.Event()
+        self.ready = asyncio.Event()  # set while no login is outstanding
         self._listener: DeviceListener[Sent] = DeviceListener()
         self._observe = observe
         self._login_again_seconds = login_again
@@ -90,26 +93,27 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._in_flight: dict[int, tuple[device.Send, Sent]] = {}
         self._waiting: collections.deque[tuple[device.Send, Sent]] = collections.deque()
-        # Sends of which the network takes no more for now; the timer is for the next of them.
+        # Sends that the network refuses for now; the timer is for the earliest retry.
         self._held_back: HeldBack[Sent] = HeldBack()
         self._retry: asyncio.TimerHandle | None = None
-        # Bounded by the network, which holds back what is over its window.
+        # Bounded by the network's delivery window.
         self._unacknowledged: dict[int, device.Deliver] = {}
 
     async def run(self, listener: DeviceListener[Sent], stop: asyncio.Event) -> None:
-        """Keep the connection up until `stop`, and tell the listener. Raises what `fail` was given."""
+        """Keep the connection up until `stop`, and notify the listener. Raises the error given to `fail`."""
         self._listener = listener
         await self._keep_up(stop)
 
     def is_attached(self, number: str) -> bool:
-        """Is this device logged in?"""
+        """Return whether the device is logged in."""
         return number in self._attached
 
     def log_in(self, number: str, token: str, *, epoch: int = 0, part: device.Partition = device.WHOLE) -> None:
-        """Log a device in, or a partition of it, now if there is a connection, and on each new one.
+        """Log in a device, or a partition of it: now, if connected, and after each reconnect.
 
-        epoch: of programs that take turns in being one device: the network keeps out whoever comes with a lower one.
-        part: a connection has one of each device; for another one, open another connection.
+        epoch: for programs that replace each other as one device: the network rejects an epoch lower than the highest
+            it has seen
+        part:  a connection can have one partition of each device; open another connection for a second one
         """
         login = self._devices[number] = _Login(number, token, epoch, part)
         if self.is_open:
@@ -117,10 +121,11 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             self._send_logins()
 
     def send(self, envelope: device.Send, sent: Sent) -> None:
-        """Send an envelope of a device on this connection; the listener hears of its fate as `sent`.
+        """Send an envelope of a device on this connection; its result is reported to the listener with `sent`.
 
-        It is numbered here. One that comes while its sender is not attached is dropped: `attached` is the time for it.
-        When the network takes no more for its recipient for now, it waits here until it does: `held_back` says so.
+        The connection numbers the envelope. Envelopes of a device that is not attached are dropped: resend them when
+        the listener's `attached` is called. When the network refuses the recipient for now, the envelope waits here and
+        the listener's `held_back` is called.
         """
         if envelope.sender not in self._attached:
             return
@@ -131,7 +136,10 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             self._put_or_wait(envelope, sent)
 
     def acknowledge(self, deliveries: Iterable[device.Deliver]) -> None:
-        """The network may forget these. What came on an earlier connection is passed over: it comes again."""
+        """Acknowledge deliveries, which the network may then delete.
+
+        Deliveries of an earlier connection are ignored: the network redelivers them.
+        """
         held, numbers = self._unacknowledged, []
         for delivery in deliveries:
             if held.get(delivery.n) is delivery:
@@ -141,18 +149,22 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
             self._transport.send(device.Ack(numbers))
 
     async def check(self, number: str, numbers: Sequence[str]) -> set[str]:
-        """Those of at most 10,000 numbers that are registered; for each device that asks, one call at a time.
+        """Return which of at most 10,000 numbers are registered. A device may have one call at a time.
 
-        number: of the device that asks. Raises `NetworkAway` and `NetworkRefusal`.
+        number: number of the requesting device
+
+        Raises `NetworkAway` and `NetworkRefusal`.
         """
         question = device.Check(self._next(), number, list(numbers))
         answer = await self._ask("check", question, device.Checked)
         return set(answer.registered)
 
     async def fetch(self, number: str, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """A pre-key bundle for each of these numbers that is registered.
+        """Return a pre-key bundle for each of these numbers that is registered.
 
-        number: of the device that asks. Raises `NetworkAway` and `NetworkRefusal`.
+        number: number of the requesting device
+
+        Raises `NetworkAway` and `NetworkRefusal`.
         """
         found: dict[str, e2ee.PreKeyBundle] = {}
         for start in range(0, len(numbers), MAX_FETCH):
@@ -331,9 +343,11 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._send_logins()
 
     def _off(self, number: str, reason: str, detail: str, refused: _Login | None = None) -> None:
-        """A device is not logged in. What it sent is not answered any more, whatever the network still says of it.
+        """Handle the end or the refusal of a device's login. Its outstanding sends are dropped, later answers to them
+        ignored.
 
-        refused: the login that this answers; a later one of the same device stands.
+        refused: the login that was refused, ignored when `log_in` has replaced it; None when the network ended the
+            login
         """
         login = self._devices.get(number)
         if refused is not None and login is not refused:
@@ -360,7 +374,7 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
 
 
 def _bundle_of(found: device.Bundle) -> e2ee.PreKeyBundle:
-    """What a session is initiated from; verified only there."""
+    """Return the bundle that a session is initiated from. Its signatures are verified only there."""
     fields = msgspec.structs.asdict(found)
     del fields["number"]
     return e2ee.PreKeyBundle(**fields)

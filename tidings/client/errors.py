@@ -1,20 +1,20 @@
-"""What goes wrong for a device of the network, named by what is wrong.
+"""Errors of the device API's client, named by what is wrong.
 
 ClientError
-├── NetworkAway           it cannot be reached, is too busy, or answers nonsense: wait, then try again
-│   ├── NetworkUnreached  the same; and nothing was asked, so nothing was done
-│   ├── NetworkSilent     no answer in time: whether it was done is not known
-│   └── NetworkFull       it has no room for another file: try again much later
+├── NetworkAway           unreachable, overloaded, or an invalid response: wait, then retry
+│   ├── NetworkUnreached  the request was not sent, so nothing was done: retry likewise
+│   ├── NetworkSilent     no response in time: whether the request was carried out is not known
+│   └── NetworkFull       no room for another file: retry much later
 ├── FileLost              ask the sender to send the file again
-├── FileChanged           nothing of it is on the network: look at the file, then send it again
-└── NetworkRefusal        the network said no; the same again would be refused again: look at reason and detail
+├── FileChanged           nothing of it is on the network: check the file, then send it again
+└── NetworkRefusal        the same request would be refused again: see reason and detail
     ├── Unauthorized      register the number (again), or correct the registration key
-    ├── WrongCode         ask for the code again
+    ├── WrongCode         request another code
     ├── LockedNumber      name the PIN of the number's registration lock, with the same code
     ├── WrongPin          name the right PIN, with the same code
     ├── TooSoon           use the code that was sent before, or wait
-    ├── StaleEpoch        another program is this device now: leave it to that one
-    ├── NoSuchGroup       choose a group that one is in, or correct the code
+    ├── StaleEpoch        another program is this device now: stop, and leave the device to it
+    ├── NoSuchGroup       choose a group that the device is in, or correct the code
     └── NotAdmin          ask an admin of the group
 """
 
@@ -24,19 +24,19 @@ from tidings.wire import groups
 
 
 class ClientError(Exception):
-    """The base of all; `str()` is one line for people."""
+    """Base class of all errors of the client; `str()` is one line for people."""
 
 
 class NetworkAway(ClientError):
-    """The network cannot be reached, is too busy, or does not answer as a network does."""
+    """The network cannot be reached, is overloaded, or its response is invalid."""
 
 
 class NetworkUnreached(NetworkAway):
-    """There was no connection to the network: it has not heard of the question."""
+    """There was no connection to the network: the request was not sent."""
 
 
 class NetworkSilent(NetworkAway):
-    """The network did not answer in time."""
+    """The network did not respond in time."""
 
 
 class NetworkFull(NetworkAway):
@@ -44,29 +44,29 @@ class NetworkFull(NetworkAway):
 
 
 class FileLost(ClientError):
-    """The network does not have the file (any more), or it is not the one that the message says."""
+    """The network does not have the file (any longer), or it is not the one that the message names."""
 
 
 class FileChanged(ClientError):
-    """A file was not, or did not stay, what it was to be while it was read for the network."""
+    """A file did not have the expected size or hash when it was read for the upload."""
 
 
 class NetworkRefusal(ClientError):
-    """The network refused. reason: in its words, empty when it gave none; status: of HTTP, 0 on a connection."""
+    """The network refused a request."""
 
     def __init__(self, reason: str, detail: str = "", *, status: int = 0) -> None:
         super().__init__(detail or reason or f"HTTP {status}")
-        self.reason = reason
+        self.reason = reason  # the network's reason; empty when it gave none
         self.detail = detail
-        self.status = status
+        self.status = status  # of the HTTP response; 0 on a connection of the device API
 
 
 class Unauthorized(NetworkRefusal):
-    """The network does not know this token, or this registration key, (any more)."""
+    """The network does not accept this token, or this registration key (any longer)."""
 
 
 class WrongCode(NetworkRefusal):
-    """The registration code is wrong, used, or has run out."""
+    """The registration code is wrong, used, or expired."""
 
 
 class LockedNumber(NetworkRefusal):
@@ -78,7 +78,7 @@ class WrongPin(NetworkRefusal):
 
 
 class TooSoon(NetworkRefusal):
-    """The network sends no new code yet."""
+    """The network does not send another code yet."""
 
 
 class StaleEpoch(NetworkRefusal):
@@ -86,7 +86,7 @@ class StaleEpoch(NetworkRefusal):
 
 
 class NoSuchGroup(NetworkRefusal):
-    """There is no such group or invitation, or one is not in that group."""
+    """The group or invitation does not exist, or the device is not in that group."""
 
 
 class NotAdmin(NetworkRefusal):
@@ -108,10 +108,10 @@ _BY_STATUS: dict[int, type[NetworkRefusal]] = {401: Unauthorized, 403: Unauthori
 
 
 def of_answer(status: int, reason: str, detail: str) -> ClientError:
-    """The error for an answer over HTTP that is no success."""
+    """Return the error for an unsuccessful HTTP response of the network."""
     if status == 507:
         return NetworkFull(detail or "the network has no room")
-    # 429 without the network's own reason is a proxy's: whatever was asked is as right later.
+    # 429 without a reason of the network comes from a proxy: the request may be retried.
     if status >= 500 or status in (408, 425) or (status == 429 and reason not in _BY_REASON):
         return NetworkAway(f"the network is busy: {detail or f'HTTP {status}'}")
     kind = _BY_REASON.get(reason) or _BY_STATUS.get(status, NetworkRefusal)

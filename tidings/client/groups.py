@@ -1,4 +1,4 @@
-"""Groups as one device makes, joins and changes them, over the network's HTTP API."""
+"""Group operations of one device, over the network's HTTP API."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ class _Listed(msgspec.Struct, gc=False):
 
 
 class GroupApi:
-    """Calls of one device. Every one raises `NetworkAway` and `NetworkRefusal`: `NoSuchGroup` and `NotAdmin` of them.
+    """Group calls of one device. Each raises `NetworkAway` and `NetworkRefusal`, including `NoSuchGroup` and
+    `NotAdmin`.
 
-    A change that is made already changes nothing, so all but `create` may be repeated.
+    All calls but `create` are idempotent.
     """
 
     def __init__(self, network: NetworkApi, device: DeviceCredentials, *, seconds: float = CALL_SECONDS) -> None:
-        """seconds: that the network has for an answer."""
+        """seconds: time limit of each call"""
         self._network = network
         self._device = device
         self._seconds = seconds
 
     async def create(self, subject: str) -> DescribedGroup:
-        """A new group, with the device alone in it as its admin. Each call makes another one."""
+        """Create a group whose only participant and admin is the device. Each call creates another group."""
         return await self._change("POST", body=GroupSubject(subject))
 
     async def list_mine(self) -> Sequence[DescribedGroup]:
-        """Every group that the device is in, without its participants."""
+        """Return every group that the device is in, without the participants."""
         return decode((await self._call("GET")).content, _Listed).groups
 
     async def fetch(self, group: str) -> DescribedGroup:
-        """One group, with its participants."""
+        """Return one group, with its participants."""
         return await self._change("GET", group)
 
     async def join(self, code: str) -> DescribedGroup:
-        """Join by a code; nothing changes for whoever is in the group already."""
+        """Join a group by an invitation code. Does nothing when the device is in the group."""
         return await self._change("POST", "join", body=InviteCode(code))
 
     async def leave(self, group: str) -> None:
-        """Be in it no longer."""
+        """Leave a group."""
         await self._call("DELETE", group)
 
     async def set_subject(self, group: str, subject: str) -> DescribedGroup:
-        """Rename; for admins."""
+        """Rename a group; for admins."""
         return await self._change("PUT", group, body=GroupSubject(subject))
 
     async def promote(self, group: str, numbers: Sequence[str]) -> DescribedGroup:
@@ -56,32 +57,32 @@ class GroupApi:
         return await self._change("PUT", group, "admins", body=GroupMembers(list(numbers)))
 
     async def demote(self, group: str, numbers: Sequence[str]) -> DescribedGroup:
-        """Make admins participants like others; for admins."""
+        """Make admins ordinary participants; for admins."""
         return await self._change("DELETE", group, "admins", body=GroupMembers(list(numbers)))
 
     async def remove(self, group: str, numbers: Sequence[str]) -> DescribedGroup:
-        """Remove others; for admins."""
+        """Remove other participants; for admins."""
         return await self._change("DELETE", group, "participants", body=GroupMembers(list(numbers)))
 
     async def invite(self, group: str) -> str:
-        """The code that lets anybody join; for admins."""
+        """Return the code with which any device can join; for admins."""
         return decode((await self._call("GET", group, "invite")).content, InviteCode).code
 
     async def revoke_invite(self, group: str) -> str:
-        """A new code; the one before lets nobody join any more; for admins."""
+        """Replace the invitation code, and return the new one. The old code becomes invalid; for admins."""
         return decode((await self._call("DELETE", group, "invite")).content, InviteCode).code
 
     async def icon(self, group: str) -> tuple[str, bytes]:
-        """Content type and content of the group's picture."""
+        """Return the content type and the content of the group's icon."""
         answer = await self._call("GET", group, "icon")
         return answer.headers.get("content-type", "application/octet-stream"), answer.content
 
     async def set_icon(self, group: str, content: bytes) -> DescribedGroup:
-        """JPEG or PNG, at most 64 KiB; for admins."""
+        """Set the icon, a JPEG or PNG of at most 64 KiB; for admins."""
         return await self._change("PUT", group, "icon", content=content)
 
     async def delete_icon(self, group: str) -> DescribedGroup:
-        """No picture any more; for admins."""
+        """Delete the icon; for admins."""
         return await self._change("DELETE", group, "icon")
 
     async def _change(self, method: str, *parts: str, **body: Any) -> DescribedGroup:

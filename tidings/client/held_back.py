@@ -1,4 +1,4 @@
-"""Sends to recipients for whom the network takes no more for now: kept in their order, and tried a few at a time."""
+"""Backlogs of sends that the network refuses for now, by sender and recipient: retried in order, a few at a time."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ Sent = TypeVar("Sent")
 # (sender, recipient or group)
 Pair = tuple[str, str]
 
-# Reasons of `Refused` that are about one recipient, and pass.
+# Temporary reasons of `Refused` that concern one recipient.
 REASONS = (device.MAILBOX_FULL, device.RATE_LIMITED)
-# Sends of one pair that are tried at a time: one after a refusal, then twice as many as were accepted, up to this.
+# Sends of one pair in flight from the backlog: 1 after a refusal, doubled with each accepted one, up to this.
 MAX_WINDOW = 128
-# Seconds before another try: what the network asks for, between these.
+# Seconds before a retry: as long as the network asks for, within these bounds.
 LEAST_SECONDS, MOST_SECONDS = 1.0, 60.0
 
 
 class _Backlog(Generic[Sent]):
-    """Sends of one pair.
-
-    waiting: a heap of (place, count, frame, sent); what was refused on its first way goes before what came later.
-    trying:  those that were sent from here and are not answered, with their places.
-    """
+    """Backlog of one pair."""
 
     def __init__(self) -> None:
+        # Heap of (priority, count, frame, sent). Sends that were refused (priority 0) precede those added later
+        # (priority 1).
         self.waiting: list[tuple[int, int, device.Send, Sent]] = []
+        # Unanswered sends from the backlog, by id, with their (priority, count).
         self.trying: dict[str, tuple[int, int]] = {}
-        self.window = 1
-        self.due = 0.0
+        self.window = 1  # sends that may be in flight from the backlog
+        self.due = 0.0  # event-loop time of the next retry, seconds
 
 
 class HeldBack(Generic[Sent]):
-    """Backlogs by pair. Bounded by what the caller has on its disk, as all that is sent.
+    """Backlogs by pair. Bounded, as all sends, by what the caller has on its disk.
 
-    While a pair has a backlog everything of it passes through here, so that it arrives in its order.
+    While a pair has a backlog, all its sends pass through the backlog, which keeps their order.
     """
 
     def __init__(self) -> None:
@@ -50,15 +49,15 @@ class HeldBack(Generic[Sent]):
         return bool(self._backlogs)
 
     def holds(self, pair: Pair) -> bool:
-        """Does more of this pair have to wait here?"""
+        """Return whether the pair has a backlog, so that further sends must wait in it."""
         return pair in self._backlogs
 
     def add(self, frame: device.Send, sent: Sent) -> None:
-        """One more of a pair that has a backlog."""
+        """Append a send to the backlog of its pair, which exists."""
         self._push(frame, sent, (1, next(self._count)))
 
     def refused(self, frame: device.Send, sent: Sent, *, now: float, seconds: float) -> None:
-        """The network does not take this one for so many seconds."""
+        """Put a send that the network refused into the backlog, for `seconds`; the window returns to 1."""
         backlog = self._backlogs.setdefault((frame.sender, frame.to), _Backlog())
         place = backlog.trying.pop(frame.id, None) or (0, next(self._count))
         self._push(frame, sent, place)
@@ -66,7 +65,7 @@ class HeldBack(Generic[Sent]):
         backlog.due = max(backlog.due, now + min(max(seconds, LEAST_SECONDS), MOST_SECONDS))
 
     def answered(self, frame: device.Send, now: float) -> Iterator[tuple[device.Send, Sent]]:
-        """The network has taken this one, or never will; what can be sent behind it."""
+        """Record the final answer to a send; yield the sends that can follow it."""
         pair = frame.sender, frame.to
         backlog = self._backlogs.get(pair)
         if backlog is not None and backlog.trying.pop(frame.id, None) is not None:
@@ -74,20 +73,21 @@ class HeldBack(Generic[Sent]):
             yield from self._take(pair, backlog, now)
 
     def due(self, now: float) -> Iterator[tuple[device.Send, Sent]]:
-        """What can be sent again."""
+        """Yield all sends that can be retried now."""
         for pair, backlog in list(self._backlogs.items()):
             yield from self._take(pair, backlog, now)
 
     def next_due(self, now: float) -> float | None:
-        """When `due` has something again, at the earliest; a moment that is over where it has something now.
+        """Return when `due` yields something at the earliest: in the past when it does now, None when nothing waits.
 
-        What waits behind a try that is on its way, and whose own time has come, is sent when that is answered.
+        A pair whose retry time has passed and that has a retry in flight is not counted: its next sends follow the
+        answer.
         """
         backlogs = [one for one in self._backlogs.values() if one.waiting and (one.due > now or not one.trying)]
         return min((one.due for one in backlogs), default=None)
 
     def drop(self, keep: Callable[[str], bool] | None = None) -> None:
-        """Forget everything, but for the senders that `keep` is true of."""
+        """Drop all backlogs, except those of the senders for which `keep` is true."""
         self._backlogs = {pair: log for pair, log in self._backlogs.items() if keep is not None and keep(pair[0])}
 
     def _push(self, frame: device.Send, sent: Sent, place: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""The network's HTTP API as devices use it, over one client with kept-alive connections for a whole process."""
+"""Client of the network's HTTP API, as devices use it, with kept-alive connections. One instance per process."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from tidings.wire.decoding import UNREADABLE
 from tidings.wire.registration import DeviceRegistration, KeysLeft, KeyUpload
 
 MAX_BULK = registration.MAX_BULK
-CALLS = 16  # at once; one more waits for one of them
-TRANSFERS = 16  # of blobs, at once, beside the calls: by default
+CALLS = 16  # in flight; further calls wait for a connection
+TRANSFERS = 16  # blobs in flight, in addition to the calls: the default
 # Seconds.
-CALL_SECONDS = 40.0  # for a call in all; the network itself gives up after 30
-TRANSFER_SECONDS = 900.0  # for a blob in all, as long as the network allows
+CALL_SECONDS = 40.0  # for one call; the network gives up after 30
+TRANSFER_SECONDS = 900.0  # for one blob, as long as the network allows
 CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 30.0  # of a transfer without a byte
-KEPT_SECONDS = 4.0  # that an idle connection is kept: less than the network does, which would close it under a call
+# For which idle connections are kept: less than at the network, which could otherwise close one under a new call.
+KEPT_SECONDS = 4.0
 
 Shape = TypeVar("Shape")
 
 
 class DeviceCredentials(Protocol):
-    """A registered device, as far as calls need it."""
+    """Number and token of a registered device, as calls need them."""
 
     @property
     def number(self) -> str: ...
@@ -46,10 +47,10 @@ class DeviceCredentials(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer over HTTP, read to its end. headers: names in any case."""
+    """Complete HTTP response."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # names are case-insensitive
     content: bytes
 
     @property
@@ -59,17 +60,15 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob that is on the network's disk. expires_at: Unix milliseconds."""
+    """Blob that is on the network's disk."""
 
     id: str
-    expires_at: int
+    expires_at: int  # Unix milliseconds
 
 
 class _StoredAnswer(msgspec.Struct):
-    """expires_at: Unix seconds."""
-
     id: str
-    expires_at: int
+    expires_at: int  # Unix seconds
 
 
 class _Error(msgspec.Struct):
@@ -82,17 +81,17 @@ class _Failure(msgspec.Struct):
 
 
 class NetworkApi:
-    """Calls for any number of devices. Make one for each process, and close it or use it as a context manager.
+    """Calls for any number of devices. Make one instance per process, and close it or use it as a context manager.
 
-    Every call raises `NetworkAway` and, but for `health`, `NetworkRefusal`: see `tidings.client.errors`.
+    Every call raises `NetworkAway` and, except `health`, `NetworkRefusal`: see `tidings.client.errors`.
     """
 
     def __init__(self, url: str, *, tls: ssl.SSLContext | None = None, transfers: int = TRANSFERS) -> None:
-        """url: of the network, `http://127.0.0.1:9095`; tls: how it is checked, by default by the system's authorities.
+        """Make a client, which connects at its first call. It does not use the proxies of the environment.
 
-        transfers: of blobs that may be on their way at once, beside which there is always a connection for calls.
-
-        The environment's proxies are not used.
+        url:       URL of the network, such as `http://127.0.0.1:9095`
+        tls:       context that verifies the network's certificate; None for the system's authorities
+        transfers: blobs that may be in flight; calls always have a connection in addition to these
         """
         self.url = url.rstrip("/")
         self.tls = tls
@@ -103,7 +102,7 @@ class NetworkApi:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """End the kept connections."""
+        """Close the kept connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -117,48 +116,49 @@ class NetworkApi:
         await self.close()
 
     async def health(self, *, seconds: float) -> dict[str, Any]:
-        """What the network says of itself, also when it is not well. Raises `NetworkSilent` after so many seconds."""
+        """Return the network's health report, also when it is unhealthy. Raises `NetworkSilent` after `seconds`."""
         content = (await self._exchange("GET", "/health", {}, b"", seconds=seconds)).content
         return decode(content, dict[str, Any])
 
     async def request_code(self, number: str, *, registration_key: str = "") -> None:
-        """Make the network issue a code for this number. Raises `TooSoon` while the one before can still be used.
+        """Make the network issue a registration code for a number. Raises `TooSoon` while the previous one is still
+        valid.
 
-        registration_key: for numbers of the business, which have no codes without it.
+        registration_key: required for the business's numbers
         """
         await self.call("POST", "/v1/codes", registration.CodeRequest(number), bearer=registration_key)
 
     async def register(self, device: DeviceRegistration, *, registration_key: str = "") -> str:
-        """Register with the code in the body or with the registration key; returns the token.
+        """Register a device with the code in the body or with the registration key; return its token.
 
-        Raises `WrongCode`, and after a right one `LockedNumber` and `WrongPin`.
+        Raises `WrongCode`, and when the code is right `LockedNumber` and `WrongPin`.
         """
         answer = await self.call("POST", "/v1/registrations", device, bearer=registration_key)
         return decode(answer.content, registration.Registered).token
 
     async def register_many(self, devices: Sequence[DeviceRegistration], registration_key: str) -> dict[str, str]:
-        """Register at most `MAX_BULK` devices; returns the tokens by number."""
+        """Register at most `MAX_BULK` devices; return the tokens by number."""
         body = registration.BulkRegistration(list(devices))
         answer = await self.call("POST", "/v1/registrations/bulk", body, bearer=registration_key)
         made = decode(answer.content, registration.BulkRegistered).registrations
         return {registered.number: registered.token for registered in made}
 
     async def unregister(self, device: DeviceCredentials) -> None:
-        """Take the number out of the directory."""
+        """Remove the device's number from the directory."""
         await self.call("DELETE", f"/v1/registrations/{device.number}", bearer=device.token)
 
     async def upload_keys(self, device: DeviceCredentials, keys: KeyUpload) -> KeysLeft:
-        """Add one-time pre-keys, replace lasting ones; says what the network has now."""
+        """Add one-time pre-keys and replace lasting ones; return the counts that the network has now."""
         answer = await self.call("PUT", f"/v1/keys/{device.number}", keys, bearer=device.token)
         return decode(answer.content, KeysLeft)
 
     async def count_keys(self, device: DeviceCredentials) -> KeysLeft:
-        """The one-time pre-keys that the network has left."""
+        """Return how many one-time pre-keys the network has left."""
         answer = await self.call("GET", f"/v1/keys/{device.number}", bearer=device.token)
         return decode(answer.content, KeysLeft)
 
     async def block(self, device: DeviceCredentials, other: str) -> None:
-        """Nothing of `other` reaches this device any more."""
+        """Make the network drop whatever `other` sends to this device."""
         await self.call("PUT", f"/v1/blocks/{device.number}/{other}", bearer=device.token)
 
     async def unblock(self, device: DeviceCredentials, other: str) -> None:
@@ -166,7 +166,7 @@ class NetworkApi:
         await self.call("DELETE", f"/v1/blocks/{device.number}/{other}", bearer=device.token)
 
     async def upload_blob(self, device: DeviceCredentials, chunks: AsyncIterator[bytes], size: int) -> StoredBlob:
-        """Leave a file of `size` bytes on the network. Raises `NetworkFull`, and what `chunks` raises."""
+        """Upload a blob of `size` bytes. Raises `NetworkFull`, and whatever `chunks` raises."""
         path = f"/v1/blobs/{device.number}"
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
         async with self._transfer("POST", path, device, headers=headers, body=chunks) as answer:
@@ -176,9 +176,9 @@ class NetworkApi:
 
     @contextlib.asynccontextmanager
     async def download_blob(self, device: DeviceCredentials, blob: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The chunks of a file, to be read inside the block. Raises `FileLost` when the network does not have it.
+        """Open a blob; its chunks are to be read inside the block. Raises `FileLost` when the network does not have it.
 
-        What goes wrong while they are read is raised as the block is left.
+        Errors of reading the chunks are raised at the end of the block.
         """
         try:
             async with self._transfer("GET", f"/v1/blobs/{device.number}/{segment(blob)}", device) as answer:
@@ -198,7 +198,8 @@ class NetworkApi:
         content: bytes | None = None,
         seconds: float = CALL_SECONDS,
     ) -> Answer:
-        """One call, with a JSON body or with `content` as it is; the whole answer, which is a success."""
+        """Make one call, with a JSON body or with `content` as it is; return the complete response. Raises for a
+        failure."""
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -225,7 +226,7 @@ class NetworkApi:
         headers: Mapping[str, str] | None = None,
         body: AsyncIterator[bytes] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer as soon as its head is here, which is a success."""
+        """Open a transfer; yield the successful response once its head has arrived."""
         sent = {"Authorization": f"Bearer {device.token}", **(headers or {})}
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         async with self._in_time(TRANSFER_SECONDS), asyncio.timeout(None) as silence:
@@ -250,7 +251,7 @@ class NetworkApi:
         timeout: aiohttp.ClientTimeout,
     ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
         if self._session is None:
-            # Within a loop, which `__init__` need not be.
+            # Created here because it needs a running event loop.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=self._connections, ssl=self._checked_by or True, keepalive_timeout=KEPT_SECONDS
@@ -267,7 +268,10 @@ class NetworkApi:
 
     @contextlib.asynccontextmanager
     async def _in_time(self, seconds: float) -> AsyncIterator[None]:
-        """Raises what aiohttp does as our own, without its cause, which may have the token in its `repr`."""
+        """Limit the block to `seconds`, and convert errors of aiohttp into ours.
+
+        The cause is dropped, because its `repr` may contain the token.
+        """
         where = f"no answer from the network at {self.url}"
         try:
             async with asyncio.timeout(seconds):
@@ -281,7 +285,7 @@ class NetworkApi:
 
 
 async def _ask_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """One try, where aiohttp makes two of a GET, PUT or DELETE: then nobody knows whether the first was done.
+    """Make one attempt. aiohttp would repeat a failed GET, PUT or DELETE, although the first may have been carried out.
 
     Raises `aiohttp.ClientConnectionError`.
     """
@@ -294,18 +298,18 @@ async def _ask_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandl
 
 
 class _Source:
-    """What is sent of a blob. failure: what its source raised, which aiohttp tells as its own.
+    """Body of an upload.
 
-    aiohttp counts a server's silence from the end of a request on; until then, `silence` does.
+    aiohttp measures the server's silence only after the request has been sent; during it, `silence` does.
     """
 
     def __init__(self, body: AsyncIterator[bytes], silence: asyncio.Timeout) -> None:
         self._body = body
         self._silence = silence
-        self.failure: Exception | None = None
+        self.failure: Exception | None = None  # error of the source, which aiohttp would report as its own
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The source's. While it makes the next one it is not the server that is silent."""
+        """Yield the chunks of the source. The timeout is suspended while the source produces the next one."""
         loop = asyncio.get_running_loop()
         try:
             async for chunk in self._body:
@@ -318,12 +322,12 @@ class _Source:
 
 
 def segment(text: str) -> str:
-    """A part of a path."""
+    """Return `text` quoted as one segment of a path."""
     return quote(text, safe="")
 
 
 def decode(content: bytes, shape: type[Shape]) -> Shape:
-    """An answer of the network. Raises `NetworkAway` for what no network answers."""
+    """Decode a response of the network. Raises `NetworkAway` for an invalid one."""
     try:
         return msgspec.json.decode(content, type=shape)
     except UNREADABLE as error:

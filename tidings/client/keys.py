@@ -1,4 +1,4 @@
-"""A device's own keys: made, told to the network, and packed for whoever seals and stores them."""
+"""A device's own keys: generation, upload to the network, and packing for storage."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from collections.abc import Collection, Sequence
 from tidings import e2ee
 from tidings.wire.registration import DeviceRegistration, KeyUpload, OneTimeKey, SignedKey, SignedKyberKey
 
-# Bytes.
-_CURVE = 33  # a typed Curve25519 public key
-_CURVE_PRIVATE = 32
-_KYBER = 1569  # a typed Kyber-1024 public key
-_SIGNATURE = 64
+_CURVE = 33  # bytes; a typed Curve25519 public key
+_CURVE_PRIVATE = 32  # bytes
+_KYBER = 1569  # bytes; a typed Kyber-1024 public key
+_SIGNATURE = 64  # bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeySet:
-    """Keys of one device that the network does not have yet.
+    """Keys of one device that the network does not have yet."""
 
-    signed, kyber_last: only where they are made or replaced; kyber_last is the last resort of its kind.
-    """
-
-    signed: e2ee.SignedPreKey | None = None
-    kyber_last: e2ee.KyberPreKey | None = None
+    signed: e2ee.SignedPreKey | None = None  # None unless it is new or replaced
+    kyber_last: e2ee.KyberPreKey | None = None  # the last-resort Kyber pre-key; None unless it is new or replaced
     one_time: Sequence[e2ee.PreKey] = ()
     kyber_one_time: Sequence[e2ee.KyberPreKey] = ()
 
     def upload(self, *, epoch: int = 0) -> KeyUpload:
-        """The body that adds them to what the network has. epoch: as in a login."""
+        """Return the body that adds these keys at the network.
+
+        epoch: as in a login
+        """
         return KeyUpload(
             _signed(self.signed) if self.signed is not None else None,
             _kyber(self.kyber_last) if self.kyber_last is not None else None,
@@ -49,10 +48,13 @@ class KeySet:
         epoch: int = 0,
         pin: str = "",
     ) -> DeviceRegistration:
-        """The body that registers a number with them, `signed` among them.
+        """Return the body that registers a number with these keys. `signed` must be present.
 
-        identity_key: the public half. code: none for whoever has the registration key. token: of the device's own
-        choice, which makes the registration repeatable. pin: of the number's registration lock, empty for none.
+        identity_key: public half
+        code:         registration code; empty with a registration key
+        token:        chosen by the device, which makes the registration repeatable; empty to let the network choose
+        epoch:        as in a login
+        pin:          PIN of the number's registration lock; empty for none
         """
         keys = self.upload()
         assert keys.signed_prekey is not None
@@ -80,10 +82,14 @@ def generate(
     lasting: bool = False,
     used: Collection[int] = (),
 ) -> tuple[KeySet, int]:
-    """Fresh keys with ids from `first_id` on, and the first id for the next ones: store both before anything is sent.
+    """Generate keys with ids from `first_id`; return them and the first id for the next call.
 
-    lasting: with the signed and the last-resort Kyber pre-key. used: ids of keys that are kept, which are passed over;
-    ids go round at 24 bits. About 60 µs for each one-time key, and 500 µs for the lasting ones.
+    Store both before sending anything. Takes about 60 µs per one-time key, and 500 µs for the lasting ones.
+
+    one_time:       number of one-time pre-keys
+    kyber_one_time: number of one-time Kyber pre-keys
+    lasting:        whether to generate the signed and the last-resort Kyber pre-key
+    used:           ids of existing keys, which are skipped; ids wrap at 24 bits
     """
     ids = e2ee.free_key_ids(first_id, one_time + kyber_one_time + (2 if lasting else 0), used)
     left = iter(ids)
@@ -97,19 +103,19 @@ def generate(
 
 
 def generate_registration_id() -> int:
-    """1 to 16380, by custom."""
+    """Return a random registration id, 1 to 16380 as in Signal's clients."""
     return secrets.randbelow(16380) + 1
 
 
 def generate_token() -> str:
-    """A token of the device's own choice: with it, a registration whose answer was lost can be made again."""
+    """Return a token chosen by the device, with which a registration can be repeated when its response was lost."""
     return secrets.token_urlsafe(32)
 
 
 def pack(key: e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey, *, uploadable: bool) -> bytes:
-    """The bytes of a key that are kept, to be sealed: public half, private half, signature.
+    """Return the bytes of a key for storage, to be sealed: public half, private half, signature.
 
-    Without `uploadable` only what decrypting takes: no signature, and of a Kyber pre-key its private half alone.
+    uploadable: False to keep only what decryption needs: no signature, and of a Kyber pre-key only the private half
     """
     if isinstance(key, e2ee.KyberPreKey) and not uploadable:
         return key.private
@@ -122,13 +128,13 @@ def unpack_one_time(key_id: int, data: bytes) -> e2ee.PreKey:
 
 
 def unpack_signed(key_id: int, data: bytes) -> e2ee.SignedPreKey:
-    """Its signature is empty when it was packed without."""
+    """Unpack a signed pre-key. Its signature is empty when it was packed without."""
     private = _CURVE + _CURVE_PRIVATE
     return e2ee.SignedPreKey(key_id, data[:_CURVE], data[_CURVE:private], data[private:])
 
 
 def unpack_kyber(key_id: int, data: bytes) -> e2ee.KyberPreKey:
-    """Public half and signature are empty when it was packed without."""
+    """Unpack a Kyber pre-key. Its public half and signature are empty when it was packed without."""
     if len(data) < _KYBER:
         return e2ee.KyberPreKey(key_id, b"", data, b"")
     return e2ee.KyberPreKey(key_id, data[:_KYBER], data[_KYBER:-_SIGNATURE], data[-_SIGNATURE:])

@@ -1,4 +1,4 @@
-"""What a connection of the device API tells whoever uses it."""
+"""Events of a connection of the device API."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from typing import Generic, TypeVar
 
 from tidings.wire import device
 
-# What the caller knows a send by: it is handed back with the answer.
+# The caller's handle for a send, which is passed back with the result.
 Sent = TypeVar("Sent", contravariant=True)
 
 
 class DeviceListener(Generic[Sent]):
-    """Who hears what happens on a connection. All are called on the event loop and must not block.
+    """Receiver of a connection's events. All methods are called on the event loop and must not block.
 
-    Derive from it and define what is of interest: by itself it does nothing.
+    Derive from it and override the events of interest. The defaults do nothing.
     """
 
     def attached(self, number: str) -> None:
-        """A device is logged in: whatever it sent without an answer is to be sent again."""
+        """Called when a device has logged in: resend all its unanswered envelopes."""
 
     def detached(self, number: str, reason: str, detail: str) -> None:
-        """A device is not logged in, or no longer.
+        """Called when a device is not, or no longer, logged in.
 
-        After `unauthorized` and `stale_epoch` it stays off until `log_in`; after `replaced` (it is logged in elsewhere)
-        until then or the next connection. For any other reason it is tried again by itself.
+        After `unauthorized` and `stale_epoch` it is not logged in again before `log_in`; after `replaced` (it is logged
+        in elsewhere) before `log_in` or the next reconnect. After any other reason the connection retries the login.
         """
 
     def ready(self) -> None:
-        """Every device that was to log in has been answered."""
+        """Called when every login has been answered."""
 
     def lost(self, reason: str) -> None:
-        """There is no connection; unless this one is stopping, it is tried again until it succeeds."""
+        """Called when the connection is lost. Unless it is stopping, it reconnects until it succeeds."""
 
     def delivered(self, delivery: device.Deliver) -> None:
-        """Something arrived: `acknowledge` it once it is on disk."""
+        """Called for a delivery: `acknowledge` it once it is on disk."""
 
     def accepted(self, sent: Sequence[Sent]) -> None:
-        """The network has these: they need not be sent again."""
+        """Called when the network has accepted envelopes, which need not be resent."""
 
     def refused(self, sent: Sent, reason: str, detail: str) -> None:
-        """The network does not take this one; with `overloaded` it can be sent again after a while."""
+        """Called when the network refuses an envelope. With the reason `overloaded` it can be resent after a while."""
 
     def held_back(self, sent: Sent) -> None:
-        """The network takes no more for this one's recipient for now: it is sent again by itself, in its order.
+        """Called when the network refuses the recipient for now: the connection resends the envelope, in its order.
 
-        It is answered in the end, unless its device is detached or the connection is lost.
+        The final result follows, unless the device is detached or the connection is lost.
         """
 
     def prekeys_low(self, notice: device.PreKeysLow) -> None:
-        """A device has few one-time pre-keys left with the network."""
+        """Called when the network has few one-time pre-keys of a device left."""

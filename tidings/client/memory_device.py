@@ -1,8 +1,8 @@
-"""A whole device whose keys and sessions live in memory: for tools, trials and first steps.
+"""Complete device whose keys and sessions are in memory only, for tools and trials.
 
-What it had is gone when its process ends. A device that must not lose anything keeps identity, keys and token on its
-disk before it registers, each session before a ciphertext of it leaves or its delivery is acknowledged, and what it
-sends until that is accepted.
+Its state is lost when the process ends. A device that must not lose anything stores its identity, keys and token on
+disk before it registers, each session before a ciphertext of it is sent or its delivery is acknowledged, and every
+envelope until it is accepted.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from tidings.wire import content, device
 
 log = logging.getLogger(__name__)
 
-ONE_TIME_KEYS = 100  # enough for as many who write first; the lasting keys serve whoever comes after them
+ONE_TIME_KEYS = 100  # for as many first messages; later ones use the lasting keys
 
 
 class MemoryDevice(DeviceListener[str]):
-    """One number on one connection. Derive from it and define `received`, and what else of a listener is of interest.
+    """One number on one connection. Derive from it and override `received`, and other listener methods as needed.
 
-    Messages between people only: what comes for a group is acknowledged and passed over.
+    It reads messages between two devices only: group messages are acknowledged and ignored.
     """
 
     def __init__(self, url: str, number: str, *, tls: ssl.SSLContext | None = None) -> None:
-        """url: of the network's HTTP API; number: digits with the country code; tls: how the network is checked, by
-        default by the system's authorities."""
+        """Make a device with new keys.
+
+        url:    URL of the network's HTTP API
+        number: digits with the country code
+        tls:    context that verifies the network's certificate; None for the system's authorities
+        """
         self.number = number
         self._url = url
         self._tls = tls
@@ -46,12 +50,12 @@ class MemoryDevice(DeviceListener[str]):
         self._prekeys = sessions.PreKeys(signed.get, self._one_time.get, kyber.get)
         self._registration_id = keys.generate_registration_id()
         self._sessions: dict[str, e2ee.SessionRecord] = {}
-        # Sent and not answered, by id, in order: sent again after each login, always with the same bytes.
+        # Unanswered envelopes by id, in order: resent after each login with the same bytes.
         self._unanswered: dict[str, device.Send] = {}
         self._connection = DeviceConnection[str](transports.over_http(url, tls=tls))
 
     async def register(self, registration_key: str) -> None:
-        """Make the number this device's. Raises `ClientError`."""
+        """Register the number for this device. Raises `ClientError`."""
         async with NetworkApi(self._url, tls=self._tls) as api:
             body = self._own.registration(self.number, self._registration_id, self._identity.public)
             token = await api.register(body, registration_key=registration_key)
@@ -62,17 +66,21 @@ class MemoryDevice(DeviceListener[str]):
         await self._connection.run(self, stop)
 
     async def send(self, peer: str, plaintext: bytes) -> str:
-        """The id of a message to `peer`, on its way. Raises `ClientError` and `e2ee.E2EEError`."""
+        """Send a message to `peer`; return its id before the network accepts it.
+
+        Raises `ClientError` and `e2ee.E2EEError`.
+        """
         if peer not in self._sessions:
             bundle = (await self._connection.fetch(self.number, [peer])).get(peer)
             if bundle is None:
                 raise NetworkRefusal(device.NO_SUCH_NUMBER, f"{peer} is not registered")
-            if peer not in self._sessions:  # they have not written meanwhile
+            if peer not in self._sessions:  # a message of the peer may have arrived during the fetch
                 self._sessions[peer] = sessions.initiate(self._identity, self._registration_id, bundle)
         return self.reply(peer, plaintext)
 
     def reply(self, peer: str, plaintext: bytes) -> str:
-        """The id of a message to somebody who wrote before, on its way. Raises `e2ee.NoSession`."""
+        """Send a message in an existing session; return its id before the network accepts it. Raises
+        `e2ee.NoSession`."""
         if peer not in self._sessions:
             raise e2ee.NoSession(f"no session with {peer}")
         kind, body = self._sessions[peer].encrypt(plaintext)
@@ -82,13 +90,13 @@ class MemoryDevice(DeviceListener[str]):
         return envelope.id
 
     def received(self, peer: str, plaintext: bytes) -> None:
-        """Somebody wrote: JSON, see `tidings.wire.content`. Null messages have been left out."""
+        """Called for each message: JSON, see `tidings.wire.content`. Null messages are left out."""
 
     def unreadable(self, peer: str, error: Exception) -> None:
-        """A message could not be decrypted, or has no content."""
+        """Called for a message that could not be decrypted, or has no valid content."""
         log.warning("message.unreadable", extra={"number": self.number, "from": peer, "error": str(error)})
 
-    # What the connection tells.
+    # Events of the connection.
 
     def attached(self, number: str) -> None:
         for envelope in list(self._unanswered.values()):

@@ -1,4 +1,4 @@
-"""A connection to the network that is made again, with growing delays, whenever it is lost."""
+"""Connection to the network that reconnects, with growing delays, whenever it is lost."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tidings.wire import device
 
 log = logging.getLogger(__name__)
 
-PING_SECONDS = 20.0
-SILENCE_SECONDS = 50.0
+PING_SECONDS = 20.0  # between pings
+SILENCE_SECONDS = 50.0  # without a frame from the network before the connection is dropped
 DIAL_SECONDS = 10.0
-CLOSING_SECONDS = 1.0  # to write what is queued when it is told to stop
-STEADY_SECONDS = 1.0  # a connection that lasted so long was a good one: the next is tried without delay
+CLOSING_SECONDS = 1.0  # to write queued frames when stopping
+STEADY_SECONDS = 1.0  # a connection that lasted longer resets the back-off
 
 
 class Reconnecting(ABC):
-    """Dials, pings, cuts what is silent, and dials again; the base of whoever handles the frames."""
+    """Base class that dials, pings, drops silent connections and reconnects. Subclasses handle the frames."""
 
     def __init__(self, dial: Dial, *, name: str, backoff: tuple[float, float]) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Reconnecting(ABC):
         return self._transport is not None and self._transport.is_open
 
     async def _keep_up(self, stop: asyncio.Event) -> None:
-        """Dial until `stop`. Raises what `fail` was given."""
+        """Stay connected until `stop`. Raises the error given to `fail`."""
         (first, longest), loop, lost = self._backoff, asyncio.get_running_loop(), False
         delay, self._failure = first, None
         while not stop.is_set():
@@ -59,12 +59,12 @@ class Reconnecting(ABC):
                     delay = first
             if self._failure is not None:
                 raise self._failure
-            # Whatever took the connections of many, they do not all come back at the same moment.
+            # The delay is random, so that clients that lost their connections together do not reconnect together.
             await wait_for(stop, random.uniform(0.0, delay))  # noqa: S311
             delay = min(delay * 2, longest)
 
     async def _stay(self, stop: asyncio.Event) -> None:
-        """Returns when the connection is gone, of itself or because of `stop`."""
+        """Ping until the connection is closed, or close it when `stop` is set."""
         transport, loop = self._transport, asyncio.get_running_loop()
         stopping = asyncio.ensure_future(stop.wait())
         closing = asyncio.ensure_future(self._closed.wait())
@@ -92,22 +92,22 @@ class Reconnecting(ABC):
 
     @property
     def silence(self) -> float:
-        """Seconds since the network has said anything; none at all without a connection, which is no silence."""
+        """Return the seconds since data last arrived from the network; 0 without a connection."""
         if self._transport is None:
             return 0.0
         return asyncio.get_running_loop().time() - self._transport.last_received
 
     def drop(self, reason: str) -> None:
-        """Cut the connection; another one is made, on which everything unacknowledged comes again."""
+        """Drop the connection. It reconnects, and the network redelivers everything unacknowledged."""
         if self._transport is not None:
             self._transport.abort(reason)
 
     def fail(self, error: Exception) -> None:
-        """Cut the connection for good: `run` ends with this."""
+        """Drop the connection without reconnecting: `run` raises `error`."""
         self._failure = error
         self.drop(str(error))
 
-    # Called by the transport.
+    # Called by the transport (`tidings.wire.connection.Handler`).
 
     def opened(self, transport: Any) -> None:
         self._transport = transport
@@ -123,20 +123,20 @@ class Reconnecting(ABC):
     @abstractmethod
     def received(self, transport: Any, frame: Any) -> None: ...
 
-    # For the derived class.
+    # Implemented by the subclass.
 
     @abstractmethod
     def _up(self) -> None:
-        """There is a connection."""
+        """Called when the connection is open."""
 
     @abstractmethod
     def _down(self, reason: str) -> None:
-        """The connection is gone."""
+        """Called when the connection is lost."""
 
     @abstractmethod
     def _unreachable(self) -> None:
-        """Nobody answers; said once, however often it is tried."""
+        """Called at the first failed dial after a working connection or the start, not for further attempts."""
 
     @abstractmethod
     def _is_stuck(self) -> bool:
-        """Does the network leave something unanswered for too long?"""
+        """Return whether the network has left something unanswered for too long."""

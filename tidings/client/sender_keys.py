@@ -1,7 +1,7 @@
-"""Decisions about the keys of messages to groups: which one reads a message, and who has to be given which.
+"""Decisions about sender keys of groups: which key reads a message, and which participants need our key.
 
-Everybody in a group encrypts under a key of their own, which the others were given inside their sessions. Nothing here
-waits, stores or sends: a key that a message was encrypted or read with is kept in one commit with that message.
+Each participant encrypts under its own sender key, which the others receive inside their sessions. These functions do
+no I/O: the caller commits a changed key together with the message that it encrypted or decrypted.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections.abc import Collection, Iterable
 
 from tidings import e2ee
 
-# Between two requests to one participant about one group, and between two answers to one.
-ASK_SECONDS = 3600.0
+ASK_SECONDS = 3600.0  # between two key requests to one participant about one group, and between two answers to one
 
 
 def read(record: e2ee.SenderKeyRecord | None, body: bytes, spend: e2ee.Spend = e2ee.unlimited) -> bytes:
-    """The plaintext of an envelope of the kind `group`; record: what its sender has given for this group.
+    """Return the plaintext of an envelope of kind `group`.
 
-    Raises `e2ee.NoSession` when that is nothing, or another key: ask the sender for it; and as
-    `SenderKeyRecord.decrypt`. Nothing has changed then.
+    Raises `e2ee.NoSession` when there is no record, or one of another key: request the key from the sender. Otherwise
+    raises as `SenderKeyRecord.decrypt`. The record is unchanged after an error.
+
+    record: sender keys of the sender for this group; None when none has been received
     """
     if record is None:
         raise e2ee.NoSession("no sender key")
@@ -28,32 +29,36 @@ def read(record: e2ee.SenderKeyRecord | None, body: bytes, spend: e2ee.Spend = e
 
 
 def take_up(record: e2ee.SenderKeyRecord | None, distribution: bytes) -> e2ee.SenderKeyRecord:
-    """What to keep of a sender who has given this key: another record when it is not of the one before.
+    """Return the sender's record with this key added, or a new record when the distribution id differs.
 
-    It is theirs only if it came inside a session with them, and good only while they are in the group.
-    Raises `e2ee.InvalidMessage` for what is no key, with nothing changed.
+    The caller must know that the key arrived inside a session with the sender, and use it only while the sender is in
+    the group. Raises `e2ee.InvalidMessage` for an invalid key, with nothing changed.
     """
     distribution_id = e2ee.DistributionMessage.parse(distribution).distribution_id
     if record is None or record.distribution_id != distribution_id:
-        # They have started over, as after a restored backup.
+        # The sender has reset its state, for example after restoring a backup.
         record = e2ee.SenderKeyRecord(distribution_id)
     record.process(distribution)
     return record
 
 
 def replace(record: e2ee.SenderKeyRecord | None) -> e2ee.SenderKeyRecord:
-    """A new key of our own, which nobody has, in the place of another. It keeps that one's distribution id."""
+    """Return a new own key that no participant has yet. It keeps the distribution id of the replaced one."""
     return e2ee.SenderKeyRecord.create(record.distribution_id if record is not None else None)
 
 
 def must_be_replaced(holders: Collection[str], members: Collection[str]) -> bool:
-    """Whether somebody may have our key who is not in the group (any more).
+    """Return whether a number outside the group may have our key.
 
-    holders: whoever may have been given it; members: who is in the group now.
+    holders: numbers that may have received the key
+    members: numbers in the group now
     """
     return not set(holders) <= set(members)
 
 
 def lacking(holders: Collection[str], members: Iterable[str]) -> list[str]:
-    """The members who need our key. holders: whoever was given it, or will have been before the next message."""
+    """Return the members that lack our key.
+
+    holders: numbers that have received it, or will before the next message
+    """
     return [member for member in members if member not in holders]

@@ -1,4 +1,4 @@
-"""The two ways to the network: framed TCP, and a WebSocket on its HTTP address."""
+"""Transports to the network: framed TCP, and a WebSocket on its HTTP address."""
 
 from __future__ import annotations
 
@@ -12,33 +12,30 @@ from tidings.wire.connection import Handler, connect
 
 
 class FrameTransport(Protocol):
-    """One open connection that carries frames of the device API.
-
-    last_received: loop time of the last data from the network.
-    """
+    """Open connection that carries frames of the device API."""
 
     is_open: bool
-    last_received: float
+    last_received: float  # event-loop time of the last data from the network, seconds
 
     def send(self, frame: Any) -> None:
-        """Queue one frame; dropped when the connection is closed."""
+        """Queue one frame. Does nothing when the connection is closed."""
         ...
 
     def close(self, reason: str) -> None:
-        """Write what is queued, then close."""
+        """Write the queued frames, then close."""
         ...
 
     def abort(self, reason: str) -> None:
-        """Close at once; what is queued is dropped."""
+        """Close at once, and drop queued frames."""
         ...
 
 
-# Opens a connection for a handler. Raises `OSError` when nobody answers.
+# Opens a connection for a handler. Raises `OSError` when the network cannot be reached.
 Dial = Callable[[Handler], Awaitable[FrameTransport]]
 
 
 def tcp(host: str, port: int, *, tls: ssl.SSLContext | None = None) -> Dial:
-    """Framed connections to this address."""
+    """Return a function that opens framed TCP connections to this address."""
 
     async def dial(handler: Handler) -> FrameTransport:
         return await connect(host, port, device.FromNetwork, handler, tls=tls)
@@ -47,9 +44,10 @@ def tcp(host: str, port: int, *, tls: ssl.SSLContext | None = None) -> Dial:
 
 
 def over_http(url: str, *, tls: ssl.SSLContext | None = None) -> Dial:
-    """WebSockets to the network whose HTTP address this is: `https://network.example`, say.
+    """Return a function that opens WebSockets to the network.
 
-    tls: how it is checked, by default by the system's authorities.
+    url: HTTP address of the network, such as `https://network.example`
+    tls: context that verifies its certificate; None for the system's authorities
     """
 
     async def dial(handler: Handler) -> FrameTransport:

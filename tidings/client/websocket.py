@@ -1,4 +1,4 @@
-"""The device API's WebSocket, with the same face as a framed TCP connection."""
+"""WebSocket of the device API, with the interface of a framed TCP connection."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tidings.wire.decoding import UNREADABLE
 log = logging.getLogger(__name__)
 
 SUBPROTOCOL = "tidings.v1.msgpack"
-MAX_FRAME = 4 * 1024 * 1024
-MAX_QUEUED = 10_000  # frames; a network that does not read is disconnected
+MAX_FRAME = 4 * 1024 * 1024  # bytes
+MAX_QUEUED = 10_000  # frames; beyond, the connection is aborted because the network does not read
 
 _END = b""
 
@@ -29,7 +29,7 @@ _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(device.FromNetw
 
 
 class WebSocketConnection:
-    """One live connection, one MessagePack map in each message."""
+    """Live connection with one MessagePack map per message."""
 
     def __init__(self, socket: ClientConnection, handler: Any) -> None:
         self._socket = socket
@@ -46,7 +46,7 @@ class WebSocketConnection:
         )
 
     def send(self, frame: msgspec.Struct) -> None:
-        """Queue one frame. Dropped when the connection is closed."""
+        """Queue one frame. Does nothing when the connection is closed."""
         if not self.is_open:
             return
         try:
@@ -55,7 +55,7 @@ class WebSocketConnection:
             self.abort("slow reader")
 
     def close(self, reason: str) -> None:
-        """Write what is queued, then close."""
+        """Write the queued frames, then close."""
         if self.is_open:
             self._reason = self._reason or reason
             self.is_open = False
@@ -65,7 +65,7 @@ class WebSocketConnection:
                 self.abort(reason)
 
     def abort(self, reason: str) -> None:
-        """Close at once; what is queued is dropped."""
+        """Close at once, and drop queued frames."""
         self._reason = self._reason or reason
         self.is_open = False
         for task in self._tasks:
@@ -105,9 +105,9 @@ class WebSocketConnection:
 
 
 async def dial(url: str, handler: Any, *, tls: ssl.SSLContext | None = None) -> WebSocketConnection:
-    """Open a connection. Raises `OSError` when nobody answers or the answer is no WebSocket.
+    """Open a connection. Raises `OSError` when the host cannot be reached or its response is no WebSocket upgrade.
 
-    tls: how the host is checked, if not by the system's authorities.
+    tls: context that verifies the host's certificate; None for the system's authorities
     """
     try:
         socket = await connect(
