@@ -1,1 +1,1 @@
-"""What goes between processes: the frames, and the connections that carry them."""
+"""Contracts between processes: frames, message content, ids, and the connections that carry frames."""

@@ -1,4 +1,4 @@
-"""The API's error codes: what each is called, in the answers of calls and in what the webhook gets."""
+"""The API's error codes, with their titles in responses and webhook callbacks."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ UNKNOWN_GROUP = "unknown group"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Code:
-    """The title of a code, and the HTTP status it comes with unless the error has one of its own.
+    """Title and HTTP status of an error code.
 
-    Codes below 1000 say why a message failed, and are in no answer of a call.
+    Codes below 1000 give the reason why a message failed, and do not occur in HTTP responses.
     """
 
     title: str
-    status: int = 500
+    status: int = 500  # unless the error names another one
 
 
 CODES: Mapping[int, Code] = {
@@ -132,5 +132,5 @@ CODES: Mapping[int, Code] = {
 
 
 def find(code: int) -> Code:
-    """What is known of a code; that of a generic error for one that is not in the table."""
+    """Return the entry of a code; that of a generic error for an unknown code."""
     return CODES.get(code, CODES[GENERIC_ERROR])

@@ -1,8 +1,8 @@
-"""A TCP connection that carries frames: 4 bytes of length (big-endian), then one MessagePack map.
+"""TCP connection that carries frames: 4 bytes of length (big-endian), then one MessagePack map.
 
-Writes of one turn of the event loop go out as one segment. The write buffer is bounded: a peer that does not read is
-disconnected, because to wait for it here would let one slow reader hold up everybody else. Who serves connections also
-stops reading from whoever does not read, and takes turns between them.
+All frames of one event-loop iteration are written as one segment. The write buffer is bounded: a peer that does not
+read is disconnected, because waiting for it would let one slow reader delay all others. Served connections are also not
+read from while their peer does not read, and are read in alternation.
 """
 
 from __future__ import annotations
@@ -26,77 +26,79 @@ from tidings.wire.unfinished import Unfinished
 
 log = logging.getLogger(__name__)
 
-MAX_FRAME = 4 * 1024 * 1024
-MAX_WRITE_BUFFER = 16 * 1024 * 1024
-# Seconds that a closed connection may take to write what is queued.
-LINGER = 5.0
-# Seconds without a byte being read by a peer for which much is waiting, then a served connection is cut.
+MAX_FRAME = 4 * 1024 * 1024  # bytes
+MAX_WRITE_BUFFER = 16 * 1024 * 1024  # bytes
+LINGER = 5.0  # seconds that a closed connection may take to write queued data
+# Seconds without a byte read by a peer with a full write buffer, after which a served connection is aborted.
 STALL = 30.0
-# Bytes waiting for a peer from which on nothing more is read from it.
+# Unread bytes for a peer above which nothing more is read from it.
 HIGH_WATER = 1024 * 1024
-# Frames of one connection that is served in a turn of the loop; then it is the others' turn. Elsewhere all that came.
+# Frames per event-loop iteration: of a served connection, and of all others (unlimited).
 TURN, EVERYTHING = 512, 2**62
 
-# Why a connection is not read from: reasons that add up.
+# Reasons for pausing reads, combined as bits.
 WRITING = 1  # the peer does not read
-TURNING = 2  # it is the turn of others
-PACED = 4  # the time for its next frame has not come
-FULL = 8  # as much of what it sent is under way as may be
+TURNING = 2  # the other connections are served first
+PACED = 4  # the rate limit delays its next frame
+FULL = 8  # too much of what it sent is being processed
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 @functools.cache
 def _decoder_of(frames: Any) -> msgspec.msgpack.Decoder[Any]:
-    """One for all connections that take the same frames: it has no state."""
+    """Return the decoder of these frame types. Decoders have no state, so all connections share one."""
     return msgspec.msgpack.Decoder(frames)
 
 
 def framed(frame: msgspec.Struct) -> bytes:
-    """One frame with its length before it."""
+    """Return one frame with its length in front."""
     body = _encoder.encode(frame)
     return len(body).to_bytes(4, "big") + body
 
 
 class Disconnected(Exception):
-    """The connection is gone; what was in flight may or may not have been done."""
+    """The connection is lost. Requests in flight may or may not have been carried out."""
 
 
 class NotSent(Disconnected):
-    """The connection was gone before the frame was written: the peer has not seen it."""
+    """The connection was lost before the frame was written: the peer has not received it."""
 
 
 class FrameTooLong(ValueError):
-    """The peer would close the connection over this frame. It was not sent: send less."""
+    """The peer would close the connection over a frame this long. It was not sent: send less."""
 
 
 class Handler(Protocol):
-    """Who owns a connection. All three are called on the event loop and must not block."""
+    """Owner of a connection. All methods are called on the event loop and must not block."""
 
     def opened(self, connection: Connection) -> None:
-        """The connection is up; sending is possible from here on."""
+        """Called when the connection is open; frames can be sent from here on."""
         ...
 
     def received(self, connection: Connection, frame: Any) -> None:
-        """One frame; an exception closes the connection."""
+        """Called for each frame. An exception closes the connection."""
         ...
 
     def closed(self, connection: Connection, reason: str) -> None:
-        """The last call."""
+        """Called when the connection is closed, as the last call."""
         ...
 
 
 class Connection(asyncio.Protocol):
-    """One side of a framed connection; `frames` is the union of frame types that may arrive.
+    """One side of a framed connection.
 
-    last_words: makes the frame that tells the peer what was wrong with a frame of its before the connection is closed.
-    linger: seconds that a closed connection may take to write what is queued.
-    turn: frames that are taken in one turn of the loop, if not as many as is usual.
-    unfinished: what is kept of unfinished frames of all connections that are served here; with it nothing is read
-        while the peer does not read. Only one side may do that, or both could wait for each other.
+    frames:           union of the frame types that may arrive
+    max_frame:        longest accepted frame, bytes
+    max_write_buffer: unsent bytes above which the connection is aborted
+    last_words:       makes the frame that reports an invalid frame to the peer before the connection is closed
+    linger:           time that a closed connection may take to write queued data, seconds
+    turn:             frames handled per event-loop iteration; None for the default
+    unfinished:       tracker of incomplete frames of all served connections. With it, nothing is read while the peer
+        does not read; only one side may do so, or both could wait for each other.
     """
 
-    # There may be a hundred thousand of them, most of them idle.
+    # Slots, because a process may have 100,000 connections, most of them idle.
     __slots__ = (
         "_address",
         "_decoder",
@@ -147,7 +149,8 @@ class Connection(asyncio.Protocol):
         self._turn = turn or (TURN if unfinished is not None else EVERYTHING)
         self._pauses = 0
         self._is_kept = False
-        # Bytes given to the transport, and of these what had left it when that was last looked at.
+        # Bytes given to the transport; of these, the bytes that had left it at the last check, and the event-loop time
+        # of that.
         self._written = 0
         self._taken = 0
         self._taken_at = 0.0
@@ -161,7 +164,7 @@ class Connection(asyncio.Protocol):
         self._address: Any = None
         self.is_open = False
         self.last_received = 0.0
-        # Counts the writes: what was queued before one is, after it, on its way to the peer.
+        # Number of writes. A frame queued before a write has been passed to the transport after it.
         self.writes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -230,26 +233,26 @@ class Connection(asyncio.Protocol):
             self._is_kept = bool(incoming)
             self._unfinished.keep(self, len(incoming), self._loop.time(), is_new=position > 0)
 
-    # What is read, and when.
+    # Pausing and resuming reads.
 
     @property
     def is_held(self) -> bool:
-        """Is it we who do not read on?"""
+        """Return whether this side has paused reading."""
         return self._pauses != 0
 
     def _source(self) -> asyncio.Transport | None:
-        """The transport, while what it brings is looked at."""
+        """Return the transport while its data is processed; None once the connection is closed."""
         return self._transport if self.is_open else None
 
     def pause(self, why: int) -> None:
-        """Read nothing until `resume` for the same reason; frames that are here already wait."""
+        """Stop reading until `resume` for the same reason. Frames already received wait too."""
         source = self._source()
         if not self._pauses and source is not None:
             source.pause_reading()
         self._pauses |= why
 
     def resume(self, why: int) -> None:
-        """Go on when there is no other reason to wait."""
+        """Clear one reason for pausing; read on when none is left."""
         if not self._pauses & why:
             return
         self._pauses &= ~why
@@ -257,7 +260,7 @@ class Connection(asyncio.Protocol):
         if not self._pauses and source is not None:
             self.last_received = self._loop.time()
             if self._incoming:
-                # What is here comes before what is not.
+                # Frames already received come first.
                 self._pauses = TURNING
                 self._loop.call_soon(self._read_on)
             else:
@@ -272,7 +275,11 @@ class Connection(asyncio.Protocol):
             source.resume_reading()
 
     def limit(self, *, frame: int, unread: int) -> None:
-        """Bytes of a frame that may come from here on, and bytes unread by the peer at which no more is read."""
+        """Change the limits of the connection.
+
+        frame:  longest accepted frame, bytes
+        unread: bytes unread by the peer above which nothing more is read from it
+        """
         self._max_frame = frame
         self._high_water = unread
         if self._transport is not None:
@@ -281,24 +288,27 @@ class Connection(asyncio.Protocol):
                 self._transport.set_protocol(self)
 
     def give_up(self, detail: str) -> None:
-        """Close it over a frame that does not come in full."""
+        """Close the connection because the rest of a frame did not arrive."""
         self._is_kept = False
         self._refuse(detail)
         self._incoming.clear()
 
     def pause_writing(self) -> None:
-        """From the transport: much waits for the peer."""
+        """Called by the transport when its write buffer exceeds the high-water mark."""
         self._taken_at = self._loop.time()
         if self._unfinished is not None:
             self.pause(WRITING)
 
     def resume_writing(self) -> None:
-        """From the transport: the peer has read most of it."""
+        """Called by the transport when its write buffer is below the low-water mark."""
         self._taken_at = 0.0
         self.resume(WRITING)
 
     def check_reader(self, now: float, seconds: float = STALL) -> None:
-        """Cut a peer that has not read a byte for so long while much waits for it. Call it about once a second."""
+        """Abort the connection if the write buffer is full and the peer has read nothing for `seconds`.
+
+        Call it about once a second.
+        """
         if not self._taken_at or self._transport is None:
             return
         taken = self._written - self._transport.get_write_buffer_size()
@@ -313,9 +323,10 @@ class Connection(asyncio.Protocol):
         self.close(reason)
 
     def send(self, frame: msgspec.Struct) -> None:
-        """Queue one frame; it is written at the end of this turn of the loop. Dropped when the connection is closed.
+        """Queue one frame, which is written at the end of this event-loop iteration. Does nothing on a closed
+        connection.
 
-        Raises `FrameTooLong` for one over `MAX_FRAME`, whatever this side takes itself; the connection stays usable.
+        Raises `FrameTooLong` for one over `MAX_FRAME`, whatever this side's own limit; the connection stays usable.
         """
         if not self.is_open:
             return
@@ -349,7 +360,7 @@ class Connection(asyncio.Protocol):
             self.abort("slow reader")
 
     def close(self, reason: str) -> None:
-        """Write what is queued, then close; a peer that does not read gets `linger` seconds for it."""
+        """Write queued data, then close. After `linger` seconds the rest is dropped."""
         if not self.is_open:
             return
         self._reason = self._reason or reason
@@ -360,7 +371,7 @@ class Connection(asyncio.Protocol):
             self._lingering = self._loop.call_later(self._linger, self._transport.abort)
 
     def abort(self, reason: str) -> None:
-        """Close at once; what is queued is dropped."""
+        """Close at once, and drop queued data."""
         self._reason = self._reason or reason
         self.is_open = False
         if self._transport is not None:
@@ -390,7 +401,10 @@ async def connect(
     max_write_buffer: int = MAX_WRITE_BUFFER,
     turn: int | None = None,
 ) -> Connection:
-    """Open a connection. tls: how the host is checked. Raises `OSError` when nobody answers, or not that host."""
+    """Open a connection. Raises `OSError` when the host cannot be reached or does not prove its identity.
+
+    tls: context that verifies the host's certificate; None for plain TCP
+    """
     loop = asyncio.get_running_loop()
 
     def make() -> Connection:
@@ -417,10 +431,12 @@ async def listen(
     linger: float = LINGER,
     unfinished: Unfinished | None = None,
 ) -> asyncio.Server | SocketServer:
-    """Serve connections, each with a handler of its own. Raises `OSError` when the port is taken.
+    """Serve connections, each with its own handler. Raises `OSError` when the port is taken.
 
-    handshakes: of `tls`; without it they are counted as those of a listener `frames`.
-    rate: connections a second without `tls`, 0 is unlimited, and burst: at once.
+    handler:    makes the handler of a connection
+    handshakes: limits and metrics of TLS handshakes; None for those of a listener named `frames`
+    rate:       connections accepted per second without `tls`; 0 for no limit
+    burst:      connections accepted at once without `tls`
     """
 
     def make() -> Connection:

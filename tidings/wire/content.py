@@ -1,4 +1,4 @@
-"""What is inside the encryption: UTF-8 JSON such as `{"type":"text","text":{"body":"…"}}`."""
+"""Content of messages, as it is encrypted: UTF-8 JSON such as `{"type":"text","text":{"body":"…"}}`."""
 
 from __future__ import annotations
 
@@ -11,39 +11,34 @@ from tidings.wire import addresses
 from tidings.wire.decoding import UNREADABLE
 
 TEXT = "text"
-NULL = "null"  # completes a key exchange; shown to nobody
+NULL = "null"  # completes a key exchange; not displayed
 DELETED = "deleted"  # withdraws an earlier message
-SENDER_KEY, SENDER_KEY_REQUEST = "sender_key", "sender_key_request"  # between devices; shown to nobody
+SENDER_KEY, SENDER_KEY_REQUEST = "sender_key", "sender_key_request"  # between devices; not displayed
 
 NULL_CONTENT = b'{"type":"null"}'
 
 
 class Text(msgspec.Struct, gc=False):
-    """body: at most 4,096 characters by the API's rules; not enforced here."""
-
-    body: str
+    body: str  # at most 4,096 characters by the API's rules, which are not enforced here
 
 
 class Content(msgspec.Struct, gc=False, omit_defaults=True):
-    """One message. Of types other than `text` the JSON itself is kept.
-
-    context: names the message that this one answers, in whatever form its sender gave it.
-    """
+    """Content of one message, as far as it is decoded. For types other than `text` callers keep the JSON itself."""
 
     type: str
-    text: Text | None = None
-    context: Any = None
+    text: Text | None = None  # None for other types
+    context: Any = None  # names the message that this one replies to, in the sender's form
 
 
 class SenderKey(msgspec.Struct, gc=False):
-    """The key of the sender's messages to a group. distribution: as of `tidings.e2ee`."""
+    """Key for the sender's messages to a group."""
 
     group: str
-    distribution: bytes
+    distribution: bytes  # distribution message of `tidings.e2ee`
 
 
 class SenderKeyRequest(msgspec.Struct, gc=False):
-    """The sender cannot read the recipient's messages to a group."""
+    """Request for the recipient's sender key of a group, whose messages the sender cannot read."""
 
     group: str
 
@@ -57,7 +52,7 @@ class _SenderKeyRequestContent(msgspec.Struct, gc=False, tag_field="type", tag=S
 
 
 class UnreadableContent(ValueError):
-    """The plaintext is not such JSON."""
+    """The plaintext is not valid content."""
 
 
 _decoder = msgspec.json.Decoder(Content)
@@ -66,7 +61,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(plaintext: bytes) -> Content:
-    """Raises `UnreadableContent`."""
+    """Decode the content of a message. Raises `UnreadableContent`."""
     try:
         content = _decoder.decode(plaintext)
     except UNREADABLE as error:
@@ -77,7 +72,7 @@ def decode(plaintext: bytes) -> Content:
 
 
 def text_of(raw: str) -> str:
-    """The words of a text, by its JSON; empty for what is none."""
+    """Return the body of a text message from its JSON; empty for other messages and invalid JSON."""
     try:
         text = decode(raw.encode()).text
     except UnreadableContent:
@@ -86,27 +81,30 @@ def text_of(raw: str) -> str:
 
 
 def encode(content: Mapping[str, Any], name: str = "") -> bytes:
-    """Any content, with the name of whoever sends it unless that is empty."""
+    """Encode any content.
+
+    name: the sender's profile name, which is added; empty for none
+    """
     return _encoder.encode({**content, "profile": {"name": name}} if name else content)
 
 
 def encode_text(body: str) -> bytes:
-    """A text message."""
+    """Encode a text message."""
     return _encoder.encode(Content(TEXT, Text(body)))
 
 
 def encode_sender_key(group: str, distribution: bytes) -> bytes:
-    """Hands a sender key over."""
+    """Encode a content that hands over a sender key."""
     return _encoder.encode(_SenderKeyContent(SenderKey(group, distribution)))
 
 
 def encode_sender_key_request(group: str) -> bytes:
-    """Asks for the sender key of whom it is sent to."""
+    """Encode a content that requests the recipient's sender key."""
     return _encoder.encode(_SenderKeyRequestContent(SenderKeyRequest(group)))
 
 
 def decode_about_keys(plaintext: bytes) -> SenderKey | SenderKeyRequest:
-    """A content of one of these two types. Raises `UnreadableContent`."""
+    """Decode a content that is a sender key or a request for one. Raises `UnreadableContent`."""
     try:
         content = _about_keys.decode(plaintext)
     except UNREADABLE as error:

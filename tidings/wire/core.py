@@ -1,4 +1,4 @@
-"""The frames between Webapp and Coreapp: one question, one answer, matched by `n`."""
+"""Frames between Webapp and Coreapp: each request has one response, matched by `n`."""
 
 from __future__ import annotations
 
@@ -6,206 +6,177 @@ import msgspec
 
 
 class Frame(msgspec.Struct, tag_field="t", omit_defaults=True, gc=False):
-    """Base of all frames. `n` numbers the questions of one connection, from 1."""
+    """Base class of all frames."""
 
-    n: int
+    n: int  # number of the request on this connection, from 1
 
 
-# What a Coreapp says that it understands, in its answer to `Hello`: 1 has `Ping`, and `AcceptMessage.repeated`; 2 has
+# Version that a Coreapp reports in its response to `Hello`. 1 has `Ping` and `AcceptMessage.repeated`; 2 has
 # `CheckContacts.of`; 3 sends `Leaving`.
 LINK_VERSION = 3
 
 
 class Hello(Frame, tag="hello"):
-    """First frame of a connection: the installation's link key. Answered by `Done` with `LINK_VERSION`, or a closed
-    connection.
+    """First frame of a connection. The response is `Done` with `LINK_VERSION`, or a closed connection."""
 
-    version: the `LINK_VERSION` of the Webapp; 0 for a release that sent none.
-    """
-
-    key: str
-    version: int = 0
+    key: str  # the installation's link key
+    version: int = 0  # the Webapp's `LINK_VERSION`; 0 from releases that sent none
 
 
 class Ping(Frame, tag="ping"):
-    """Is anybody there? Answered by `Done` at once, whatever else the Coreapp is at. For version 1 and later: earlier
-    ones close the connection over it."""
+    """Liveness probe. The response is `Done`, at once, whatever else the Coreapp is doing. For version 1 and later:
+    earlier ones close the connection over it."""
 
 
 class CheckContacts(Frame, tag="check_contacts"):
-    """POST /v1/contacts. Answered by `Contacts` or `Refused`.
-
-    of: a number whose shard is to answer, because all of the numbers are of it; the first one when there is none.
-    """
+    """POST /v1/contacts. The response is `Contacts` or `Refused`."""
 
     account: str
     inputs: list[str]
     wait: bool = False
     force_check: bool = False
     request_id: str = ""
+    # Number whose shard is to respond, when all numbers belong to that shard; empty for the first shard.
     of: str = ""
 
 
 class AcceptMessage(Frame, tag="accept_message"):
-    """POST /v1/messages, validated. Answered by `Accepted` or `Refused`.
-
-    to:              digits, no `+`; the id of a group when `recipient_type` is `group`.
-    kind:            the message's type, `text` say.
-    content:         the JSON text that is encrypted for the recipient: `{"type":"text","text":{"body":…}}`.
-    has_media:       the content holds media objects, which are to be replaced by pointers that a recipient can follow.
-    idempotency_key: the caller's; with one, the same `fingerprint` is answered as the first time, another is refused.
-    category:        of the template that the message is made from: `MARKETING`, `UTILITY` or `AUTHENTICATION`; empty
-                     for every other message.
-    id:              that the message is to have, made by the Webapp; empty leaves it to the Coreapp.
-    repeated:        this was asked before, under the same id, and no answer came: it is answered as the first time if
-                     that was done, by whoever owns the shard now.
-    traceparent:     W3C's context of the trace that the request is in; empty for none.
-    ttl:             seconds after its acceptance until it expires undelivered; 0 for the network's own limit.
-    username:        user whose idempotency key it is; empty from Webapps of earlier releases.
-    """
+    """POST /v1/messages, validated. The response is `Accepted`, `KeyTaken` or `Refused`."""
 
     account: str
-    to: str
-    kind: str
-    content: bytes
+    to: str  # digits, no `+`; the id of a group when `recipient_type` is `group`
+    kind: str  # the message's type, such as `text`
+    content: bytes  # JSON text that is encrypted for the recipient: `{"type":"text","text":{"body":…}}`
     request_id: str = ""
     recipient_type: str = "individual"
-    has_media: bool = False
+    has_media: bool = False  # the content has media objects, to be replaced by pointers that a recipient can follow
+    # The caller's key; empty for none. A request with the same key and `fingerprint` gets the first response again, one
+    # with another fingerprint is refused.
     idempotency_key: str = ""
     fingerprint: bytes = b""
+    # Category of the message's template: `MARKETING`, `UTILITY` or `AUTHENTICATION`; empty for other messages.
     category: str = ""
-    id: str = ""
+    id: str = ""  # id of the message, made by the Webapp; empty to let the Coreapp make it
+    # The same request was sent before, with the same id, and got no response. If it was carried out, by the present or
+    # an earlier owner of the shard, it gets the first response.
     repeated: bool = False
-    traceparent: str = ""
-    username: str = ""
-    ttl: int = 0
+    traceparent: str = ""  # W3C trace context of the request; empty for none
+    username: str = ""  # user who owns the idempotency key; empty from Webapps of earlier releases
+    ttl: int = 0  # seconds from acceptance to expiry if undelivered; 0 for the network's own limit
 
 
 class GetIdentity(Frame, tag="get_identity"):
-    """GET /v1/contacts/{wa_id}/identity. Answered by `Identity`, or `Refused` with 1006 for no contact."""
+    """GET /v1/contacts/{wa_id}/identity. The response is `Identity`, or `Refused` with 1006 for no contact."""
 
     account: str
     wa_id: str
 
 
 class AcknowledgeIdentity(Frame, tag="acknowledge_identity"):
-    """PUT /v1/contacts/{wa_id}/identity. Answered by `Done` once it is on disk, or `Refused` with 1006 or 1009.
-
-    hash: of the present identity, as `Identity` told it.
-    """
+    """PUT /v1/contacts/{wa_id}/identity. The response is `Done` once it is on disk, or `Refused` with 1006 or 1009."""
 
     account: str
     wa_id: str
-    hash: str
+    hash: str  # of the present identity, as in `Identity`
 
 
 class MarkRead(Frame, tag="mark_read"):
-    """PUT /v1/messages/{id}. Answered by `Done` when it is committed that the sender will be told, or `Refused`.
+    """PUT /v1/messages/{id}. The response is `Done` once the read receipt is committed, or `Refused`.
 
-    Earlier messages of the same sender become read with it. Refused with 1006 when no message of this id was received.
-
-    sender: whose shard the message is in; empty for the first one, which has the messages of groups.
+    Earlier messages of the same sender are marked as read too. Refused with 1006 when no message with this id was
+    received.
     """
 
     account: str
     id: str
     request_id: str = ""
-    sender: str = ""
+    sender: str = ""  # number whose shard has the message; empty for the first shard, which has messages of groups
 
 
 class GetHealth(Frame, tag="get_health"):
-    """GET /v1/health. Answered by `Health`."""
+    """GET /v1/health. The response is `Health`."""
 
 
 class GetMetrics(Frame, tag="get_metrics"):
-    """The Coreapp's own metrics. Answered by `Metrics`."""
+    """Request for the Coreapp's own metrics. The response is `Metrics`."""
 
 
 class SettingsChanged(Frame, tag="settings_changed"):
-    """The application settings were written; read them again now. Answered by `Done` when they are in force."""
+    """Notification that the application settings were written. The response is `Done` when they are in force."""
 
     account: str
 
 
 class ReplayCallbacks(Frame, tag="replay_callbacks"):
-    """Bring dead letters of a shard back, those named by `seqs` or up to 1,000 of all; of those named that failed and
-    come again, now is their time. Answered by `Replayed`, or `Refused`.
+    """Make dead letters of a shard pending again, and failed callbacks due now. The response is `Replayed` or
+    `Refused`."""
 
-    by: who asks, for the audit.
-    """
-
-    seqs: list[int] = []
-    by: str = ""
+    seqs: list[int] = []  # callbacks to replay; empty for up to 1,000 dead letters
+    by: str = ""  # requester, for the audit log
     shard: int = 0
 
 
 class PurgeCallbacks(Frame, tag="purge_callbacks"):
-    """Delete callbacks of a shard unposted, but for what is being posted. Answered by `Purged`, or `Refused`.
-
-    by: who asks; choice: why these; both for the audit. statuses: one whose status is none of them any more stays;
-    empty for any.
-    """
+    """Delete unposted callbacks of a shard, except those being posted. The response is `Purged` or `Refused`."""
 
     seqs: list[int]
-    by: str
-    choice: str
+    by: str  # requester, for the audit log
+    choice: str  # selection that these came from, for the audit log
     shard: int = 0
-    statuses: list[str] = []
+    statuses: list[str] = []  # keep callbacks whose status is no longer one of these; empty for any status
 
 
 class PurgeJobs(Frame, tag="purge_jobs"):
-    """Delete messages of a shard from the job queue that were never sent; each gets the status failed. Answered by
-    `Purged`, or `Refused`. by, choice, statuses: as of `PurgeCallbacks`."""
+    """Delete unsent messages of a shard from the job queue; each gets the status failed. The response is `Purged` or
+    `Refused`."""
 
     ids: list[str]
-    by: str
-    choice: str
+    by: str  # as in `PurgeCallbacks`
+    choice: str  # as in `PurgeCallbacks`
     shard: int = 0
-    statuses: list[str] = []
+    statuses: list[str] = []  # as in `PurgeCallbacks`
 
 
 class RequestCode(Frame, tag="request_code"):
-    """POST /v1/account: have the network send a code to the account's number. Answered by `Done` or `Refused`.
-
-    pin: that the registration with this code names for the number's registration lock; empty for none.
-    """
+    """POST /v1/account: have the network send a code to the account's number. The response is `Done` or `Refused`."""
 
     account: str
-    pin: str = ""
+    pin: str = ""  # PIN of the number's registration lock, for the registration with this code; empty for none
 
 
 class VerifyCode(Frame, tag="verify_code"):
-    """POST /v1/account/verify: register with the code. Answered by `Done` or `Refused`."""
+    """POST /v1/account/verify: register with the code. The response is `Done` or `Refused`."""
 
     account: str
     code: str
 
 
 class ExportKeys(Frame, tag="export_keys"):
-    """The account's private keys, without sessions, sealed under a password. Answered by `Exported` or `Refused`."""
+    """Export the account's private keys, without sessions, sealed under a password. The response is `Exported` or
+    `Refused`."""
 
     account: str
     password: str
 
 
 class RestoreKeys(Frame, tag="restore_keys"):
-    """What `ExportKeys` gave takes the place of the account's keys; its sessions are forgotten.
+    """Replace the account's keys by exported ones, and delete its sessions.
 
-    Answered by `Done`, once the account is registered with these keys, or `Refused`.
+    The response is `Done`, once the account is registered with these keys, or `Refused`.
     """
 
     account: str
     password: str
-    data: str
+    data: str  # from `Exported`
 
 
 class CollectGarbage(Frame, tag="collect_garbage"):
-    """PUT /v1/services/{kind}/gc. Answered by `Done` once it has begun, or is running already, or `Refused`.
+    """PUT /v1/services/{kind}/gc. The response is `Done` once it has started, or runs already, or `Refused`.
 
-    kind: `message` or `media`. The result goes to the webhook.
+    The result goes to the webhook.
     """
 
-    kind: str
+    kind: str  # `message` or `media`
 
 
 SET_SUBJECT, LEAVE, REVOKE_INVITE = "set_subject", "leave", "revoke_invite"
@@ -214,7 +185,7 @@ SET_ICON, DELETE_ICON = "set_icon", "delete_icon"
 
 
 class CreateGroup(Frame, tag="create_group"):
-    """POST /v1/groups. Answered by `GroupList` with the new group, or `Refused`."""
+    """POST /v1/groups. The response is `GroupList` with the new group, or `Refused`."""
 
     account: str
     subject: str
@@ -222,54 +193,49 @@ class CreateGroup(Frame, tag="create_group"):
 
 
 class ListGroups(Frame, tag="list_groups"):
-    """GET /v1/groups. Answered by `GroupList` or `Refused`."""
+    """GET /v1/groups. The response is `GroupList` or `Refused`."""
 
     account: str
 
 
 class GetGroup(Frame, tag="get_group"):
-    """GET /v1/groups/{id}. Answered by `GroupDescription` or `Refused`."""
+    """GET /v1/groups/{id}. The response is `GroupDescription` or `Refused`."""
 
     account: str
     id: str
 
 
 class GetGroupInvite(Frame, tag="get_group_invite"):
-    """GET /v1/groups/{id}/invite. Answered by `GroupInvite` or `Refused`."""
+    """GET /v1/groups/{id}/invite. The response is `GroupInvite` or `Refused`."""
 
     account: str
     id: str
 
 
 class GetGroupIcon(Frame, tag="get_group_icon"):
-    """GET /v1/groups/{id}/icon. Answered by `GroupIcon` or `Refused`."""
+    """GET /v1/groups/{id}/icon. The response is `GroupIcon` or `Refused`."""
 
     account: str
     id: str
 
 
 class ChangeGroup(Frame, tag="change_group"):
-    """One change of a group. Answered by `Done` once the network has made it, or `Refused`.
-
-    action:  `SET_SUBJECT` (subject), `PROMOTE`, `DEMOTE`, `REMOVE` (numbers), `SET_ICON` (icon), `DELETE_ICON`,
-             `REVOKE_INVITE` or `LEAVE`.
-    numbers: of participants.
-    """
+    """One change of a group. The response is `Done` once the network has made the change, or `Refused`."""
 
     account: str
     id: str
+    # `SET_SUBJECT` (subject), `PROMOTE`, `DEMOTE`, `REMOVE` (numbers), `SET_ICON` (icon), `DELETE_ICON`,
+    # `REVOKE_INVITE` or `LEAVE`.
     action: str
     subject: str = ""
-    numbers: list[str] = []
+    numbers: list[str] = []  # of participants
     icon: bytes = b""
     request_id: str = ""
 
 
 class GroupEntry(msgspec.Struct, gc=False):
-    """created_at: Unix seconds."""
-
     id: str
-    created_at: int
+    created_at: int  # Unix seconds
 
 
 class GroupList(Frame, tag="group_list"):
@@ -279,135 +245,115 @@ class GroupList(Frame, tag="group_list"):
 
 
 class GroupDescription(Frame, tag="group_description"):
-    """One group. created_at: Unix seconds; admins are participants, too."""
+    """One group, with its participants."""
 
     id: str
     subject: str
     creator: str
-    created_at: int
+    created_at: int  # Unix seconds
     participants: list[str]
-    admins: list[str]
+    admins: list[str]  # each is also in `participants`
 
 
 class GroupInvite(Frame, tag="group_invite"):
-    """A link that lets anybody join."""
+    """Link with which any device can join."""
 
     link: str
 
 
 class GroupIcon(Frame, tag="group_icon"):
-    """kind: the content type."""
-
-    kind: str
+    kind: str  # content type
     content: bytes
 
 
 class Exported(Frame, tag="exported"):
-    """data: text that only the password opens."""
-
-    data: str
+    data: str  # keys sealed under the password, as text
 
 
 class Replayed(Frame, tag="replayed"):
-    """How many dead letters are pending again."""
-
-    count: int
+    count: int  # dead letters that are pending again
 
 
 class Purged(Frame, tag="purged"):
-    """How many callbacks or messages were deleted. changed: how many stay because they have another status by now, or
-    were sent."""
-
-    count: int
-    changed: int = 0
+    count: int  # callbacks or messages that were deleted
+    changed: int = 0  # kept because their status has changed since, or because they were sent
 
 
 class Done(Frame, tag="done"):
-    """Nothing to say, but for the version of the link in the answer to `Hello`; 0 is a release that had none."""
+    """Success without a result."""
 
-    version: int = 0
+    version: int = 0  # `LINK_VERSION`, in the response to `Hello`; 0 from releases that had none
 
 
 class Leaving(Frame, tag="leaving"):
-    """Announce a planned stop; the one frame of a Coreapp that answers no question, with `n` 0.
+    """Announcement of a planned stop: the one frame of a Coreapp that is no response, with `n` 0.
 
-    The Webapp sends no further question over this connection, and closes it when it has every answer. The Coreapp
-    answers until then, so that no outcome is left unknown. Sent only to Webapps of version 3 and later.
+    The Webapp sends no further request over this connection, and closes it after the last response. The Coreapp
+    responds until then, so that no outcome is left unknown. Sent only to Webapps of version 3 and later.
     """
 
 
 class Contact(msgspec.Struct, omit_defaults=True, gc=False):
-    """status: `valid` (with wa_id), `invalid`, `processing` or `failed`."""
-
     input: str
-    status: str
+    status: str  # `valid` (with wa_id), `invalid`, `processing` or `failed`
     wa_id: str = ""
 
 
 class Contacts(Frame, tag="contacts"):
-    """One for each input, in the order asked."""
+    """Results of `CheckContacts`: one for each input, in the same order."""
 
     contacts: list[Contact]
 
 
 class Identity(Frame, tag="identity"):
-    """A contact's identity. hash: base64; created_at: Unix milliseconds at which it was learnt."""
+    """A contact's identity."""
 
-    hash: str
-    created_at: int
+    hash: str  # base64
+    created_at: int  # Unix milliseconds at which the identity was received
     acknowledged: bool
 
 
 class Accepted(Frame, tag="accepted"):
-    """The message is committed in the job queue under this id."""
+    """Acceptance of a message: it is committed in the job queue under this id."""
 
     id: str
     wa_id: str
 
 
 class KeyTaken(Frame, tag="key_taken"):
-    """The idempotency key belongs to another request; in_progress: which may be the same, and has no answer yet."""
+    """Refusal of a message because its idempotency key belongs to another request."""
 
-    in_progress: bool
+    in_progress: bool  # the other request has no response yet, and may be the same
 
 
 class Refused(Frame, tag="refused"):
-    """The question was not done. `code` is one of the API's error codes, `details` is for the caller.
+    """Refusal of a request."""
 
-    retry_after: seconds, when trying again later makes sense.
-    unknown:     it may have been done after all, now or when it was asked before.
-    """
-
-    code: int
-    details: str
-    retry_after: int = 0
-    unknown: bool = False
+    code: int  # one of the API's error codes
+    details: str  # for the caller
+    retry_after: int = 0  # seconds; 0 when a retry is of no use
+    unknown: bool = False  # the request may have been carried out after all, now or when it was sent before
 
 
-# Of what a Coreapp needs: databases that messages go through, and the network.
+# Dependencies of a Coreapp: the databases that messages pass through, and the network.
 DATABASE, NETWORK = "database", "network"
 
 
 class Health(Frame, tag="health"):
-    """gateway_status: connected | connecting | disconnected | unregistered.
+    """State of a Coreapp."""
 
-    shards: that it answers for. statuses_dropped: since no webhook URL has been set, for want of room.
-    away: why it is `disconnected` with shards: `DATABASE`, `NETWORK` or both. Releases before this say nothing.
-    elsewhere: the network refuses the number's token, since somebody else has registered it. Then it is `unregistered`.
-    """
-
-    gateway_status: str
+    gateway_status: str  # connected | connecting | disconnected | unregistered
     node: str = ""
-    shards: list[int] = []
-    statuses_dropped: int = 0
+    shards: list[int] = []  # those that it owns
+    statuses_dropped: int = 0  # since no webhook URL has been set, because the queue was full
+    # Causes of `disconnected` of a Coreapp with shards: `DATABASE`, `NETWORK` or both. Empty from earlier releases.
     away: list[str] = []
+    # The network rejects the number's token because the number was registered elsewhere. The status is `unregistered`.
     elsewhere: bool = False
 
 
 class Metrics(Frame, tag="metrics"):
-    """Prometheus text format."""
-
-    text: str
+    text: str  # Prometheus text format
 
 
 GroupQuestion = CreateGroup | ListGroups | GetGroup | GetGroupInvite | GetGroupIcon | ChangeGroup

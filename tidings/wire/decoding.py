@@ -1,6 +1,6 @@
-"""Reading bytes that others wrote."""
+"""Errors of decoding bytes that another process wrote."""
 
 import msgspec
 
-# What a decoder of msgspec raises for them: not the format, not the shape, not UTF-8, nested too deeply.
+# Raised by a decoder of msgspec for input that is not in the format, not of the type, not UTF-8, or nested too deeply.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

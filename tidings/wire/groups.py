@@ -1,4 +1,4 @@
-"""Groups as the network and its devices tell of them: the bodies of calls, and the notices of changes."""
+"""Group data of the device API: bodies of HTTP calls, and notices of changes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tidings.wire.addresses import Number
 MAX_PARTICIPANTS = 256
 MAX_SUBJECT = 100  # characters
 
-# What a notice says has changed.
+# Changes of a `GroupNotice`.
 CREATED, JOINED, LEFT, REMOVED = "created", "joined", "left", "removed"
 GONE = (LEFT, REMOVED)
 SUBJECT, ICON, ADMINS, INVITE = "subject", "icon", "admins", "invite"
 
-# Reasons for which the network refuses a call.
+# Reasons of refused calls.
 NO_SUCH_GROUP, NOT_PARTICIPANT = device.NO_SUCH_GROUP, device.NOT_PARTICIPANT
 NO_SUCH_INVITE, NOT_ADMIN, NO_ICON = "no_such_invite", "not_admin", "no_icon"
 
@@ -42,41 +42,34 @@ class GroupMembers(msgspec.Struct, gc=False):
 
 
 class Participant(msgspec.Struct, gc=False):
-    """One who is in a group."""
+    """Participant of a group."""
 
     number: str
     admin: bool = False
 
 
 class DescribedGroup(msgspec.Struct, gc=False):
-    """A group as the network answers with it. created_at: Unix seconds; epoch: grows when somebody joins or leaves.
-
-    participants: in the order of joining; left out of the list of all groups.
-    """
+    """Group as the network returns it."""
 
     id: str
     subject: str
     creator: str
-    created_at: int
-    epoch: int
+    created_at: int  # Unix seconds
+    epoch: int  # increases when a participant joins or leaves
     has_icon: bool = False
-    participants: list[Participant] = []
+    participants: list[Participant] = []  # in the order of joining; empty in the list of all groups
 
 
 class GroupNotice(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """The body of a `group_changed` envelope.
+    """Body of a `group_changed` envelope."""
 
-    change: one of those above; by: who made it; numbers: whom it is about; subject, epoch: the group's after it;
-    admins: all there are after it, of a change of admins; has_icon: of a change of the icon.
-    """
-
-    change: str
-    by: str
-    numbers: list[str]
-    subject: str
-    epoch: int
-    admins: list[str] = []
-    has_icon: bool | None = None
+    change: str  # one of the changes above
+    by: str  # number that made the change
+    numbers: list[str]  # numbers that the change concerns
+    subject: str  # after the change
+    epoch: int  # after the change
+    admins: list[str] = []  # all admins after a change of admins; empty for other changes
+    has_icon: bool | None = None  # after a change of the icon; None for other changes
 
 
 decode_notice = msgspec.json.Decoder(GroupNotice).decode

@@ -1,4 +1,4 @@
-"""Message ids: 27 characters that sort in the order in which they were made."""
+"""Message ids: 27 characters that sort in order of creation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIME_LENGTH = 8
 _RANDOM_LENGTH = 15
 _RANDOM_LIMIT = 62**_RANDOM_LENGTH
 _STEP = 2**32
-_REPETITION = "~"  # in no id that we make
+_REPETITION = "~"  # never in our message ids
 
 
 def _milliseconds() -> int:
@@ -23,14 +23,14 @@ def _milliseconds() -> int:
 
 
 class MessageIds:
-    """`gBEG`, 8 characters of Unix milliseconds, 15 random ones (88 bits); all of them letters and digits.
+    """Generator of ids: `gBEG`, 8 characters of Unix milliseconds, 15 random ones (88 bits), all letters and digits.
 
-    Each id of one maker is greater than the one before, also within a millisecond and when the clock goes back. An
-    index on them grows at its end.
+    Each id of one generator is greater than the one before, also within a millisecond and when the clock goes back. So
+    an index on ids grows at its end.
     """
 
     def __init__(self, clock: Callable[[], int] = _milliseconds) -> None:
-        """clock(): Unix milliseconds."""
+        """clock: returns Unix milliseconds"""
         self._clock = clock
         self._millisecond = 0
         self._random = 0
@@ -39,14 +39,14 @@ class MessageIds:
         return self._make(_PREFIX)
 
     def new_notice(self) -> str:
-        """Of a webhook about no message: as `new`, but it begins with `gBEI`."""
+        """Return an id for a webhook callback that is about no message: as `new`, but with the prefix `gBEI`."""
         return self._make(_NOTICE_PREFIX)
 
     def _make(self, prefix: str) -> str:
         now = self._clock()
         self._random += 1 + secrets.randbelow(_STEP)
         if now > self._millisecond:
-            # Half of the range is left for the steps within this millisecond.
+            # Half of the range is left for increments within this millisecond.
             self._millisecond, self._random = now, secrets.randbelow(_RANDOM_LIMIT // 2)
         elif self._random >= _RANDOM_LIMIT:
             self._millisecond, self._random = self._millisecond + 1, secrets.randbelow(_RANDOM_LIMIT // 2)
@@ -54,12 +54,12 @@ class MessageIds:
 
 
 def is_notice(message_id: str) -> bool:
-    """Was it made by `MessageIds.new_notice`?"""
+    """Return whether an id was made by `MessageIds.new_notice`."""
     return message_id.startswith(_NOTICE_PREFIX) and made_at(message_id) is not None
 
 
 def made_at(message_id: str) -> float | None:
-    """The Unix time in seconds at which an id of ours was made; `None` for others."""
+    """Return the Unix time, in seconds, at which one of our ids was made; None for other ids."""
     digits = message_id[len(_PREFIX) : len(_PREFIX) + _TIME_LENGTH]
     if not message_id.startswith((_PREFIX, _NOTICE_PREFIX)) or len(digits) < _TIME_LENGTH:
         return None
@@ -73,22 +73,25 @@ def made_at(message_id: str) -> float | None:
 
 
 def bound(seconds: float) -> str:
-    """What comes before every id of a message that is made at this Unix time or later, and after all earlier ones."""
+    """Return a string that sorts before the ids of messages made at this Unix time or later, and after earlier ones.
+
+    seconds: Unix seconds
+    """
     return _PREFIX + _base62(int(seconds * 1000), _TIME_LENGTH)
 
 
 def repetition(message_id: str, attempt: int) -> str:
-    """The id of the envelope in which a message of ours goes out again: servers drop one that has the same id."""
+    """Return the envelope id for resending one of our messages: the network drops an envelope with the same id."""
     return f"{message_id}{_REPETITION}{attempt}"
 
 
 def is_repetition(envelope_id: str) -> bool:
-    """Was it made by `repetition`? For envelopes of ours only."""
+    """Return whether one of our envelope ids was made by `repetition`."""
     return _REPETITION in envelope_id
 
 
 def message_of(envelope_id: str) -> str:
-    """The message of ours that goes, or goes again, in this envelope of ours."""
+    """Return the message id in one of our envelope ids, which may be a repetition."""
     return envelope_id.partition(_REPETITION)[0]
 
 

@@ -1,4 +1,4 @@
-"""Media objects in the content of messages: where they are, and the pointers by which recipients have their files."""
+"""Media objects in the content of messages, and the pointers with which recipients fetch their files."""
 
 from __future__ import annotations
 
@@ -13,33 +13,30 @@ MAX_FILE = 100 * 1024 * 1024  # bytes
 
 
 class Pointer(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """Where the network has a file, and what opens it.
+    """Location and keys of a file that is stored in the network. Bytes are base64 in JSON."""
 
-    key: 64 bytes; digest: SHA-256 of the blob; size: bytes of the file. Bytes are base64 in JSON.
-    """
-
-    blob: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
+    blob: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]  # id
     key: Annotated[bytes, Meta(min_length=64, max_length=64)]
-    digest: Annotated[bytes, Meta(min_length=32, max_length=32)]
-    size: Annotated[int, Meta(ge=0, le=MAX_FILE)]
+    digest: Annotated[bytes, Meta(min_length=32, max_length=32)]  # SHA-256 of the blob
+    size: Annotated[int, Meta(ge=0, le=MAX_FILE)]  # bytes of the file
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.blob}, {self.size} bytes)"
 
 
 class FilePointer(Pointer, frozen=True):
-    """What stands in a media object. sha256: of the file, in hexadecimal."""
+    """Pointer as it stands in a media object."""
 
     mime_type: Annotated[str, Meta(max_length=255)]
-    sha256: Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}\Z")]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}\Z")]  # of the file, hexadecimal
     caption: str | None = None
     filename: str | None = None
 
 
 def find(kind: object, content: object, kinds: Collection[str] = KINDS) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(path, kind, object) of each media object in the content of a message: its own, and those of headers.
+    """Yield (path, kind, object) for each media object in the content of a message, including those of headers.
 
-    path: of the object, as it is named to whoever sent the message.
+    path: location of the object, as error messages name it to the sender
     """
     if kind in kinds:
         yield from _held({kind: content}, kind, f"{kind}", kinds)

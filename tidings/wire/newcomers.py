@@ -1,4 +1,4 @@
-"""Connections to the link that have not named its key yet: few, brief, and with small frames."""
+"""Limits on link connections that have not sent the link key yet: their number, their time and the size of frames."""
 
 from __future__ import annotations
 
@@ -19,23 +19,21 @@ WRONG_KEY, NO_HELLO, LATE, EVICTED = "wrong_key", "no_hello", "late", "evicted"
 for _why in (WRONG_KEY, NO_HELLO, LATE, EVICTED):
     REFUSED.labels(_why)
 
-# So many at a time; one more, and the oldest makes room for it. A Webapp names the key with its first bytes.
+# Unauthenticated connections at a time; one more evicts the oldest. A Webapp sends the key in its first bytes.
 NEWCOMERS = 64
-# Seconds that each has.
-SECONDS = 10.0
-# Bytes of a frame until then, and unread by such a peer until nothing more is read from it.
+SECONDS = 10.0  # until such a connection is closed
+# Bytes: longest frame before the key, and unread data above which nothing more is read from such a peer.
 FRAME, UNREAD = 4 * 1024, 16 * 1024
-# Seconds between two lines of the log about wrong keys.
-NOTE_SECONDS = 10.0
+NOTE_SECONDS = 10.0  # between two log lines about wrong keys
 
 
 class Newcomers:
-    """All of them, of one process."""
+    """Unauthenticated connections to the link, of one process."""
 
     def __init__(self, limit: int = NEWCOMERS, seconds: float = SECONDS) -> None:
         self._limit = limit
         self._seconds = seconds
-        # The oldest first.
+        # Timers by connection, oldest first.
         self._late: dict[Connection, asyncio.TimerHandle] = {}
         self._noted_at = -math.inf
 
@@ -43,28 +41,28 @@ class Newcomers:
         return len(self._late)
 
     def came(self, connection: Connection) -> None:
-        """It has been opened."""
+        """Limit a new connection; evict the oldest when there are too many."""
         if len(self._late) >= self._limit:
             self._end(next(iter(self._late)), EVICTED)
         connection.limit(frame=FRAME, unread=UNREAD)
         self._late[connection] = asyncio.get_running_loop().call_later(self._seconds, self._end, connection, LATE)
 
     def trusted(self, connection: Connection) -> None:
-        """It has named the key, perhaps once more: it is none of these."""
+        """Lift the limits of a connection that has sent the key. May be called again."""
         if self._forget(connection):
             connection.limit(frame=MAX_FRAME, unread=HIGH_WATER)
 
     def left(self, connection: Connection) -> None:
-        """It is gone. Without effect on one that is none of these."""
+        """Forget a closed connection. Does nothing for an authenticated one."""
         self._forget(connection)
 
     def refuse(self, connection: Connection, why: str) -> None:
-        """It has sent something else than the right key."""
+        """Close a connection that sent something other than the right key."""
         REFUSED.labels(why).inc()
         self._forget(connection)
         now = asyncio.get_running_loop().time()
         if why == WRONG_KEY and now - self._noted_at >= NOTE_SECONDS:
-            # One line for each would let anybody fill the log.
+            # Limited, so that no client can fill the log.
             self._noted_at = now
             log.warning("link.wrong_key", extra={"peer": connection.peer})
         connection.close(why)

@@ -1,4 +1,4 @@
-"""From what people write to a wa_id: the digits of the international number, without `+`."""
+"""Conversion of written telephone numbers to a wa_id: the digits of the international number, without `+`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 
 import phonenumbers
 
-# The usual case costs one match: an optional plus, then 7 to 15 digits of which the first is not 0 (E.164).
+# The usual case takes one match: an optional plus, then 7 to 15 digits of which the first is not 0 (E.164).
 _PLAIN = re.compile(r"\+?([1-9][0-9]{6,14})")
-# As printed on letterheads: the 0 that is dialled within the country only.
+# Letterhead notation: a 0 in parentheses that is dialled within the country only.
 _TRUNK = re.compile(r"(?<=[0-9])(\s*)\(0\)")
-# How most countries dial abroad.
+# International prefix of most countries.
 _ABROAD = re.compile(r"\s*00[1-9]")
 _PUNCTUATION = str.maketrans("", "", " -.()/\u00a0\u2011\u200e")
 
 
 def normalise(text: str, region: str | None = None) -> str | None:
-    """The wa_id that a written number means, or `None` when it is none.
+    """Return the wa_id of a written number, or None when the text is no number.
 
-    region: two letters; where numbers without a country code are from. Without it they are taken to begin with one.
+    region: two-letter country of numbers without a country code; None to assume that each number starts with one
     """
     if len(text) > 64:
         return None

@@ -1,4 +1,4 @@
-"""JSON bodies of registration and keys, asked with and answered; `bytes` are base64."""
+"""JSON bodies of registration and key calls, requests and responses. `bytes` are base64."""
 
 from __future__ import annotations
 
@@ -18,30 +18,24 @@ MAX_BULK = 500
 
 
 class SignedKey(msgspec.Struct, gc=False):
-    """public: 0x05 and 32 bytes. signature: by the identity key, over the 33 bytes."""
-
     key_id: KeyId
-    public: CurveKey
-    signature: Signature
+    public: CurveKey  # 0x05 and 32 bytes
+    signature: Signature  # by the identity key, over the 33 bytes
 
 
 class SignedKyberKey(msgspec.Struct, gc=False):
-    """public: 0x08 and 1,568 bytes. signature: by the identity key, over the 1,569 bytes."""
-
     key_id: KeyId
-    public: KyberKey
-    signature: Signature
+    public: KyberKey  # 0x08 and 1,568 bytes
+    signature: Signature  # by the identity key, over the 1,569 bytes
 
 
 class OneTimeKey(msgspec.Struct, gc=False):
-    """public: 0x05 and 32 bytes."""
-
     key_id: KeyId
-    public: CurveKey
+    public: CurveKey  # 0x05 and 32 bytes
 
 
 Token = Annotated[str, Meta(pattern=r"^(?:[A-Za-z0-9_-]{43,64})?\Z")]
-# Of a registration lock; empty for none.
+# PIN of a registration lock; `MaybePin` is empty for none.
 Pin = Annotated[str, Meta(pattern=r"^[0-9]{6,20}\Z")]
 MaybePin = Annotated[str, Meta(pattern=r"^(?:[0-9]{6,20})?\Z")]
 Epoch = Annotated[int, Meta(ge=0, le=2**53)]
@@ -54,23 +48,19 @@ class CodeRequest(msgspec.Struct):
 
 
 class DeviceRegistration(msgspec.Struct, omit_defaults=True):
-    """POST /v1/registrations, and one of those in bulk. kyber_prekey: the last resort; epoch: as in a login.
-
-    token: the device's own choice, 32 random bytes at least; a new one when it is empty.
-    pin: opens the number's registration lock, where it has one, and sets it anew; empty names none.
-    """
+    """POST /v1/registrations, and one entry of a bulk registration."""
 
     number: Number
     registration_id: KeyId
     identity_key: CurveKey
     signed_prekey: SignedKey
-    kyber_prekey: SignedKyberKey | None = None
+    kyber_prekey: SignedKyberKey | None = None  # the last resort
     prekeys: Annotated[list[OneTimeKey], Meta(max_length=100)] = []
     kyber_prekeys: Annotated[list[SignedKyberKey], Meta(max_length=100)] = []
     code: str = ""
-    token: Token = ""
-    epoch: Epoch = 0
-    pin: MaybePin = ""
+    token: Token = ""  # chosen by the device, at least 32 random bytes; empty to let the network make one
+    epoch: Epoch = 0  # as in a login
+    pin: MaybePin = ""  # opens the number's registration lock, if it has one, and sets it again; empty for none
 
 
 class LockRequest(msgspec.Struct):
@@ -86,35 +76,32 @@ class BulkRegistration(msgspec.Struct):
 
 
 class KeyUpload(msgspec.Struct, omit_defaults=True):
-    """PUT /v1/keys/{number}; epoch: as in a login."""
+    """PUT /v1/keys/{number}"""
 
     signed_prekey: SignedKey | None = None
     kyber_prekey: SignedKyberKey | None = None
     prekeys: Annotated[list[OneTimeKey], Meta(max_length=100)] = []
     kyber_prekeys: Annotated[list[SignedKyberKey], Meta(max_length=100)] = []
-    epoch: Epoch = 0
+    epoch: Epoch = 0  # as in a login
 
 
 class Registered(msgspec.Struct):
-    """Answer to a registration, and for one of those in bulk."""
+    """Response to a registration, and one entry of the response to a bulk registration."""
 
     token: str
     number: str = ""
 
 
 class BulkRegistered(msgspec.Struct):
-    """Answer to a registration in bulk."""
+    """Response to a bulk registration."""
 
     registrations: list[Registered]
 
 
 class KeysLeft(msgspec.Struct):
-    """Answer to an upload of keys, or to the question for them: the one-time pre-keys that were not handed out yet.
-
-    prekey_ids, kyber_prekey_ids: `None` from a network that does not say which.
-    """
+    """Response to an upload or a count of keys: the one-time pre-keys that have not been handed out."""
 
     prekeys: int = 0
     kyber_prekeys: int = 0
-    prekey_ids: list[int] | None = None
-    kyber_prekey_ids: list[int] | None = None
+    prekey_ids: list[int] | None = None  # None from a network that does not list ids
+    kyber_prekey_ids: list[int] | None = None  # None from a network that does not list ids

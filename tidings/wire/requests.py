@@ -1,4 +1,4 @@
-"""Questions and answers over one connection: many in flight, matched by the number `n` that both carry."""
+"""Remote calls over one connection: many in flight, each response matched to its request by the number `n`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ Answer = TypeVar("Answer")
 
 
 class TooManyQuestions(NotSent):
-    """So many questions are in flight that one more was not sent."""
+    """The limit of requests in flight is reached: the request was not sent."""
 
 
 class _Expiry:
-    """The time that the answer to one question may take.
+    """Timeout of one call.
 
-    An object rather than a function that calls itself again, which would be a cycle for the garbage collector to find:
-    one for each message.
+    An object, because a function that reschedules itself would be a reference cycle per message for the interpreter GC.
     """
 
     __slots__ = ("_future", "_longer", "_loop", "_timer", "_waited")
@@ -51,9 +50,9 @@ class _Expiry:
 
 
 class Requests(Generic[Answer]):
-    """The questions that wait for an answer on one connection.
+    """Calls in flight on one connection.
 
-    Owned by a `Handler`: it calls `answered` for each answer and `lost` when the connection closes.
+    The owner is a `Handler`, which calls `answered` for each response and `lost` when the connection closes.
     """
 
     def __init__(self, *, max_in_flight: int = 20_000) -> None:
@@ -73,12 +72,12 @@ class Requests(Generic[Answer]):
         timeout: float,
         longer: Callable[[], float] | None = None,
     ) -> Answer:
-        """Send the question that `make(n)` builds and wait for its answer.
+        """Send the request that `make(n)` builds, and return its response.
 
-        longer: asked when the time is over: seconds to wait on, 0 for none.
+        Raises `Disconnected` when the connection is lost, `NotSent` (and `TooManyQuestions`) when the request was not
+        written to it, and `TimeoutError` after `timeout` seconds.
 
-        Raises `Disconnected` when the connection goes down, `NotSent` (and `TooManyQuestions`) when that is before the
-        question was written to it, and `TimeoutError` after `timeout` seconds.
+        longer: called when the time is over; returns the seconds to wait further, 0 to give up
         """
         if connection is None or not connection.is_open:
             raise NotSent("not connected")
@@ -103,7 +102,7 @@ class Requests(Generic[Answer]):
             self._waiting.pop(number, None)
 
     def answered(self, number: int, answer: Answer) -> bool:
-        """Hand an answer to whoever waits for it; false when nobody does (any more)."""
+        """Pass a response to its caller. Returns False when no caller waits for it (any longer)."""
         future = self._waiting.get(number)
         if future is None or future.done():
             return False
@@ -111,7 +110,7 @@ class Requests(Generic[Answer]):
         return True
 
     def lost(self, reason: str) -> None:
-        """The connection is gone: everybody who waits gets `Disconnected`."""
+        """Fail all calls in flight with `Disconnected`."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():

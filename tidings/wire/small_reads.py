@@ -1,4 +1,4 @@
-"""Small reads for a connection whose peer has proved nothing: what it sends beyond them stays with the system."""
+"""Small reads for unauthenticated connections: further data of their peers stays in the system's buffers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import asyncio
 import threading
 from typing import Protocol
 
-# Bytes of one read.
-SIZE = 4 * 1024
+SIZE = 4 * 1024  # bytes per read
 
 
 class _Shared(threading.local):
-    """The buffer of all connections of a thread's loop: what a read has brought leaves it before the next begins.
+    """Buffer shared by all connections of a thread's event loop: each read is copied out before the next one starts.
 
-    A transport on uvloop keeps the protocol that it began with, so one of each would stay for as long as it is open.
+    A transport on uvloop keeps its first protocol, so one buffer per connection would live as long as the connection.
     """
 
     def __init__(self) -> None:
@@ -24,7 +23,7 @@ _shared = _Shared()
 
 
 class Reader(Protocol):
-    """The protocol that takes over."""
+    """Protocol that receives the data, and later replaces `SmallReads`."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 
@@ -38,7 +37,7 @@ class Reader(Protocol):
 
 
 class SmallReads(asyncio.BufferedProtocol):
-    """Everything for another protocol, until that becomes its transport's own."""
+    """Protocol that forwards everything to another one, until that one replaces it at the transport."""
 
     __slots__ = ("_reader",)
 

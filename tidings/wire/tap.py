@@ -1,27 +1,23 @@
-"""Copies of requests that a Webapp gives to a listener on its machine: what both ends of that socket agree on."""
+"""Records of requests that a Webapp copies to a listener on its machine: the format of that socket."""
 
 from __future__ import annotations
 
 import msgspec
 
-# Bytes of a body that is copied; of a longer one only its size.
+# Bytes. Of a longer body only the size is copied.
 MAX_BODY = 64 * 1024
-# Bytes of a length before each record.
-LENGTH = 4
+LENGTH = 4  # bytes of the length before each record
 
 
 class Copied(msgspec.Struct, array_like=True):
-    """One request that was answered.
+    """One request that was answered."""
 
-    at: Unix seconds at which it began; took: seconds; size: bytes of its body, which is empty here when it is too long.
-    """
-
-    at: float
+    at: float  # Unix seconds at which the request started
     path: str
     status: int
-    took: float
-    size: int
-    body: bytes
+    took: float  # seconds
+    size: int  # bytes of the request body
+    body: bytes  # empty when longer than `MAX_BODY`
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -29,6 +25,6 @@ decode = msgspec.msgpack.Decoder(Copied).decode
 
 
 def framed(copied: Copied) -> bytes:
-    """With its length before it."""
+    """Return one record with its length in front."""
     data = _encode(copied)
     return len(data).to_bytes(LENGTH, "big") + data

@@ -1,44 +1,46 @@
-"""Bytes of frames that are not here in full: bounded over all connections of a process, and each frame in its time."""
+"""Memory limit and deadline for incomplete frames, over all connections of a process."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-# Bytes of all unfinished frames together.
-MAX_UNFINISHED = 32 * 1024 * 1024
-# Seconds that the rest of a frame may take.
-FRAME_SECONDS = 30.0
+MAX_UNFINISHED = 32 * 1024 * 1024  # bytes of all incomplete frames together
+FRAME_SECONDS = 30.0  # until the rest of a frame must have arrived
 
 
 class Holder(Protocol):
-    """A connection of which the beginning of a frame is kept."""
+    """Connection that holds the start of a frame."""
 
     @property
     def is_held(self) -> bool:
-        """Is it we who do not read on?"""
+        """Return whether this side has paused reading."""
         ...
 
     def give_up(self, detail: str) -> None:
-        """Close it: the rest of its frame is not waited for. Nothing of it is kept any more."""
+        """Close the connection, and drop the incomplete frame."""
         ...
 
 
 class Unfinished:
-    """Unfinished frames by connection, those that have waited longest for their rest first.
+    """Incomplete frames by connection, the oldest first.
 
-    When all of them together hold more than `limit` bytes, the one that has waited longest is given up: whoever sends
-    a frame in one go is never that one.
+    When they exceed `limit` bytes together, the connection with the oldest one is given up. A peer that sends each
+    frame in one go is never that one.
     """
 
     def __init__(self, *, limit: int = MAX_UNFINISHED, seconds: float = FRAME_SECONDS) -> None:
         self._limit = limit
         self._seconds = seconds
-        # (bytes, loop time at which the frame began)
+        # (bytes, event-loop time in seconds at which the frame started)
         self._kept: dict[Holder, tuple[int, float]] = {}
         self.size = 0
 
     def keep(self, holder: Holder, size: int, now: float, *, is_new: bool) -> None:
-        """So many bytes are kept of this connection now; is_new: of another frame than before. 0 bytes are none."""
+        """Record the size of a connection's incomplete frame.
+
+        size:   bytes; 0 for no incomplete frame
+        is_new: whether this is another frame than at the last call
+        """
         before = self._kept.pop(holder, None) if is_new or not size else self._kept.get(holder)
         self.size += size - (before[0] if before else 0)
         if size:
@@ -49,7 +51,7 @@ class Unfinished:
             oldest.give_up("too much is kept of frames that are not here in full")
 
     def check(self, now: float) -> None:
-        """Give up what has waited for too long. Call it about once a second."""
+        """Give up connections whose frame is overdue. Call it about once a second."""
         for holder, (size, since) in list(self._kept.items()):
             if now - since < self._seconds:
                 return
