@@ -1,4 +1,4 @@
-"""End-to-end encryption by Signal's specifications, without I/O: bytes and state in, bytes and state out.
+"""End-to-end encryption as Signal specifies it, without I/O: bytes and state in, bytes and state out.
 
 own = IdentityKeyPair.generate()
 record = SessionRecord.initiate(own, registration_id, bundle)
@@ -9,7 +9,7 @@ if existing is None or existing.needs_setup(message):
     existing = SessionRecord.respond(existing, own, message, signed_prekey, prekey, kyber_prekey)
 plaintext = existing.decrypt(kind, body)              # store both halves, delete the one-time pre-key
 
-record = SenderKeyRecord.create()                     # a group: encrypted once, for all its members
+record = SenderKeyRecord.create()                     # a group: encrypt once, for all its members
 distribution = record.distribution()                  # to each member, inside a pairwise session
 body = record.encrypt(plaintext)                      # store record.to_bytes() before body leaves
 

@@ -1,19 +1,19 @@
-"""Attachments: a blob of any size, encrypted once under a key of its own that travels in the message.
+"""Attachments: files of any size, each encrypted once under its own key, which travels in the message.
 
     key:     AES-256 key 32, HMAC-SHA256 key 32
     blob:    IV 16, AES-256-CBC/PKCS7 ciphertext, HMAC 32 over IV and ciphertext
-    digest:  SHA-256 of the whole blob; travels in the message too, so that not even who has the key can swap the blob
+    digest:  SHA-256 of the whole blob; travels in the message too, so that a holder of the key cannot replace the blob
 
-Everything works on chunks of any size, in constant memory. Reading takes two passes, and plaintext comes out only in
-the second: a `Verifier` sees the whole blob, and its `finalize` hands out the only `Decryptor` there is.
+All functions take chunks of any size and use constant memory. Decryption takes two passes, and only the second returns
+plaintext: a `Verifier` reads the whole blob, and only its `finalize` makes a `Decryptor`.
 
     verifier = Verifier(key, digest)          # pass 1
     for chunk in chunks(): verifier.update(chunk)
     decryptor = verifier.finalize()           # raises unless MAC and digest are right
     for chunk in chunks(): write(decryptor.update(chunk))
-    write(decryptor.finalize())               # raises unless these were the same bytes again
+    write(decryptor.finalize())               # raises unless the bytes were the same as in pass 1
 
-The blob tells the plaintext's length to 16 bytes. A key is used for one plaintext.
+The blob reveals the plaintext's length to within 16 bytes. A key is used for one plaintext.
 """
 
 from __future__ import annotations
@@ -37,24 +37,27 @@ _MAC_LENGTH: Final = 32
 
 
 def generate_key() -> bytes:
-    """64 random bytes."""
+    """Return 64 random bytes."""
     return os.urandom(KEY_LENGTH)
 
 
 def blob_size(plaintext_size: int) -> int:
-    """The bytes of the blob that holds `plaintext_size` bytes."""
+    """Return the size, in bytes, of the blob of `plaintext_size` bytes."""
     return _IV_LENGTH + plaintext_size + len(cbc.padding(plaintext_size)) + _MAC_LENGTH
 
 
 def encrypt(key: bytes, plaintext: bytes) -> tuple[bytes, bytes]:
-    """(blob, digest) of a small plaintext. Raises InvalidKey."""
+    """Return (blob, digest) of a small plaintext. Raises InvalidKey."""
     encryptor = Encryptor(key)
     blob = encryptor.update(plaintext) + encryptor.finalize()
     return blob, encryptor.digest
 
 
 def decrypt(key: bytes, digest: bytes, blob: bytes) -> bytes:
-    """The plaintext of a small blob. Raises InvalidKey; InvalidMessage when it is not the blob of key and digest."""
+    """Return the plaintext of a small blob.
+
+    Raises InvalidKey; InvalidMessage when the blob does not match key and digest.
+    """
     verifier = Verifier(key, digest)
     verifier.update(blob)
     decryptor = verifier.finalize()
@@ -62,15 +65,15 @@ def decrypt(key: bytes, digest: bytes, blob: bytes) -> bytes:
 
 
 class Encryptor:
-    """Plaintext in, blob out. `digest` (32 bytes) and `size` (of the blob) are there once `finalize` has returned."""
+    """Encryption of one plaintext into a blob, in chunks."""
 
     __slots__ = ("_cipher", "_hash", "_mac", "_prefix", "_written", "digest", "size")
 
-    digest: bytes
-    size: int
+    digest: bytes  # 32 bytes; set by `finalize`
+    size: int  # of the blob, in bytes; set by `finalize`
 
     def __init__(self, key: bytes) -> None:
-        """Raises InvalidKey unless the key has 64 bytes."""
+        """Start a blob. Raises InvalidKey unless the key has 64 bytes."""
         aes_key, mac_key = _split(key)
         self._prefix = os.urandom(_IV_LENGTH)  # not yet written
         self._cipher: CipherContext = Cipher(AES(aes_key), CBC(self._prefix)).encryptor()
@@ -79,7 +82,7 @@ class Encryptor:
         self._written = 0  # bytes of plaintext
 
     def update(self, plaintext: bytes) -> bytes:
-        """The next bytes of the blob: at most 16 more than went in, possibly none."""
+        """Return the next bytes of the blob: at most 16 more than `plaintext` has, possibly none."""
         self._written += len(plaintext)
         output = self._prefix + self._cipher.update(plaintext)
         self._prefix = b""
@@ -88,7 +91,7 @@ class Encryptor:
         return output
 
     def finalize(self) -> bytes:
-        """The last bytes of the blob: rest, padding and MAC."""
+        """Return the last bytes of the blob: ciphertext, padding and MAC."""
         output = self.update(cbc.padding(self._written))
         self._cipher.finalize()  # any further use raises
         mac = self._mac.digest()
@@ -99,12 +102,12 @@ class Encryptor:
 
 
 class Verifier:
-    """The first pass: blob in, nothing out until all of it has authenticated."""
+    """First pass of decryption: reads the blob, and returns nothing until all of it has authenticated."""
 
     __slots__ = ("_digest", "_hash", "_key", "_mac", "_size", "_tail")
 
     def __init__(self, key: bytes, digest: bytes) -> None:
-        """Raises InvalidKey unless the key has 64 bytes."""
+        """Start the pass. Raises InvalidKey unless the key has 64 bytes."""
         _, mac_key = _split(key)
         self._key = key
         self._digest = digest
@@ -124,9 +127,9 @@ class Verifier:
         self._tail = chunk[-_MAC_LENGTH:]
 
     def finalize(self) -> Decryptor:
-        """For the second pass over the same bytes.
+        """Return the decryptor for the second pass over the same bytes.
 
-        Raises InvalidMessage when MAC, digest or length is wrong: the blob is damaged, cut off, or another one.
+        Raises InvalidMessage when MAC, digest or length is wrong: the blob is damaged, truncated, or another one.
         """
         ciphertext = self._size - _IV_LENGTH - _MAC_LENGTH
         if ciphertext < cbc.BLOCK or ciphertext % cbc.BLOCK:
@@ -139,23 +142,23 @@ class Verifier:
 
 
 class Decryptor:
-    """The second pass: the blob in again, plaintext out. Made by `Verifier.finalize`."""
+    """Second pass of decryption: reads the blob again, and returns plaintext. Made by `Verifier.finalize`."""
 
     __slots__ = ("_aes_key", "_cipher", "_digest", "_hash", "_iv", "_last", "_left")
 
     def __init__(self, key: bytes, digest: bytes, ciphertext: int) -> None:
         self._aes_key, _ = _split(key)
         self._digest = digest
-        self._left = ciphertext  # bytes to come
+        self._left = ciphertext  # bytes of ciphertext to come
         self._hash = hashlib.sha256()
         self._iv = b""
         self._cipher: CipherContext | None = None  # None until the IV is complete
-        self._last = b""  # the last 16 bytes of plaintext, padding among them
+        self._last = b""  # the last 16 bytes of plaintext, including padding
 
     def update(self, chunk: bytes) -> bytes:
-        """The next bytes of the plaintext: those that were verified, if the blob is still what it was.
+        """Return the next bytes of the plaintext, which are the verified ones if the blob has not changed since.
 
-        Where somebody else may write to the blob between the passes, nothing is certain before `finalize`.
+        Where others may write to the blob between the passes, only `finalize` proves that.
         """
         self._hash.update(chunk)
         if self._cipher is None:
@@ -174,7 +177,10 @@ class Decryptor:
         return plaintext[: -cbc.BLOCK]
 
     def finalize(self) -> bytes:
-        """The last bytes of the plaintext. Raises InvalidMessage when the blob has changed since it was verified."""
+        """Return the last bytes of the plaintext.
+
+        Raises InvalidMessage when the blob has changed since it was verified.
+        """
         if not hmac.compare_digest(self._digest, self._hash.digest()):
             raise errors.InvalidMessage("the attachment has changed since it was verified")
         return cbc.unpad(self._last)

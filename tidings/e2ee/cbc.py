@@ -1,6 +1,6 @@
 """AES-256-CBC with PKCS7 padding.
 
-A receiver authenticates first: padding that is wrong under a right MAC was made wrong by its sender.
+A receiver authenticates first. Wrong padding under a right MAC was therefore made by the sender.
 """
 
 from typing import Final
@@ -16,12 +16,12 @@ _PADDING: Final = tuple(bytes([length]) * length for length in range(BLOCK + 1))
 
 
 def padding(length: int) -> bytes:
-    """What follows a plaintext of `length` bytes: 1 to 16 bytes."""
+    """Return the padding, 1 to 16 bytes, of a plaintext of `length` bytes."""
     return _PADDING[BLOCK - length % BLOCK]
 
 
 def unpad(padded: bytes) -> bytes:
-    """Raises InvalidMessage; `padded` must not be empty."""
+    """Return the plaintext without its padding. `padded` must not be empty. Raises InvalidMessage."""
     length = padded[-1]
     if not 0 < length <= BLOCK or not padded.endswith(_PADDING[length]):
         raise errors.InvalidMessage("wrong padding under a right MAC")
@@ -29,12 +29,12 @@ def unpad(padded: bytes) -> bytes:
 
 
 def encrypt(key: bytes, iv: bytes, plaintext: bytes) -> bytes:
-    """Under a key of 32 bytes, of which every message has its own."""
+    """Encrypt under a key of 32 bytes, which is used for one message only."""
     encryptor = Cipher(AES(key), CBC(iv)).encryptor()
     return encryptor.update(plaintext + padding(len(plaintext))) + encryptor.finalize()
 
 
 def decrypt(key: bytes, iv: bytes, ciphertext: bytes) -> bytes:
-    """A whole number of blocks, at least one, that has authenticated. Raises InvalidMessage."""
+    """Decrypt an authenticated ciphertext, which must be at least one block and whole blocks. Raises InvalidMessage."""
     decryptor = Cipher(AES(key), CBC(iv)).decryptor()
     return unpad(decryptor.update(ciphertext) + decryptor.finalize())

@@ -1,6 +1,6 @@
-"""The symmetric-key chains of the Double Ratchet, and the keys kept for messages that come out of order.
+"""The symmetric-key chains of the Double Ratchet, with stored keys for messages that arrive out of order.
 
-Double Ratchet sections 2.2 and 2.6. A receiver looks first and takes only when the message has authenticated.
+Double Ratchet sections 2.2 and 2.6. A receiver calls `look` first, and `take` only once the message has authenticated.
 
     stored, big-endian:  chain key 32, next index 8, stored keys 2, then of each: index 4, key 32
 """
@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 from tidings.e2ee import errors, kdf, work
 
 MAX_FORWARD_JUMP: Final = 25_000  # messages
-MAX_STORED_KEYS: Final = 2_000  # in each chain; the oldest is dropped
+MAX_STORED_KEYS: Final = 2_000  # per chain; the oldest are dropped
 
 _HEAD: Final = struct.Struct(">32sQH")
 _STORED: Final = struct.Struct(">I32s")
-STORED_LENGTH: Final = _STORED.size  # bytes of each stored key
+STORED_LENGTH: Final = _STORED.size  # bytes per stored key
 
-# (chain key, index) -> (next chain key, the key at that index)
+# (chain key, index) -> (next chain key, key at that index)
 Step = Callable[[bytes, int], tuple[bytes, bytes]]
 
 
@@ -31,16 +31,16 @@ def step(chain_key: bytes, _index: int) -> tuple[bytes, bytes]:
 
 
 class Look(NamedTuple):
-    """What taking a key would do to a chain."""
+    """Effect of taking a key on a chain."""
 
     key: bytes  # 32 bytes
-    at: int  # the index of the key
-    chain_key: bytes | None  # None: the key was stored, the chain stays where it is
-    skipped: list[tuple[int, bytes]]  # keys passed over on the way, the newest `MAX_STORED_KEYS` of them
+    at: int  # index of the key
+    chain_key: bytes | None  # after the key; None when the key was stored and the chain does not advance
+    skipped: list[tuple[int, bytes]]  # keys that are skipped, the newest `MAX_STORED_KEYS` of them
 
 
 class ReceivingChain:
-    """The keys of one direction from `next_index` on, with those passed over kept by index, oldest first."""
+    """Keys of one direction from `next_index` on, and skipped keys by index, oldest first."""
 
     __slots__ = ("chain_key", "next_index", "stored")
 
@@ -52,9 +52,10 @@ class ReceivingChain:
     def look(
         self, index: int, advance: Step, limit: int = MAX_FORWARD_JUMP, spend: work.Spend = work.unlimited
     ) -> Look:
-        """The key at `index`, at most `limit` ahead, with nothing changed. It takes `limit` + 1 steps at most.
+        """Return the key at `index`, at most `limit` messages ahead, without a change. Takes at most `limit` + 1 steps.
 
-        Raises DuplicateMessage when it was taken or dropped before, TooFarAhead beyond the limit, OverBudget.
+        Raises DuplicateMessage when the key was taken or dropped before, TooFarAhead beyond the limit, OverBudget when
+        `spend` refuses the steps.
         """
         chain_key, next_index = self.chain_key, self.next_index
         if index < next_index:
@@ -75,7 +76,7 @@ class ReceivingChain:
         return Look(key, index, chain_key, skipped)
 
     def take(self, look: Look) -> None:
-        """Make true what `look` foresaw; its key cannot be had again."""
+        """Apply the effect of `look`. Its key cannot be obtained again."""
         stored = self.stored
         if look.chain_key is None:
             del stored[look.at]
@@ -88,7 +89,7 @@ class ReceivingChain:
                 self.drop_oldest(len(stored) - MAX_STORED_KEYS)
 
     def drop_oldest(self, count: int) -> int:
-        """Forget as many stored keys, the oldest first, or all of them; how many it were."""
+        """Drop up to `count` stored keys, the oldest first; return how many were dropped."""
         dropped = list(itertools.islice(self.stored, count))
         for index in dropped:
             del self.stored[index]
@@ -96,7 +97,7 @@ class ReceivingChain:
 
     @property
     def size(self) -> int:
-        """The length of `encode()`, in bytes."""
+        """Return the length of `encode()`, in bytes."""
         return _HEAD.size + STORED_LENGTH * len(self.stored)
 
     def encode(self) -> bytes:
@@ -105,7 +106,7 @@ class ReceivingChain:
 
     @classmethod
     def decode(cls, blob: bytes, position: int) -> tuple[ReceivingChain, int]:
-        """The chain at `position`, and the position after it. Raises CorruptState."""
+        """Return the chain at `position`, and the position after it. Raises CorruptState."""
         keys = position + _HEAD.size
         if keys > len(blob):
             raise errors.CorruptState("a chain is cut off")

@@ -17,10 +17,10 @@ FIELD_PRIME: Final = 2**255 - 19
 
 
 def check_public(public: bytes) -> None:
-    """Raises InvalidKey unless `public` is 33 typed bytes holding a reduced u-coordinate.
+    """Check a public key. Raises InvalidKey unless it is 33 typed bytes with a reduced u-coordinate.
 
-    X25519 itself ignores the top bit and reduces the rest, so one point would have several encodings. A base key names
-    a session, so only the one encoding is taken.
+    X25519 itself ignores the top bit and reduces the rest, so one point would have several encodings. Since a base key
+    identifies a session, only the reduced encoding is accepted.
     """
     if len(public) != PUBLIC_LENGTH:
         raise errors.InvalidKey(f"a public key has {PUBLIC_LENGTH} bytes, not {len(public)}")
@@ -31,10 +31,10 @@ def check_public(public: bytes) -> None:
 
 
 class KeyPair:
-    """An X25519 key pair. `public` is 33 typed bytes, `private` 32 raw bytes.
+    """X25519 key pair. `public` is 33 typed bytes, `private` 32 raw bytes.
 
-    One that was generated keeps OpenSSL's object, which agrees in 36 µs. To make that of a stored one, which is used
-    once or twice, takes as long again: libsodium agrees by the bytes, in 46 µs.
+    A generated pair keeps OpenSSL's key object, whose agreement takes 36 µs. Making the object for a stored pair, which
+    is used once or twice, would take as long again, so libsodium agrees on the raw bytes, in 46 µs.
     """
 
     __slots__ = ("_private", "_private_key", "public")
@@ -51,7 +51,7 @@ class KeyPair:
 
     @classmethod
     def from_private(cls, private: bytes) -> Self:
-        """From 32 raw bytes; the public key is calculated. Raises InvalidKey on another length."""
+        """Make a pair from 32 raw bytes; the public key is calculated. Raises InvalidKey on another length."""
         if len(private) != PRIVATE_LENGTH:
             raise errors.InvalidKey(f"a private key has {PRIVATE_LENGTH} bytes, not {len(private)}")
         private_key = x25519.X25519PrivateKey.from_private_bytes(private)
@@ -59,7 +59,7 @@ class KeyPair:
 
     @classmethod
     def from_stored(cls, public: bytes, private: bytes) -> Self:
-        """From both halves as they were stored together: nothing is calculated. Raises InvalidKey on another length."""
+        """Make a pair from both stored halves, without calculation. Raises InvalidKey on another length."""
         if len(private) != PRIVATE_LENGTH:
             raise errors.InvalidKey(f"a private key has {PRIVATE_LENGTH} bytes, not {len(private)}")
         return cls(public, private, None)
@@ -72,7 +72,7 @@ class KeyPair:
         return self._private
 
     def agree(self, public: bytes) -> bytes:
-        """DH(self, public) of X3DH section 2.2, 32 bytes.
+        """Return DH(self, public) of X3DH section 2.2, 32 bytes.
 
         Raises InvalidKey on a malformed public key and on an all-zero shared secret (a point of small order).
         """

@@ -1,9 +1,9 @@
-"""Sender key messages on the wire: the one that distributes a key, and those encrypted with it.
+"""Sender key messages on the wire: the distribution message of a key, and messages encrypted under it.
 
     distribution:   33 + {1 distribution id 16, 2 chain id, 3 iteration, 4 chain key 32, 5 signing key 33}
     group message:  33 + {1 distribution id 16, 2 chain id, 3 iteration, 4 ciphertext} + signature 64
 
-A distribution message is a secret: it travels inside a pairwise session, which also says whose it is.
+A distribution message is secret. It travels inside a pairwise session, which also authenticates its sender.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from tidings.e2ee import cbc, errors, messages, protobuf, xeddsa
 
-DISTRIBUTION_ID_LENGTH: Final = 16  # bytes; ours are UUIDs of version 4, the same for all chains of a sender in a group
+DISTRIBUTION_ID_LENGTH: Final = 16  # bytes; ours are UUIDs of version 4, one for all chains of a sender in a group
 CHAIN_KEY_LENGTH: Final = 32  # bytes
 _VERSION: Final = 3
 _FIRST_BYTE: Final = b"\x33"
@@ -21,7 +21,7 @@ _FIRST_BYTE: Final = b"\x33"
 
 @dataclass(frozen=True, slots=True)
 class DistributionMessage:
-    """A sender's chain from `iteration` on, with the key that its messages are signed by."""
+    """A sender's chain from `iteration` on, with the key that verifies its messages."""
 
     distribution_id: bytes  # 16 bytes
     chain_id: int  # 32 bits
@@ -31,7 +31,7 @@ class DistributionMessage:
 
     @classmethod
     def parse(cls, body: bytes) -> DistributionMessage:
-        """Raises InvalidMessage on anything that is not a well-formed distribution message."""
+        """Parse a distribution message. Raises InvalidMessage on anything that is not well-formed."""
         _check_version(body)
         fields = protobuf.parse(body, 1, len(body))
         distribution_id, chain_id, iteration = _take_place(fields)
@@ -57,18 +57,18 @@ class DistributionMessage:
 
 @dataclass(frozen=True, slots=True)
 class GroupMessage:
-    """A message of a sender's chain; `signed` is all of it but its signature, as received."""
+    """Message on a sender's chain."""
 
     distribution_id: bytes  # 16 bytes
     chain_id: int  # 32 bits
     iteration: int
     ciphertext: bytes
-    signed: bytes
+    signed: bytes  # the message without its signature, as received
     signature: bytes  # 64 bytes
 
     @classmethod
     def parse(cls, body: bytes) -> GroupMessage:
-        """Raises InvalidMessage on anything that is not a well-formed group message."""
+        """Parse a group message. Raises InvalidMessage on anything that is not well-formed."""
         _check_version(body)
         end = len(body) - xeddsa.SIGNATURE_LENGTH
         if end < 1:
@@ -83,7 +83,7 @@ class GroupMessage:
         return cls(distribution_id, chain_id, iteration, ciphertext, body[:end], body[end:])
 
     def authenticate(self, signing_key: bytes) -> None:
-        """Check the signature by the chain's key of 33 typed bytes. Raises InvalidMessage."""
+        """Verify the signature with the chain's key of 33 typed bytes. Raises InvalidMessage."""
         try:
             xeddsa.verify(signing_key, self.signed, self.signature)
         except (errors.InvalidSignature, errors.InvalidKey) as error:
@@ -91,12 +91,12 @@ class GroupMessage:
 
 
 def encode_group_message(distribution_id: bytes, chain_id: int, iteration: int, ciphertext: bytes) -> bytes:
-    """A GroupMessage without its signature."""
+    """Return an encoded GroupMessage without its signature."""
     return _encode_place(distribution_id, chain_id, iteration) + protobuf.bytes_field(4, ciphertext)
 
 
 def _check_version(body: bytes) -> None:
-    """Only the high nibble counts, as in a SignalMessage."""
+    """Check length and version. Only the high nibble counts, as in a SignalMessage. Raises InvalidMessage."""
     if not body or len(body) > messages.MAX_LENGTH:
         raise errors.InvalidMessage(f"a message of {len(body)} bytes")
     if body[0] >> 4 != _VERSION:
@@ -104,7 +104,7 @@ def _check_version(body: bytes) -> None:
 
 
 def _take_place(fields: dict[int, int | bytes]) -> tuple[bytes, int, int]:
-    """(distribution id, chain id, iteration): the fields that both messages start with. Raises InvalidMessage."""
+    """Return (distribution id, chain id, iteration), with which both messages start. Raises InvalidMessage."""
     distribution_id = protobuf.take_bytes(fields, 1)
     chain_id = protobuf.take_uint32(fields, 2)
     iteration = protobuf.take_uint32(fields, 3)

@@ -1,7 +1,7 @@
-"""Secrets of the installation in its database, sealed: private keys of certificates, credentials of media providers,
-the webhook's address.
+"""Sealing of the installation's secrets in the database: private keys of certificates, credentials of media providers,
+the webhook URL.
 
-Webapps and Coreapps have the key, which is not the master key: who reads what was set reads no message.
+Webapps and Coreapps have its key. It is not the master key: access to these settings gives no access to messages.
 """
 
 from __future__ import annotations
@@ -11,38 +11,44 @@ from collections.abc import Callable, Sequence
 
 from tidings.e2ee import errors, master_keys, sealing
 
-# Of what was sealed before keys had ids of their own.
+# Key id in blobs from before keys had individual ids.
 _FIRST_ID = 1
-# Ids of others: no counted one is among them.
+# Bit that marks an individual id; sequential ids never have it.
 _NAMED = 1 << 31
 _SEALED_TEXT = "sealed:"
-# Names under which some are sealed.
+# Names of sealed secrets.
 WEBHOOK_URL = "webhook url"
 WEBHOOK_SECRETS = "webhook secrets"
 
 
 class UnreadableSecret(Exception):
-    """A secret that was sealed under another key, or is damaged: it has to be set again."""
+    """A secret was sealed under another key, or is damaged: it has to be set again."""
 
 
 def provider_label(name: str) -> str:
-    """The name under which the credentials of a media provider are sealed."""
+    """Return the name under which the credentials of a media provider are sealed."""
     return f"media provider {name}"
 
 
 class SecretSealer:
-    """Sealing under the settings keys: the first seals, all open. `owner` and `name` say what a blob is: it opens under
-    the same ones only."""
+    """Sealer under the settings keys: the first key seals, all open.
+
+    A blob is bound to its `owner` and `name`: it opens only under the same ones.
+    """
 
     def __init__(self, *keys: bytes, read: Callable[[], Sequence[bytes]] | None = None) -> None:
-        """read(): the keys as they are by now. It is asked before something is sealed, and when a key is missing."""
+        """Make a sealer.
+
+        read: returns the current keys; called before each seal, and when a key is missing; None when the keys never
+            change
+        """
         self._read = read
         self._keys: Sequence[bytes] = ()
         self._set(keys)
 
     @property
     def current(self) -> str:
-        """The id of the key that seals."""
+        """Return the id of the key that seals."""
         return self.ids[0]
 
     @property
@@ -50,17 +56,17 @@ class SecretSealer:
         return [master_keys.key_id(key) for key in self._keys]
 
     def reload(self) -> None:
-        """Look whether there are other keys by now. Raises what `read` raises."""
+        """Read the keys again. Raises whatever `read` raises."""
         if self._read is not None:
             self._set(self._read())
 
     def seal(self, owner: str, name: str, content: bytes) -> bytes:
-        """`content` as it may be stored. Raises what `read` raises."""
+        """Return `content` sealed for storage. Raises whatever `read` raises."""
         self.reload()
         return self._sealers[self._current].seal(content, context=_context(owner, name))
 
     def open(self, owner: str, name: str, sealed: bytes) -> bytes:
-        """What `seal` was given. Raises `UnreadableSecret`, and what `read` raises."""
+        """Return the content of a sealed blob. Raises `UnreadableSecret`, and whatever `read` raises."""
         number = int.from_bytes(sealed[1:5], "big")
         if number not in self._sealers and number != _FIRST_ID:
             self.reload()
@@ -74,23 +80,26 @@ class SecretSealer:
         raise UnreadableSecret(f"{name} of {owner}: {failure}") from failure
 
     def needs_current(self, sealed: bytes) -> bool:
-        """Is it the current key that opens this?"""
+        """Return whether the blob is sealed under the current key, without which it cannot be opened."""
         return int.from_bytes(sealed[1:5], "big") == self._current
 
     def seal_text(self, owner: str, name: str, text: str) -> str:
-        """The same in characters; an empty text stays."""
+        """Return `text` sealed as text; an empty text stays empty."""
         if not text:
             return ""
         return _SEALED_TEXT + base64.b64encode(self.seal(owner, name, text.encode())).decode()
 
     def open_text(self, owner: str, name: str, text: str) -> str:
-        """What `seal_text` was given, and what was stored before it was sealed. Raises as `open` does."""
+        """Return the content of a sealed text.
+
+        Text that was stored unsealed is returned as it is. Raises as `open` does.
+        """
         if not is_sealed(text):
             return text
         return self.open(owner, name, _blob(text)).decode()
 
     def text_needs_current(self, text: str) -> bool:
-        """As `needs_current`; an empty text needs nothing."""
+        """Return whether the text is empty, or sealed under the current key."""
         return not text or (is_sealed(text) and self.needs_current(_blob(text)))
 
     def _set(self, keys: Sequence[bytes]) -> None:
@@ -107,7 +116,7 @@ class SecretSealer:
 
 
 def is_sealed(text: str) -> bool:
-    """Was it made by `seal_text`?"""
+    """Return whether the text was made by `seal_text`."""
     return text.startswith(_SEALED_TEXT)
 
 

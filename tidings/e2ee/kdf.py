@@ -1,7 +1,7 @@
 """HMAC-SHA256 and HKDF for the short keys of the ratchet.
 
-`hmac.digest` spends most of its 1.5 µs on fetching the algorithm; two plain SHA-256 calls (RFC 2104 in its own terms)
-take 0.9 µs, and a message needs seven to ten of them.
+`hmac.digest` spends most of its 1.5 µs on fetching the algorithm. Two plain SHA-256 calls (RFC 2104 written out) take
+0.9 µs, and a message needs seven to ten HMACs.
 """
 
 from hashlib import sha256
@@ -19,14 +19,14 @@ _ZERO_OUTER = sha256(b"\x5c" * _BLOCK)
 
 
 def hmac_sha256(key: bytes, message: bytes) -> bytes:
-    """HMAC-SHA256 under a key of exactly 32 bytes."""
+    """Return HMAC-SHA256 under a key of exactly 32 bytes."""
     return sha256(
         key.translate(_OUTER_PAD) + _OUTER_REST + sha256(key.translate(_INNER_PAD) + _INNER_REST + message).digest()
     ).digest()
 
 
 def hmac_pair(key: bytes, first: bytes, second: bytes) -> tuple[bytes, bytes]:
-    """HMAC-SHA256 of two messages under one key of exactly 32 bytes, a little quicker than one by one."""
+    """Return HMAC-SHA256 of two messages under one key of exactly 32 bytes, slightly faster than in two calls."""
     inner = key.translate(_INNER_PAD) + _INNER_REST
     outer = key.translate(_OUTER_PAD) + _OUTER_REST
     return (
@@ -36,7 +36,7 @@ def hmac_pair(key: bytes, first: bytes, second: bytes) -> tuple[bytes, bytes]:
 
 
 def extract(salt: bytes, input_key_material: bytes) -> bytes:
-    """RFC 5869 section 2.2. An empty salt counts as zeros."""
+    """Return the pseudo-random key of RFC 5869 section 2.2. An empty salt counts as zeros."""
     if salt == ZERO_SALT or not salt:
         inner = _ZERO_INNER.copy()
         inner.update(input_key_material)
@@ -50,7 +50,7 @@ def extract(salt: bytes, input_key_material: bytes) -> bytes:
 
 
 def expand(pseudo_random_key: bytes, info: bytes, length: int) -> bytes:
-    """RFC 5869 section 2.3, to `length` bytes (at most 255 * 32) from a 32-byte key."""
+    """Return `length` bytes (at most 255 * 32) of RFC 5869 section 2.3, from a 32-byte key."""
     inner = pseudo_random_key.translate(_INNER_PAD) + _INNER_REST
     outer = pseudo_random_key.translate(_OUTER_PAD) + _OUTER_REST
     block = output = sha256(outer + sha256(inner + info + b"\x01").digest()).digest()
@@ -63,5 +63,5 @@ def expand(pseudo_random_key: bytes, info: bytes, length: int) -> bytes:
 
 
 def hkdf(salt: bytes, input_key_material: bytes, info: bytes, length: int) -> bytes:
-    """RFC 5869: extract, then expand, to `length` bytes."""
+    """Return `length` bytes of RFC 5869: extract, then expand."""
     return expand(extract(salt, input_key_material), info, length)

@@ -1,8 +1,8 @@
-"""Kyber-1024 in its round 3 form, on ML-KEM-1024.
+"""Kyber-1024 as submitted in round 3, implemented on ML-KEM-1024.
 
-ML-KEM (FIPS 203) derives the same pre-key and the same ciphertext as Kyber round 3; only the last step differs, and
-round 3's is SHAKE256(secret ‖ SHA3-256(ciphertext), 32 bytes). On implicit rejection the two derive different
-nonsense, which nobody can tell apart.
+ML-KEM (FIPS 203) derives the same pre-key and the same ciphertext as Kyber round 3. Only the last step differs, which
+in round 3 is SHAKE256(secret ‖ SHA3-256(ciphertext), 32 bytes). On implicit rejection the two derive different
+pseudo-random secrets, which are indistinguishable.
 """
 
 import hashlib
@@ -20,19 +20,22 @@ SEED_LENGTH: Final = 64  # bytes: FIPS 203's d ‖ z, our form of a private key
 
 
 def generate() -> tuple[bytes, bytes]:
-    """A new pair: the 1,569 typed bytes of the public key, the 64-byte seed of the private key."""
+    """Return a new pair: the 1,569 typed bytes of the public key, the 64-byte seed of the private key."""
     private_key = mlkem.MLKEM1024PrivateKey.generate()
     return TYPE_PREFIX + private_key.public_key().public_bytes_raw(), private_key.private_bytes_raw()
 
 
 def check_public(public: bytes) -> None:
-    """Raises InvalidKey unless `public` has the length and the type of a Kyber-1024 key."""
+    """Check a public key. Raises InvalidKey unless it has the length and the type of a Kyber-1024 key."""
     if len(public) != PUBLIC_LENGTH or public[0] != KEY_TYPE:
         raise errors.InvalidKey("not a Kyber-1024 public key")
 
 
 def encapsulate(public: bytes) -> tuple[bytes, bytes]:
-    """PQXDH section 2.2 PQKEM-ENC: (ciphertext of 1,569 typed bytes, shared secret of 32 bytes). Raises InvalidKey."""
+    """PQKEM-ENC of PQXDH section 2.2: return (ciphertext of 1,569 typed bytes, shared secret of 32 bytes).
+
+    Raises InvalidKey.
+    """
     check_public(public)
     try:
         secret, ciphertext = mlkem.MLKEM1024PublicKey.from_public_bytes(public[1:]).encapsulate()
@@ -42,7 +45,7 @@ def encapsulate(public: bytes) -> tuple[bytes, bytes]:
 
 
 def decapsulate(seed: bytes, ciphertext: bytes) -> bytes:
-    """PQXDH section 2.2 PQKEM-DEC: the shared secret, 32 bytes.
+    """PQKEM-DEC of PQXDH section 2.2: return the shared secret, 32 bytes.
 
     A wrong ciphertext of the right length gives a wrong secret and no error. Raises InvalidKey on a wrong length or
     type.
@@ -58,5 +61,5 @@ def decapsulate(seed: bytes, ciphertext: bytes) -> bytes:
 
 
 def round_3(secret: bytes, ciphertext: bytes) -> bytes:
-    """The shared secret as Kyber's submission of round 3 makes it of ML-KEM's: bound to the ciphertext."""
+    """Return the shared secret of Kyber round 3 for that of ML-KEM: bound to the ciphertext."""
     return hashlib.shake_256(secret + hashlib.sha3_256(ciphertext).digest()).digest(32)

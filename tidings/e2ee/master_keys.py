@@ -3,8 +3,8 @@
     wrapped data key:    version 2 (0x02), id of the master key 8, id of the data key 4, AES key wrap (RFC 3394) 40
     id of a master key:  HKDF(master key, "Tidings master key id v1"), 8 bytes
 
-A wrapped key says which master key it needs, so that keys can be wrapped again one after the other while both master
-keys are known. Version 1, `sealing.wrap_data_key`, says nothing: every master key is tried.
+A wrapped key names its master key, so that keys can be rewrapped one by one while both master keys are known. Version
+1, `sealing.wrap_data_key`, names none: every master key is tried.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ _WRAPPING_INFO = b"Tidings wrapping key v2"
 
 
 def key_id(key: bytes) -> str:
-    """What a key is called wherever it must not be shown: 16 hexadecimal digits that say nothing of it."""
+    """Return the id of a key: 16 hexadecimal digits that reveal nothing of it."""
     return kdf.hkdf(kdf.ZERO_SALT, key, _ID_INFO, _ID_LENGTH).hex()
 
 
 class MasterKeys:
-    """The master keys that a process knows. It looks for new ones when it meets a data key that needs another."""
+    """Master keys that a process knows."""
 
     def __init__(self, keys: Sequence[bytes], read: Callable[[], Sequence[bytes]] | None = None) -> None:
-        """read(): the keys as they are by now; may take seconds."""
+        """Make the set.
+
+        read: returns the current keys, which may take seconds; None when the keys never change
+        """
         self._read = read
         self._set(keys)
 
     @property
     def current(self) -> str:
-        """The id of the key that wraps."""
+        """Return the id of the key that wraps."""
         return self.ids[0]
 
     @property
@@ -44,14 +47,15 @@ class MasterKeys:
         return list(self._keys)
 
     def reload(self) -> None:
-        """Look whether there are others by now. Raises what `read` raises."""
+        """Read the keys again. Raises whatever `read` raises."""
         if self._read is not None:
             self._set(self._read())
 
     def wrap(self, number: int, data_key: bytes, *, under: str = "") -> bytes:
-        """A data key of this number as it may be stored, under the current master key or another that we have.
+        """Return a data key wrapped for storage. Raises `UnknownMasterKey`.
 
-        Raises `UnknownMasterKey`.
+        number: id of the data key
+        under:  id of the master key; empty for the current one
         """
         master = under or self.current
         if master not in self._keys:
@@ -60,7 +64,10 @@ class MasterKeys:
         return head + keywrap.aes_key_wrap(_wrapping_key(self._keys[master], head), data_key)
 
     def unwrap(self, number: int, wrapped: bytes) -> bytes:
-        """Raises `UnknownMasterKey` for a key that we do not have, and `CorruptState`."""
+        """Return the data key with the id `number`.
+
+        Raises `UnknownMasterKey` for an unknown master key, and `CorruptState`.
+        """
         if not wrapped.startswith(_VERSION):
             return self._unwrap_first(number, wrapped)
         head = wrapped[: 1 + _ID_LENGTH + 4]
@@ -75,11 +82,11 @@ class MasterKeys:
             raise errors.CorruptState("a wrapped data key is damaged") from error
 
     def needs_current(self, wrapped: bytes) -> bool:
-        """Is it the current master key that opens this?"""
+        """Return whether the data key is wrapped under the current master key."""
         return self.is_under(wrapped, self.current)
 
     def is_under(self, wrapped: bytes, master: str) -> bool:
-        """Is it the master key of this id that opens this?"""
+        """Return whether the data key is wrapped under the master key of this id."""
         return wrapped[: 1 + _ID_LENGTH] == _VERSION + bytes.fromhex(master)
 
     def _unwrap_first(self, number: int, wrapped: bytes) -> bytes:

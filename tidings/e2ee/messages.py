@@ -13,20 +13,20 @@ PREKEY: Final = 3  # kind of a PreKeySignalMessage
 
 VERSION_3: Final = 3  # X3DH
 VERSION_4: Final = 4  # PQXDH
-_CURRENT: Final = 4  # low nibble of the first byte: the newest version that the sender speaks
+_CURRENT: Final = 4  # low nibble of the first byte: newest version that the sender supports
 
 MAC_LENGTH: Final = 8  # bytes
-MAX_LENGTH: Final = 1 << 20  # bytes; longer bodies are refused unread
+MAX_LENGTH: Final = 1 << 20  # bytes; longer bodies are rejected without being parsed
 
 
 def first_byte(version: int) -> bytes:
-    """Version in the high nibble, newest known version in the low one (0x34 and 0x44)."""
+    """Return the first byte: version in the high nibble, newest known version in the low one (0x34 and 0x44)."""
     return bytes([version << 4 | _CURRENT])
 
 
 @dataclass(frozen=True, slots=True)
 class SignalMessage:
-    """A message of a session; `authenticated` is all of it but its MAC, as received."""
+    """Message of a session."""
 
     version: int
     ratchet_key: bytes  # 33 typed bytes
@@ -34,12 +34,12 @@ class SignalMessage:
     previous_counter: int
     ciphertext: bytes
     pq_ratchet: bytes  # empty when absent
-    authenticated: bytes
+    authenticated: bytes  # the message without its MAC, as received
     mac: bytes  # 8 bytes
 
     @classmethod
     def parse(cls, body: bytes) -> SignalMessage:
-        """Raises InvalidMessage on anything that is not a well-formed SignalMessage of version 3 or 4."""
+        """Parse a SignalMessage. Raises InvalidMessage on anything that is not well-formed and of version 3 or 4."""
         version = _version(body)
         end = len(body) - MAC_LENGTH
         if end < 1:
@@ -65,25 +65,31 @@ class SignalMessage:
         )
 
     def authenticate(self, mac_key: bytes, sender: bytes, receiver: bytes) -> None:
-        """Check the MAC; `sender` and `receiver` are identity keys of 33 bytes. Raises InvalidMessage."""
+        """Verify the MAC. Raises InvalidMessage.
+
+        sender, receiver: identity keys of 33 typed bytes
+        """
         if not hmac.compare_digest(self.mac, mac(mac_key, sender, receiver, self.authenticated)):
             raise errors.InvalidMessage("the message does not authenticate")
 
 
 def mac(mac_key: bytes, sender: bytes, receiver: bytes, authenticated: bytes) -> bytes:
-    """The first 8 bytes of HMAC(MAC key, sender identity ‖ receiver identity ‖ everything before)."""
+    """Return the first 8 bytes of HMAC(MAC key, sender identity ‖ receiver identity ‖ message without MAC)."""
     return kdf.hmac_sha256(mac_key, sender + receiver + authenticated)[:MAC_LENGTH]
 
 
 def signal_message_head(version: int, ratchet_key: bytes) -> bytes:
-    """What stays the same through a sending chain: the first byte and field 1."""
+    """Return the part that is constant throughout a sending chain: the first byte and field 1."""
     return first_byte(version) + b"\x0a\x21" + ratchet_key
 
 
 def encode_signal_message(
     head: bytes, counter: int, previous_counter: int, ciphertext: bytes, pq_ratchet: bytes
 ) -> bytes:
-    """A SignalMessage without its MAC; `head` comes from `signal_message_head`."""
+    """Return an encoded SignalMessage without its MAC.
+
+    head: from `signal_message_head`
+    """
     varint = protobuf.varint
     body = b"%b\x10%b\x18%b\x22%b%b" % (
         head,
@@ -97,25 +103,28 @@ def encode_signal_message(
 
 @dataclass(frozen=True, slots=True)
 class PreKeySignalMessage:
-    """A first message: what the receiver needs to set the session up, around a SignalMessage.
+    """First message: a SignalMessage with the data from which its receiver sets up the session.
 
-    It has no MAC of its own. The keys in it authenticate themselves (another key derives another secret), but not the
-    registration id, nor the low nibble of the first byte.
+    It has no MAC. Its keys are authenticated implicitly (another key derives another secret), but its registration id
+    and the low nibble of its first byte are not.
     """
 
     version: int
     registration_id: int
     prekey_id: int | None
     signed_prekey_id: int
-    kyber_prekey_id: int | None  # present in version 4 only
-    kyber_ciphertext: bytes | None  # 1,569 typed bytes, present in version 4 only
+    kyber_prekey_id: int | None  # None in version 3
+    kyber_ciphertext: bytes | None  # 1,569 typed bytes; None in version 3
     base_key: bytes  # 33 typed bytes
     identity_key: bytes  # 33 typed bytes
     message: SignalMessage
 
     @classmethod
     def parse(cls, body: bytes) -> PreKeySignalMessage:
-        """Raises InvalidMessage on anything that is not well-formed, or that mixes versions."""
+        """Parse a PreKeySignalMessage.
+
+        Raises InvalidMessage on anything that is not well-formed, or that mixes versions.
+        """
         version = _version(body)
         fields = protobuf.parse(body, 1, len(body))
         base_key = protobuf.take_bytes(fields, 2)
@@ -151,7 +160,7 @@ class PreKeySignalMessage:
 
 
 def claimed_identity(body: bytes) -> bytes | None:
-    """The identity key that a PreKeySignalMessage names as its sender's; `None` for bytes that no receiver can read."""
+    """Return the sender's identity key that a PreKeySignalMessage claims; None for bytes that cannot be parsed."""
     try:
         _version(body)
         return protobuf.take_bytes(protobuf.parse(body, 1, len(body)), 3)
@@ -171,7 +180,7 @@ def encode_prekey_signal_message(
     identity_key: bytes,
     message: bytes,
 ) -> bytes:
-    """A PreKeySignalMessage around the encoded SignalMessage `message`."""
+    """Return a PreKeySignalMessage around the encoded SignalMessage `message`."""
     uint_field, bytes_field = protobuf.uint_field, protobuf.bytes_field
     parts = [first_byte(version), uint_field(5, registration_id)]
     if prekey_id is not None:
@@ -184,7 +193,10 @@ def encode_prekey_signal_message(
 
 
 def _version(body: bytes) -> int:
-    """Only the high nibble counts: older libraries write 0x33 where newer ones write 0x34."""
+    """Check length and version; return the version. Raises InvalidMessage.
+
+    Only the high nibble counts: older libraries write 0x33 where newer ones write 0x34.
+    """
     if not body or len(body) > MAX_LENGTH:
         raise errors.InvalidMessage(f"a message of {len(body)} bytes")
     version = body[0] >> 4

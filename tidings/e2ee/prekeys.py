@@ -1,4 +1,4 @@
-"""Pre-keys: how a device makes them, and how a bundle of them is checked."""
+"""Pre-keys: generation, and verification of bundles."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Final
 
 from tidings.e2ee import curve, errors, identity, kem, messages, xeddsa
 
-MAX_KEY_ID: Final = 0xFFFFFF  # of our own keys; official clients take 24 bits for theirs
+MAX_KEY_ID: Final = 0xFFFFFF  # of our own keys; official clients use 24 bits too
 
 
 def free_key_ids(first: int, count: int, used: Collection[int]) -> list[int]:
-    """The next `count` ids from `first` on that no kept key has, from 1 again after `MAX_KEY_ID`. 0 is no id of ours.
+    """Return the next `count` unused ids from `first`, continuing with 1 after `MAX_KEY_ID`. 0 is not used.
 
-    Raises ValueError when there are not so many.
+    Raises ValueError when fewer ids are free.
+
+    used: ids of existing keys
     """
     if count > MAX_KEY_ID - len(used):
         raise ValueError("too many pre-keys are kept")
@@ -31,7 +33,7 @@ def free_key_ids(first: int, count: int, used: Collection[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PreKey:
-    """A one-time pre-key (X3DH section 2.4: OPK)."""
+    """One-time pre-key (X3DH section 2.4: OPK)."""
 
     key_id: int  # 32 bits
     public: bytes  # 33 typed bytes
@@ -45,7 +47,7 @@ class PreKey:
 
 @dataclass(frozen=True, slots=True)
 class SignedPreKey:
-    """A pre-key signed by the identity (X3DH section 2.4: SPK)."""
+    """Pre-key signed by the identity (X3DH section 2.4: SPK)."""
 
     key_id: int  # 32 bits
     public: bytes  # 33 typed bytes
@@ -60,7 +62,7 @@ class SignedPreKey:
 
 @dataclass(frozen=True, slots=True)
 class KyberPreKey:
-    """A Kyber-1024 pre-key signed by the identity (PQXDH section 2.4: PQSPK or PQOPK)."""
+    """Kyber-1024 pre-key signed by the identity (PQXDH section 2.4: PQSPK or PQOPK)."""
 
     key_id: int  # 32 bits
     public: bytes  # 1,569 typed bytes
@@ -75,34 +77,34 @@ class KyberPreKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreKeyBundle:
-    """What a server hands out about one device (X3DH section 3.3, PQXDH section 3.3)."""
+    """Keys of one device that a server hands out (X3DH section 3.3, PQXDH section 3.3)."""
 
     registration_id: int
     identity_key: bytes  # 33 typed bytes
     signed_prekey_id: int
     signed_prekey: bytes  # 33 typed bytes
     signed_prekey_signature: bytes  # 64 bytes
-    prekey_id: int | None = None
+    prekey_id: int | None = None  # None without a one-time pre-key
     prekey: bytes | None = None  # 33 typed bytes
-    kyber_prekey_id: int | None = None
+    kyber_prekey_id: int | None = None  # None without a Kyber pre-key
     kyber_prekey: bytes | None = None  # 1,569 typed bytes
     kyber_prekey_signature: bytes | None = None  # 64 bytes
 
     @property
     def has_kyber(self) -> bool:
-        """Whether any part of a Kyber pre-key is there; `verify` demands the whole of it."""
+        """Return whether any part of a Kyber pre-key is present; `verify` requires all parts."""
         kyber = (self.kyber_prekey_id, self.kyber_prekey, self.kyber_prekey_signature)
         return any(part is not None for part in kyber)
 
     @property
     def version(self) -> int:
-        """The version of a session set up from this bundle: 4 with a Kyber pre-key, else 3."""
+        """Return the version of a session set up from this bundle: 4 with a Kyber pre-key, otherwise 3."""
         return messages.VERSION_4 if self.has_kyber else messages.VERSION_3
 
     def verify(self) -> None:
-        """Check every key and signature.
+        """Verify every key and signature.
 
-        Raises InvalidKey on a malformed key or a half-present pre-key, InvalidSignature on a signature that is not the
+        Raises InvalidKey on a malformed key or an incomplete pre-key, InvalidSignature on a signature that is not the
         identity's.
         """
         ids = (self.registration_id, self.signed_prekey_id, self.prekey_id, self.kyber_prekey_id)
@@ -124,6 +126,6 @@ class PreKeyBundle:
 
 
 def check_downgrade(previous_version_had_kyber: bool, bundle: PreKeyBundle) -> None:
-    """Raises PostQuantumRequired when an identity that once had Kyber now offers a bundle without."""
+    """Raise PostQuantumRequired when an identity that once had Kyber now offers a bundle without."""
     if previous_version_had_kyber and not bundle.has_kyber:
         raise errors.PostQuantumRequired("this identity once had a Kyber pre-key, its bundle now has none")

@@ -1,7 +1,7 @@
-"""The little of protobuf's wire format that Signal's messages need: varints, and byte strings.
+"""Subset of protobuf's wire format that Signal's messages need: varints and byte strings.
 
-Strict where protobuf is lenient: numbers must fit 32 bits, byte strings must end inside the message, and a message has
-at most `MAX_FIELDS` fields. Unknown fields are skipped, whatever their wire type; groups are refused.
+Stricter than protobuf: numbers must fit 32 bits, byte strings must end inside the message, and a message has at most
+`MAX_FIELDS` fields. Unknown fields are skipped, whatever their wire type; groups are rejected.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ _ONE_BYTE_VARINTS: Final = tuple(bytes([value]) for value in range(0x80))
 
 
 def varint(value: int) -> bytes:
-    """The base-128 form of a number that is not negative."""
+    """Encode a non-negative number in base 128."""
     if value < 0x80:
         return _ONE_BYTE_VARINTS[value]
     output = bytearray()
@@ -40,7 +40,10 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """(value, position after it). Raises InvalidMessage when it does not end, or is longer than ten bytes."""
+    """Return (value, position after it).
+
+    Raises InvalidMessage when the number does not end, or is longer than ten bytes.
+    """
     try:
         byte = data[position]
         if byte < 0x80:
@@ -57,7 +60,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def parse(data: bytes, position: int, end: int) -> dict[int, int | bytes]:
-    """The fields in data[position:end] by number; of a field that is repeated, the last.
+    """Return the fields in data[position:end] by number; of a repeated field, the last.
 
     Raises InvalidMessage on anything that is not well-formed.
     """
@@ -90,7 +93,7 @@ def parse(data: bytes, position: int, end: int) -> dict[int, int | bytes]:
 
 
 def take_uint32(fields: dict[int, int | bytes], number: int) -> int | None:
-    """The number in a field, or None when it is absent. Raises InvalidMessage on bytes or more than 32 bits."""
+    """Return the number in a field, or None when it is absent. Raises InvalidMessage on bytes or more than 32 bits."""
     value = fields.get(number)
     if value is None:
         return None
@@ -100,7 +103,7 @@ def take_uint32(fields: dict[int, int | bytes], number: int) -> int | None:
 
 
 def take_bytes(fields: dict[int, int | bytes], number: int) -> bytes | None:
-    """The bytes in a field, or None when it is absent. Raises InvalidMessage on a number."""
+    """Return the bytes in a field, or None when it is absent. Raises InvalidMessage on a number."""
     value = fields.get(number)
     if value is None:
         return None

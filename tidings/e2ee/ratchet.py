@@ -1,23 +1,23 @@
-"""The Double Ratchet of one session."""
+"""Double Ratchet of one session."""
 
 from typing import Final, NamedTuple
 
 from tidings.e2ee import cbc, chains, curve, errors, kdf, messages, pq_ratchet, session_setup, state, work
 
-MAX_CHAINS: Final = 5  # receiving chains; the oldest is dropped
+MAX_CHAINS: Final = 5  # receiving chains per session; the oldest is dropped
 MAX_COUNTER: Final = 2**32 - 1
 
 
 class Reach(NamedTuple):
-    """How far ahead a message may be, in messages. Nothing has authenticated while the chains are walked."""
+    """Limits, in messages, on how far ahead a message may be. Chains are walked before anything has authenticated."""
 
     known: int  # on a chain whose ratchet key is known
-    new: int  # on one that the message begins
+    new: int  # on a chain that the message starts
 
 
-# A message of one certain session. Of a longer jump on a new chain not all keys could be stored.
+# For a message that belongs to this session. Beyond this jump on a new chain not all keys could be stored.
 FULL: Final = Reach(chains.MAX_FORWARD_JUMP, chains.MAX_STORED_KEYS)
-# One that is tried in a session after another: as much as is under way while two sessions take turns.
+# For trying further sessions: as many messages as are in flight while two peers alternate between two sessions.
 SHORT: Final = Reach(chains.MAX_STORED_KEYS, 100)
 
 _RATCHET_INFO: Final = b"WhisperRatchet"
@@ -37,7 +37,9 @@ def start_as_initiator(
 ) -> tuple[state.SendingHalf, state.ReceivingHalf]:
     """RatchetInitAlice of Double Ratchet section 3.3, with the receiving chain that Signal adds to it.
 
-    Raises InvalidKey when the signed pre-key gives a shared secret of zeros.
+    Raises InvalidKey when the signed pre-key gives an all-zero shared secret.
+
+    pq: whether the session gets the post-quantum ratchet, in version 4
     """
     keys = initiation.keys
     pair = curve.KeyPair.generate()
@@ -77,7 +79,7 @@ def start_as_responder(
 ) -> tuple[state.SendingHalf, state.ReceivingHalf]:
     """RatchetInitBob of Double Ratchet section 3.3; the signed pre-key is the first ratchet key pair.
 
-    The first message says whether the session has the post-quantum ratchet.
+    The session has the post-quantum ratchet if the first message uses it.
     """
     own_pq = their_pq = None
     if keys.pq_key is not None and message.message.pq_ratchet:
@@ -101,9 +103,9 @@ def start_as_responder(
 
 
 def encrypt(sending: state.SendingHalf, local_identity: bytes, plaintext: bytes) -> bytes:
-    """RatchetEncrypt of Double Ratchet section 3.4: an encoded SignalMessage. No private key is needed.
+    """RatchetEncrypt of Double Ratchet section 3.4: return an encoded SignalMessage. Needs no private key.
 
-    Raises NoSession when the chain's 2^32 counters are used up.
+    Raises NoSession when the chain's 2^32 counters are exhausted.
     """
     counter, pq_chain_key, pq_index = sending.counter, sending.pq_chain_key, sending.pq_index
     if counter >= MAX_COUNTER or pq_index >= MAX_COUNTER:
@@ -129,7 +131,10 @@ def encrypt(sending: state.SendingHalf, local_identity: bytes, plaintext: bytes)
 
 
 def knows(receiving: state.ReceivingHalf, message: messages.SignalMessage) -> bool:
-    """Whether the message is on a chain of this session; ratchet keys are random, so it is of no other one then."""
+    """Return whether the message is on a chain of this session.
+
+    Ratchet keys are random, so it is then of no other one.
+    """
     return _find_chain(receiving, message.ratchet_key) is not None
 
 
@@ -140,11 +145,10 @@ def decrypt(
     reach: Reach = FULL,
     spend: work.Spend = work.unlimited,
 ) -> tuple[bytes, bool]:
-    """RatchetDecrypt of Double Ratchet section 3.5; both halves change, and only once the message has authenticated.
+    """RatchetDecrypt of Double Ratchet section 3.5. Both halves change, and only once the message has authenticated.
 
-    Returns the plaintext, and whether the receiving half may have become longer.
-
-    Raises InvalidMessage (TooFarAhead and OverBudget among them) and DuplicateMessage.
+    Returns the plaintext, and whether the receiving half may have become longer. Raises InvalidMessage (including
+    TooFarAhead and OverBudget) and DuplicateMessage.
     """
     if message.version != sending.version:
         raise errors.InvalidMessage("the message is of another version than the session")
@@ -162,12 +166,12 @@ def decrypt(
 
     if new_root_key is not None:
         pair = curve.KeyPair.generate()
-        # The same key gave a secret that was not zero in _receiving_step: neither does this, so nothing is half done.
+        # The same key gave a non-zero secret in _receiving_step, so this cannot fail halfway through the changes.
         receiving.root_key, sending.chain_key = kdf_rk(new_root_key, pair.agree(message.ratchet_key))
         receiving.ratchet = pair
         receiving.receiving_chains = [*receiving.receiving_chains, (message.ratchet_key, chain)][-MAX_CHAINS:]
         sending.ratchet_key = pair.public
-        # Double Ratchet section 3.5 has PN = Ns; the libraries send the last counter used, and nobody reads it.
+        # Double Ratchet section 3.5 has PN = Ns. The libraries send the last counter used; the field is not read.
         sending.previous_counter = max(sending.counter - 1, 0)
         sending.counter = 0
     chain.take(look)
@@ -179,7 +183,7 @@ def decrypt(
 
 
 def kdf_rk(root_key: bytes, secret: bytes) -> tuple[bytes, bytes]:
-    """KDF_RK of Double Ratchet section 5.2: (root key, chain key), each 32 bytes."""
+    """KDF_RK of Double Ratchet section 5.2: return (root key, chain key), each 32 bytes."""
     output = kdf.hkdf(root_key, secret, _RATCHET_INFO, 64)
     return output[:32], output[32:]
 
@@ -198,7 +202,7 @@ def _find_chain(receiving: state.ReceivingHalf, ratchet_key: bytes) -> chains.Re
 def _look_up_pq(
     receiving: state.ReceivingHalf, message: messages.SignalMessage, limit: int, spend: work.Spend
 ) -> chains.Look | None:
-    """The salt of the message; None (salt zero) in a session without the post-quantum ratchet.
+    """Return the salt of the message; None (salt zero) in a session without the post-quantum ratchet.
 
     Also None for a message from before the ratchet was negotiated, which can only be on the peer's first chain.
     """
@@ -215,13 +219,13 @@ def _look_up_pq(
     try:
         return receiving.pq_chain.look(index, pq_ratchet.step, limit, spend)
     except errors.DuplicateMessage as error:
-        # Indices start at 1 in every session, so this may be a message of another one. A true duplicate has been
+        # Indices start at 1 in every session, so the message may be of another session. A true duplicate has been
         # recognised by its ratchet key and counter already.
         raise errors.InvalidMessage(str(error)) from error
 
 
 def _receiving_step(receiving: state.ReceivingHalf, ratchet_key: bytes) -> tuple[bytes, bytes]:
-    """The first half of a DH ratchet step (Double Ratchet section 3.5): (root key, receiving chain key)."""
+    """Return (root key, receiving chain key): the first half of a DH ratchet step (Double Ratchet section 3.5)."""
     try:
         return kdf_rk(receiving.root_key, receiving.ratchet.agree(ratchet_key))
     except errors.InvalidKey as error:

@@ -1,4 +1,4 @@
-"""Sealing of stored blobs: AES-256-GCM under a sub-key for each session.
+"""Sealing of stored blobs: AES-256-GCM under a sub-key per session.
 
     sealed blob:       version 1 (0x01), key id 4, nonce 12, ciphertext, tag 16
     sub-key:           HKDF(data key, "Tidings sealing v1" ‖ account ‖ peer): one shared key with random nonces would
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tidings.e2ee import errors, kdf
 
-Context = tuple[str | int, ...]  # (account, peer, device, column), say; the first two choose the sub-key
+Context = tuple[str | int, ...]  # such as (account, peer, device, column); the first two select the sub-key
 
 KEY_LENGTH: Final = 32  # bytes, of master and data keys
 OVERHEAD: Final = 33  # bytes that sealing adds
@@ -37,12 +37,12 @@ _WRAPPING_INFO: Final = b"Tidings wrapping key v1"
 
 
 def generate_data_key() -> bytes:
-    """32 random bytes."""
+    """Return 32 random bytes."""
     return os.urandom(KEY_LENGTH)
 
 
 def wrap_data_key(master_key: bytes, key_id: int, data_key: bytes) -> bytes:
-    """A data key as it may be stored: 45 bytes, of no use without the master key. Raises InvalidKey."""
+    """Return a data key wrapped for storage: 45 bytes, useless without the master key. Raises InvalidKey."""
     _check_key(data_key)
     return _head(key_id) + keywrap.aes_key_wrap(_wrapping_key(master_key, key_id), data_key)
 
@@ -62,45 +62,45 @@ class Keyring:
 
     @classmethod
     def from_master(cls, master_key: bytes, key_id: int) -> Self:
-        """A ring of one data key that is derived from the master key and the id: the same at every start.
+        """Make a keyring of one data key derived from the master key and the id: the same at every start.
 
-        For an installation that stores no wrapped keys; its master key cannot change without sealing again.
+        For an installation that stores no wrapped keys. Its master key cannot change without resealing everything.
         """
         _check_key(master_key)
         return cls({key_id: kdf.hkdf(kdf.ZERO_SALT, master_key, _DERIVED_INFO + _head(key_id), KEY_LENGTH)})
 
     @classmethod
     def unwrap(cls, master_key: bytes, wrapped: Mapping[int, bytes]) -> Self:
-        """A ring of the random data keys that `wrap_data_key` wrapped, by id.
+        """Make a keyring of the random data keys that `wrap_data_key` wrapped, by id.
 
         Raises CorruptState on a damaged one, a wrong id or another master key.
         """
         return cls({key_id: unwrap_data_key(master_key, key_id, blob) for key_id, blob in wrapped.items()})
 
     def with_key(self, key_id: int, data_key: bytes) -> Keyring:
-        """This ring and one more key, which seals from now on if its id is the highest."""
+        """Return this keyring with one more key, which seals if its id is the highest."""
         return Keyring({**self.data_keys, key_id: data_key})
 
     @property
     def newest(self) -> int:
-        """The id that seals."""
+        """Return the id of the key that seals."""
         return max(self.data_keys)
 
 
 class Sealer:
-    """Seals and opens blobs; keeps the ciphers of the sessions last used, at most `cache_size` of them."""
+    """Sealer of blobs. Caches the ciphers of at most `cache_size` recently used sessions."""
 
     def __init__(self, keyring: Keyring, *, cache_size: int = 16_384) -> None:
         self._keyring = keyring
         self._newest = keyring.newest
-        # Bounded, the least recently used goes. About 400 bytes an entry.
+        # Bounded, least recently used evicted. About 400 bytes per entry.
         self._cipher = functools.lru_cache(cache_size)(self._make_cipher)
         self._associated = functools.lru_cache(cache_size)(_encode)
 
     def seal(self, plaintext: bytes, *, context: Context, row: str | None = None) -> bytes:
-        """`plaintext` and `OVERHEAD` bytes. The context is not stored: `open` needs the same.
+        """Return the sealed `plaintext`, `OVERHEAD` bytes longer. The context is not stored: `open` needs the same one.
 
-        row: last part of a context of which nothing else is sealed, so that it is not worth a place in the cache.
+        row: last part of the context, when it is used for this blob only and must not take an entry of the cache
         """
         key_id = self._newest
         head = _HEAD.pack(_VERSION, key_id)
@@ -112,7 +112,7 @@ class Sealer:
         return head + nonce + self._cipher(key_id, account, peer).encrypt(nonce, plaintext, associated)
 
     def seal_rows(self, rows: Sequence[tuple[int, bytes]], *, context: Context) -> list[bytes]:
-        """Many plaintexts at once, each with the number of its row: it opens under the context and that number."""
+        """Seal many plaintexts, each with the number of its row: `open` needs the context extended by that number."""
         key_id = self._newest
         head = _HEAD.pack(_VERSION, key_id)
         account, peer = context[:2]
@@ -125,7 +125,10 @@ class Sealer:
         return sealed
 
     def open(self, blob: bytes, context: Context) -> bytes:
-        """Raises CorruptState when the blob is damaged, is of another context, or names a key that we do not have."""
+        """Return the plaintext of a blob.
+
+        Raises CorruptState when the blob is damaged, is of another context, or names a key that the keyring lacks.
+        """
         if len(blob) < OVERHEAD:
             raise errors.CorruptState("a sealed blob is cut off")
         version, key_id = _HEAD.unpack_from(blob)
@@ -155,7 +158,7 @@ def _encode(context: Context) -> bytes:
 
 
 def _encode_number(number: int) -> bytes:
-    """As `_encode` does."""
+    """Encode one integer part of a context, as `_encode` does."""
     value = b"%d" % number
     return b"i" + len(value).to_bytes(4, "big") + value
 
@@ -172,13 +175,13 @@ def _check_key(key: bytes) -> None:
 
 
 def _wrapping_key(master_key: bytes, key_id: int) -> bytes:
-    """Of its own for each id, so that a wrapped key opens under no other."""
+    """Return the wrapping key of one data key id, so that a wrapped key does not open under another id."""
     _check_key(master_key)
     return kdf.hkdf(kdf.ZERO_SALT, master_key, _WRAPPING_INFO + _head(key_id), KEY_LENGTH)
 
 
 def unwrap_data_key(master_key: bytes, key_id: int, blob: bytes) -> bytes:
-    """What `wrap_data_key` was given. Raises `CorruptState`."""
+    """Return the data key in a blob of `wrap_data_key`. Raises `CorruptState`."""
     head = _head(key_id)
     if not blob.startswith(head):
         raise errors.CorruptState("a wrapped data key of another id or version")

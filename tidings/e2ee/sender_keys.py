@@ -1,10 +1,10 @@
-"""The chains of one sender in one group (Sender Keys), as the sender and as each member hold them.
+"""Chains of one sender in one group (Sender Keys), as held by the sender and by each member.
 
     stored, big-endian:
         version 1, distribution id 16, states 1, then of each, newest first:
             chain id 4, signing key 32, own 1 (0 or 1), then: its private key 32; chain (laid out in `chains`)
 
-The signing key loses its type byte here.
+The signing key is stored without its type byte.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ _STATE: Final = struct.Struct(">I32sB")
 
 @dataclass(slots=True, repr=False)
 class _State:
-    """One chain, and the key that signs its messages."""
+    """Chain with the key that signs its messages."""
 
     chain_id: int
     signing_key: bytes  # 33 typed bytes
-    signing_private: bytes | None  # 32 bytes; None when the chain is someone else's
-    chain: chains.ReceivingChain  # of the sender too, who stores no keys
+    signing_private: bytes | None  # 32 bytes; None when another participant owns the chain
+    chain: chains.ReceivingChain  # the sender uses it too, and stores no skipped keys
 
 
 class SenderKeyRecord:
-    """The chains of one (distribution id, sender). Not thread-safe: one writer for each record.
+    """Chains of one (distribution id, sender). Not thread-safe: one writer per record.
 
-    A sender's is made by `create`; a member's is `SenderKeyRecord(distribution_id)`, which then hears of chains by
-    `process`. It must be stored under its sender as well: nothing in a group message names them but its signature.
+    The sender makes its record with `create`. A member makes `SenderKeyRecord(distribution_id)`, and adds chains with
+    `process`. The caller must store it by sender too: only the signature of a group message identifies the sender.
 
-    When a member leaves, the sender puts a new `create` of the same distribution id in the place of the old record,
-    and distributes it to those who stay; what the members have of the old chains remains readable.
+    When a member leaves, the sender replaces its record by a new `create` with the same distribution id, and
+    distributes that to the remaining members. Messages of the old chains stay readable for those who have them.
 
-    As with sessions: a sender's record must be stored before the ciphertext it made leaves the process, and never be
-    restored from a backup. Either would use a key twice.
+    As with sessions, a sender's record must be stored before its ciphertext leaves the process, and never be restored
+    from a backup. Otherwise a key would be used twice.
     """
 
     __slots__ = ("_distribution_id", "_states")
 
     def __init__(self, distribution_id: bytes) -> None:
-        """A record without a chain. Raises InvalidKey unless the id has 16 bytes."""
+        """Make a record without a chain. Raises InvalidKey unless the id has 16 bytes."""
         if len(distribution_id) != group_messages.DISTRIBUTION_ID_LENGTH:
             raise errors.InvalidKey("a distribution id has 16 bytes")
         self._distribution_id = bytes(distribution_id)
@@ -59,7 +59,7 @@ class SenderKeyRecord:
 
     @classmethod
     def create(cls, distribution_id: bytes | None = None) -> SenderKeyRecord:
-        """A sender's record, with a new chain and a new signing key, and a new distribution id unless one is given.
+        """Make a sender's record, with a new chain, a new signing key, and a new distribution id unless one is given.
 
         Raises InvalidKey unless the id has 16 bytes.
         """
@@ -71,7 +71,7 @@ class SenderKeyRecord:
 
     @classmethod
     def from_bytes(cls, blob: bytes) -> SenderKeyRecord:
-        """Raises CorruptState on a damaged blob and on one of an unknown version."""
+        """Load a record. Raises CorruptState on a damaged blob and on an unknown version."""
         try:
             return cls._decode(blob)
         except (struct.error, errors.InvalidKey) as error:
@@ -79,16 +79,19 @@ class SenderKeyRecord:
 
     @property
     def distribution_id(self) -> bytes:
-        """16 bytes."""
+        """Return the distribution id, 16 bytes."""
         return self._distribution_id
 
     @property
     def is_portable(self) -> bool:
-        """Is the distribution id a UUID of version 4? Some libraries refuse any other; those made here once were."""
+        """Return whether the distribution id is a UUID of version 4.
+
+        Some libraries reject others, which were once made here.
+        """
         return uuid.UUID(bytes=self._distribution_id).version == 4
 
     def distribution(self) -> bytes:
-        """The distribution message: what a member needs to read from the next message on, and none before.
+        """Return the distribution message, with which a member can read from the next message on, and none before.
 
         It is secret, and goes to each member inside a pairwise session. Raises NoSession unless the chain is our own.
         """
@@ -99,10 +102,11 @@ class SenderKeyRecord:
         ).encode()
 
     def process(self, distribution_message: bytes) -> None:
-        """Take up the chain of a distribution message that came from this record's sender, inside their session.
+        """Add the chain of a distribution message, which arrived from this record's sender inside their session.
 
-        A chain that is known stays where it is, so that no message can be read twice; only past the forward jump,
-        where no message could be read any more, does it move up. Raises InvalidMessage, with nothing changed.
+        A known chain keeps its position, so that no message can be read twice. Only a chain that is more than the
+        forward jump behind, on which no message could be read, is advanced. Raises InvalidMessage, with nothing
+        changed.
         """
         message = group_messages.DistributionMessage.parse(distribution_message)
         if message.distribution_id != self._distribution_id:
@@ -117,9 +121,9 @@ class SenderKeyRecord:
         self._states = [state, *others][:MAX_STATES]
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """A group message, the same for every member.
+        """Return a group message, the same for every member.
 
-        Raises NoSession when the newest chain is not our own, or its 2^32 iterations are used up: `create` a new one.
+        Raises NoSession when the newest chain is not our own, or its 2^32 iterations are exhausted: `create` a new one.
         """
         state, private = self._own()
         chain = state.chain
@@ -135,10 +139,10 @@ class SenderKeyRecord:
         return body
 
     def decrypt(self, body: bytes, spend: work.Spend = work.unlimited) -> bytes:
-        """The plaintext of a group message. Nothing changes unless it is returned.
+        """Return the plaintext of a group message. Changes nothing when it raises.
 
-        Raises InvalidMessage (TooFarAhead among them: ask for the distribution message again; OverBudget, when `spend`
-        has refused the steps to it); DuplicateMessage; NoSession for a chain that no distribution message has told of.
+        Raises InvalidMessage (including TooFarAhead: request the distribution message again; and OverBudget, when
+        `spend` refuses the steps); DuplicateMessage; NoSession for a chain without a distribution message.
         """
         message = group_messages.GroupMessage.parse(body)
         if message.distribution_id != self._distribution_id:
@@ -154,7 +158,10 @@ class SenderKeyRecord:
         return plaintext
 
     def to_bytes(self) -> bytes:
-        """At most 5 chains of 82 bytes (114 when own), with 36 for each stored key of which a chain has up to 2,000."""
+        """Encode the record.
+
+        At most 5 chains of 82 bytes (114 when own), plus 36 bytes per stored key, up to 2,000 keys per chain.
+        """
         parts = [_HEAD.pack(RECORD_VERSION, self._distribution_id, len(self._states))]
         for state in self._states:
             private = state.signing_private
@@ -191,7 +198,7 @@ class SenderKeyRecord:
         return next((state for state in self._states if state.chain_id == chain_id), None)
 
     def _own(self) -> tuple[_State, bytes]:
-        """The newest chain and its private signing key."""
+        """Return the newest chain and its private signing key. Raises NoSession."""
         if not self._states:
             raise errors.NoSession("the record has no chain")
         state = self._states[0]
@@ -203,6 +210,6 @@ class SenderKeyRecord:
 
 
 def _message_keys(seed: bytes) -> tuple[bytes, bytes]:
-    """(AES key 32, IV 16); derived in the other order."""
+    """Return (AES key 32, IV 16), which are derived in the reverse order."""
     output = kdf.hkdf(kdf.ZERO_SALT, seed, _INFO, 48)
     return output[16:], output[:16]

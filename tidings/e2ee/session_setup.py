@@ -1,4 +1,4 @@
-"""The first keys of a session, agreed by X3DH (version 3) or PQXDH (version 4)."""
+"""First keys of a session, agreed by X3DH (version 3) or PQXDH (version 4)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _F: Final = b"\xff" * 32  # X3DH section 2.2: KDF prepends 32 bytes of 0xFF for 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FirstKeys:
-    """What both sides derive."""
+    """Keys that both sides derive."""
 
     root_key: bytes  # 32 bytes
-    chain_key: bytes  # 32 bytes: the chain of the responder's signed pre-key
-    pq_key: bytes | None  # 32 bytes for the post-quantum ratchet; version 4 only
+    chain_key: bytes  # 32 bytes, of the chain of the responder's signed pre-key
+    pq_key: bytes | None  # 32 bytes, for the post-quantum ratchet; None in version 3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Initiation:
-    """What the initiator has after the set-up; base key and ciphertext go into every PreKeySignalMessage."""
+    """Initiator's result of the set-up. Base key and ciphertext go into every PreKeySignalMessage."""
 
     keys: FirstKeys
     base_key: bytes  # 33 typed bytes (X3DH section 3.3: EK)
-    kyber_ciphertext: bytes | None  # 1,569 typed bytes; version 4 only
+    kyber_ciphertext: bytes | None  # 1,569 typed bytes; None in version 3
 
 
 def initiate(own: identity.IdentityKeyPair, bundle: prekeys.PreKeyBundle) -> Initiation:
-    """X3DH section 3.3, PQXDH section 3.3: Alice's side, from a bundle that `verify` has passed.
+    """X3DH section 3.3, PQXDH section 3.3: Alice's side, from a bundle that has been verified.
 
-    Raises InvalidKey on a shared secret of zeros or an impossible Kyber key.
+    Raises InvalidKey on an all-zero shared secret or an invalid Kyber key.
     """
     base = curve.KeyPair.generate()
     secret = [

@@ -1,7 +1,6 @@
-"""The state of one session, in the two halves in which it is stored.
+"""State of one session, in the two halves in which it is stored.
 
-The sending half is all that sending changes; the receiving half holds every private key. Each has a version byte.
-
+The sending half has everything that sending changes; the receiving half has every private key. Each has a version byte.
     sending half, 147 bytes, big-endian:
         version 1, flags 1 (unacknowledged, pq), session version 1, remote registration id 4, remote identity 32,
         ratchet key 32, chain key 32, counter 4, previous counter 4, pq chain key 32, pq index 4
@@ -12,7 +11,8 @@ The sending half is all that sending changes; the receiving half holds every pri
         chains 1, then of each: ratchet key 32, chain,
         pq 1 (0 or 1), then: chain (laid out in `chains`)
 
-Public keys lose their type byte here. Both halves carry the ratchet key: halves of different moments do not load.
+Public keys are stored without their type byte. Both halves have the ratchet key: halves of different moments do not
+load.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _PENDING_KYBER = 2
 
 @dataclass(slots=True, repr=False)
 class SendingHalf:
-    """All that sending reads and changes."""
+    """State that sending reads and changes."""
 
     version: int  # 3 or 4
-    unacknowledged: bool  # nothing has been read on this session: messages go out as PreKeySignalMessages
+    unacknowledged: bool  # no message has been received on this session: PreKeySignalMessages are sent
     remote_registration_id: int
     remote_identity: bytes  # 33 typed bytes
     ratchet_key: bytes  # 33 typed bytes (Double Ratchet section 3.2: DHs)
     chain_key: bytes  # 32 bytes (CKs)
-    counter: int  # of the next message (Ns)
-    previous_counter: int  # the last counter used in the previous sending chain (PN)
+    counter: int  # number of the next message (Ns)
+    previous_counter: int  # last counter used in the previous sending chain (PN)
     pq_chain_key: bytes | None  # 32 bytes; None in sessions without the post-quantum ratchet
-    pq_index: int  # of the next message
+    pq_index: int  # index of the next message
 
     def encode(self) -> bytes:
         pq_chain_key = self.pq_chain_key
@@ -71,7 +71,7 @@ class SendingHalf:
 
     @classmethod
     def decode(cls, blob: bytes) -> SendingHalf:
-        """Raises CorruptState."""
+        """Decode a sending half. Raises CorruptState."""
         if len(blob) != SENDING_LENGTH or blob[0] != STATE_VERSION:
             raise errors.CorruptState("not a sending half of a known version")
         (
@@ -105,7 +105,7 @@ class SendingHalf:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pending:
-    """What each PreKeySignalMessage repeats until the first answer is read."""
+    """Fields of each PreKeySignalMessage, kept until the first message of the peer is received."""
 
     registration_id: int  # our own
     prekey_id: int | None
@@ -116,12 +116,12 @@ class Pending:
 
 @dataclass(slots=True, repr=False)
 class ReceivingHalf:
-    """What receiving reads and changes, and everything that is private."""
+    """State that receiving reads and changes, with all private keys."""
 
     local_identity: bytes  # 33 typed bytes
-    ratchet: curve.KeyPair  # of the sending half's ratchet key (DHs)
+    ratchet: curve.KeyPair  # pair of the sending half's ratchet key (DHs)
     root_key: bytes  # 32 bytes (RK)
-    base_key: bytes  # 33 typed bytes; names the session
+    base_key: bytes  # 33 typed bytes; identifies the session
     pending: Pending | None
     receiving_chains: list[
         tuple[bytes, chains.ReceivingChain]
@@ -166,7 +166,7 @@ class ReceivingHalf:
 
     @property
     def size(self) -> int:
-        """The length of `encode()`, in bytes."""
+        """Return the length of `encode()`, in bytes."""
         length = _RECEIVING.size + 2
         pending = self.pending
         if pending is not None:
@@ -176,7 +176,7 @@ class ReceivingHalf:
         return length if self.pq_chain is None else length + self.pq_chain.size
 
     def shorten(self, surplus: int) -> None:
-        """Forget as many stored keys as take `surplus` bytes, or all: the oldest chain first, pq last."""
+        """Drop stored keys until `surplus` bytes are saved, or all: the oldest chain first, the pq chain last."""
         left = -(-surplus // chains.STORED_LENGTH)
         for _, chain in self.receiving_chains:
             left -= chain.drop_oldest(left)
@@ -185,7 +185,7 @@ class ReceivingHalf:
 
     @classmethod
     def decode(cls, blob: bytes, position: int = 0) -> tuple[ReceivingHalf, int]:
-        """The half at `position`, and the position after it. Raises CorruptState."""
+        """Return the half at `position`, and the position after it. Raises CorruptState."""
         try:
             return cls._decode(blob, position)
         except (struct.error, IndexError) as error:
@@ -229,7 +229,7 @@ class ReceivingHalf:
 
 
 def check_halves(sending: SendingHalf, blob: bytes, local_identity: bytes) -> None:
-    """Raises CorruptState unless the receiving half in `blob` is of this identity and of this very moment."""
+    """Raise CorruptState unless the receiving half in `blob` has this identity and the moment of `sending`."""
     if len(blob) < _RECEIVING.size or blob[0] != STATE_VERSION:
         raise errors.CorruptState("not a receiving half of a known version")
     if blob[1:33] != local_identity[1:]:
@@ -239,17 +239,17 @@ def check_halves(sending: SendingHalf, blob: bytes, local_identity: bytes) -> No
 
 
 def base_key_of(blob: bytes) -> bytes:
-    """The base key in an encoded receiving half, 33 typed bytes, with nothing else decoded."""
+    """Return the base key in an encoded receiving half, 33 typed bytes, without decoding the rest."""
     return _T + blob[129:161]
 
 
 def shortened(blob: bytes, surplus: int) -> bytes:
-    """An encoded receiving half after `shorten`. Raises CorruptState."""
+    """Return an encoded receiving half after `shorten`. Raises CorruptState."""
     half, _ = ReceivingHalf.decode(blob)
     half.shorten(surplus)
     return half.encode()
 
 
 def may_have_chain(receiving: bytes, ratchet_key: bytes) -> bool:
-    """Whether an encoded receiving half may know this ratchet key, 33 typed bytes: false is certain, and cheap."""
+    """Return whether an encoded receiving half may have this ratchet key, 33 typed bytes. False is certain."""
     return ratchet_key[1:] in receiving

@@ -1,7 +1,7 @@
 """XEdDSA signatures over Curve25519, in the form that Signal's pre-keys carry.
 
 XEdDSA (section 2.3) negates the private key so that the Edwards point has sign bit 0. On Signal's wire the key is used
-as it is, and the sign bit of its Edwards point travels in the top bit of signature byte 63.
+unchanged, and the sign bit of its Edwards point travels in the top bit of signature byte 63.
 """
 
 import functools
@@ -21,7 +21,7 @@ _MINUS_ONE: Final = (_P - 1).to_bytes(32, "little")
 
 
 def sign(private: bytes, message: bytes) -> bytes:
-    """Sign `message` with a 32-byte X25519 private key; 64 bytes, of which some are random."""
+    """Sign `message` with a 32-byte X25519 private key; return 64 bytes, partly random."""
     clamped = bytearray(private)
     clamped[0] &= 248
     clamped[31] &= 127
@@ -39,16 +39,16 @@ def sign(private: bytes, message: bytes) -> bytes:
 
 
 def check_public(public: bytes) -> None:
-    """Raises InvalidKey unless `public` is 33 typed bytes that can have an Edwards point."""
+    """Check a public key. Raises InvalidKey unless it is 33 typed bytes that can have an Edwards point."""
     curve.check_public(public)
     if public[1:] == _MINUS_ONE:  # the map to y divides by u + 1
         raise errors.InvalidKey("u = -1 has no Edwards point")
 
 
 def verify(public: bytes, message: bytes, signature: bytes) -> None:
-    """Check a signature by the owner of the 33-byte `public` key.
+    """Verify a signature by the owner of the 33-byte `public` key.
 
-    Raises InvalidSignature when it does not hold, InvalidKey on a malformed key or one with u = -1.
+    Raises InvalidSignature when it is wrong, InvalidKey on a malformed key or one with u = -1.
     """
     check_public(public)
     if len(signature) != SIGNATURE_LENGTH:
@@ -64,7 +64,7 @@ def verify(public: bytes, message: bytes, signature: bytes) -> None:
 
 @functools.lru_cache(maxsize=128)  # a bundle has two signatures of one identity
 def _edwards_y(public: bytes) -> bytes:
-    """The y-coordinate of an identity's Edwards point, 32 bytes, little-endian."""
+    """Return the y-coordinate of an identity's Edwards point, 32 bytes, little-endian."""
     u = int.from_bytes(public[1:], "little")
     y = (u - 1) * pow(u + 1, -1, _P) % _P  # XEdDSA section 2.3: y = (u - 1) / (u + 1)
     return y.to_bytes(32, "little")
