@@ -343,8 +343,9 @@ class DeviceConnection(Reconnecting, Generic[Sent]):
         self._send_logins()
 
     def _off(self, number: str, reason: str, detail: str, refused: _Login | None = None) -> None:
-        """Handle the end or the refusal of a device's login. Its outstanding sends are dropped, later answers to them
-        ignored.
+        """Handle the end or the refusal of a device's login.
+
+        Its outstanding sends are dropped, later answers to them ignored.
 
         refused: the login that was refused, ignored when `log_in` has replaced it; None when the network ended the
             login

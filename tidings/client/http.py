@@ -121,8 +121,9 @@ class NetworkApi:
         return decode(content, dict[str, Any])
 
     async def request_code(self, number: str, *, registration_key: str = "") -> None:
-        """Make the network issue a registration code for a number. Raises `TooSoon` while the previous one is still
-        valid.
+        """Make the network issue a registration code for a number.
+
+        Raises `TooSoon` while the previous one is still valid.
 
         registration_key: required for the business's numbers
         """
@@ -198,8 +199,10 @@ class NetworkApi:
         content: bytes | None = None,
         seconds: float = CALL_SECONDS,
     ) -> Answer:
-        """Make one call, with a JSON body or with `content` as it is; return the complete response. Raises for a
-        failure."""
+        """Make one call, with a JSON body or with `content` as it is; return the complete response.
+
+        Raises for a failure.
+        """
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         if body is not None:
             headers["Content-Type"] = "application/json"

@@ -79,8 +79,10 @@ class MemoryDevice(DeviceListener[str]):
         return self.reply(peer, plaintext)
 
     def reply(self, peer: str, plaintext: bytes) -> str:
-        """Send a message in an existing session; return its id before the network accepts it. Raises
-        `e2ee.NoSession`."""
+        """Send a message in an existing session; return its id before the network accepts it.
+
+        Raises `e2ee.NoSession`.
+        """
         if peer not in self._sessions:
             raise e2ee.NoSession(f"no session with {peer}")
         kind, body = self._sessions[peer].encrypt(plaintext)

@@ -323,8 +323,9 @@ class Connection(asyncio.Protocol):
         self.close(reason)
 
     def send(self, frame: msgspec.Struct) -> None:
-        """Queue one frame, which is written at the end of this event-loop iteration. Does nothing on a closed
-        connection.
+        """Queue one frame, which is written at the end of this event-loop iteration.
+
+        Does nothing on a closed connection.
 
         Raises `FrameTooLong` for one over `MAX_FRAME`, whatever this side's own limit; the connection stays usable.
         """

@@ -24,8 +24,11 @@ class Hello(Frame, tag="hello"):
 
 
 class Ping(Frame, tag="ping"):
-    """Liveness probe. The response is `Done`, at once, whatever else the Coreapp is doing. For version 1 and later:
-    earlier ones close the connection over it."""
+    """Liveness probe.
+
+    The response is `Done`, at once, whatever else the Coreapp is doing. For version 1 and later: earlier ones close the
+    connection over it.
+    """
 
 
 class CheckContacts(Frame, tag="check_contacts"):
@@ -108,8 +111,10 @@ class SettingsChanged(Frame, tag="settings_changed"):
 
 
 class ReplayCallbacks(Frame, tag="replay_callbacks"):
-    """Make dead letters of a shard pending again, and failed callbacks due now. The response is `Replayed` or
-    `Refused`."""
+    """Make dead letters of a shard pending again, and failed callbacks that are named due now.
+
+    The response is `Replayed` or `Refused`.
+    """
 
     seqs: list[int] = []  # callbacks to replay; empty for up to 1,000 dead letters
     by: str = ""  # requester, for the audit log
@@ -127,8 +132,10 @@ class PurgeCallbacks(Frame, tag="purge_callbacks"):
 
 
 class PurgeJobs(Frame, tag="purge_jobs"):
-    """Delete unsent messages of a shard from the job queue; each gets the status failed. The response is `Purged` or
-    `Refused`."""
+    """Delete unsent messages of a shard from the job queue; each gets the status failed.
+
+    The response is `Purged` or `Refused`.
+    """
 
     ids: list[str]
     by: str  # as in `PurgeCallbacks`
@@ -152,8 +159,10 @@ class VerifyCode(Frame, tag="verify_code"):
 
 
 class ExportKeys(Frame, tag="export_keys"):
-    """Export the account's private keys, without sessions, sealed under a password. The response is `Exported` or
-    `Refused`."""
+    """Export the account's private keys, without sessions, sealed under a password.
+
+    The response is `Exported` or `Refused`.
+    """
 
     account: str
     password: str
