@@ -1,1 +1,1 @@
-"""Measurements of Tidings, and the harness that they share with the crash test."""
+"""Benchmarks of Tidings. Their harness is shared with the crash test."""

@@ -1,10 +1,10 @@
-"""TLS between machines against plaintext: round trips of frames, CPU for each, and the cost of handshakes.
+"""Compare TLS between machines with plaintext: round trips of frames, CPU per message, and the cost of handshakes.
 
     python -m benchmarks.between_machines [--rounds 5] [--messages 20000] [--window 64]
 
-Two processes on uvloop over loopback exchange questions and answers as Webapp and Coreapp do, `window` of them in
-flight, plaintext and TLS in turn; then the one connects to the other as often as it can. Medians of the rounds.
-Exits with 1 when an answer is missing.
+Two processes on uvloop exchange requests and responses over loopback as Webapp and Coreapp do, with `window` in flight,
+alternating between plaintext and TLS. Then one process connects to the other as often as it can. Prints medians of the
+rounds. Exits with 1 when a response is missing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire.requests import Requests
 
-# Bytes of a message: a text of the API, and the envelope of one.
+# Bytes of a message: a text of the API, and its envelope.
 SIZES = {"link, a text": 200, "network, an envelope": 1000}
-HANDSHAKES = 300
+HANDSHAKES = 300  # connections per measurement
 NAME = "coreapp"
 
 
@@ -98,7 +98,7 @@ async def shake(port: int, context: tls.FileContext | None) -> None:
 
 
 def measure(child: psutil.Process, work: object, count: int) -> tuple[float, float, float]:
-    """A second; microseconds of CPU for each, of the server and of the client."""
+    """Return the rate per second, and the microseconds of CPU per item, of the server and of the client."""
     own = psutil.Process()
 
     def cpu(process: psutil.Process) -> float:

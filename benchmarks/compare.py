@@ -1,12 +1,12 @@
-"""Compares this tree with an earlier revision: `python -m benchmarks.compare REVISION [--workload NAME] [--rounds 3]`.
+"""Compare this tree with an earlier revision: `python -m benchmarks.compare REVISION [--workload NAME] [--rounds 3]`.
 
-With `--python`, the earlier revision, or this one (`HEAD`), is run by another interpreter.
+With `--python`, the earlier revision, or this one (`HEAD`), runs on another interpreter.
 
-Each round runs the system benchmark (`benchmarks.system`) in both trees at once, and lets them run by turns of
-`--slice` seconds: while one runs, every process of the other stands still. So whatever the machine does to one it does
-to the other within the second; runs of minutes one after the other differed by 30 % with the same tree on both sides.
-Rates are of a tree's own time. What counts is the median of the ratios of the rounds. Exits with 1 when a run failed,
-or when the ratio is under `--least`.
+Each round runs the system benchmark (`benchmarks.system`) in both trees at once and alternates between them every
+`--slice` seconds: while one runs, every process of the other is stopped. So other load on the machine affects both
+within the same second. Runs of minutes one after the other differed by 30 % with the same tree on both sides. Rates
+count a tree's running time only. The result is the median of the rounds' ratios. Exits with 1 when a run failed, or
+when the ratio is below `--least`.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ ROOT = Path(__file__).parents[1]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Round:
-    """The figures of one workload in both trees. others: the part of the machine that was neither's."""
+    """Figures of one workload in both trees."""
 
     before: dict[str, Any]
     after: dict[str, Any]
-    others: float
+    others: float  # fraction of the machine's CPU used by other programs
 
     @property
     def is_marked(self) -> bool:
-        """Others had too much of the machine for it to count."""
+        """Return whether other programs used too much of the machine for the round to count."""
         return self.others > machine.MARK
 
     @property
     def ratio(self) -> float:
-        """Messages a second after to before."""
+        """Return messages per second after, relative to before."""
         return float(self.after["rate"] / self.before["rate"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tree:
-    """Where a revision is, and the interpreter that runs it, which has what it depends on."""
+    """Checkout of a revision, and the interpreter that runs it, with its dependencies installed."""
 
     where: Path
     python: str = sys.executable
 
 
 class Run:
-    """One run of the system benchmark that belongs to a tree."""
+    """One run of a tree's own system benchmark."""
 
     def __init__(self, tree: Tree, workload: str, messages: int, output: Path) -> None:
         self._about = f"{workload} in {tree.where}"
@@ -82,7 +82,7 @@ class Run:
     def __exit__(self, *error: object) -> None:
         self.signal(signal.SIGCONT)
         if not self.is_over:
-            # It stops what it started.
+            # The benchmark stops the processes that it started.
             self._process.send_signal(signal.SIGINT)
             self._process.wait()
 
@@ -91,7 +91,7 @@ class Run:
         return self._process.poll() is not None
 
     def signal(self, number: int) -> None:
-        """To every process of it."""
+        """Send a signal to every process of the run."""
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(self._process.pid)
             for process in (root, *root.children(recursive=True)):
@@ -99,7 +99,7 @@ class Run:
                     process.send_signal(number)
 
     def figures(self) -> dict[str, Any]:
-        """What it measured. Raises `Failed`."""
+        """Return the measured figures. Raises `Failed`."""
         files = list(self._output.glob("*.json"))
         if self._process.returncode or not files:
             raise Failed(f"{self._about}: {self._log.read_text()[-2000:]}")
@@ -108,9 +108,9 @@ class Run:
 
 
 def take_turns(runs: Sequence[Run], seconds: float) -> None:
-    """Let one after the other run for so long, the others standing still, until all are over.
+    """Run one after the other for `seconds` each, with the others stopped, until all are over.
 
-    Whoever is over keeps its turns, in which nothing runs, so that the time of the others counts as before.
+    A finished run keeps its time slices, in which nothing runs, so that the other runs' time is counted as before.
     """
     for run in runs:
         run.signal(signal.SIGSTOP)
@@ -122,9 +122,10 @@ def take_turns(runs: Sequence[Run], seconds: float) -> None:
 
 
 def run(revision: str, workload: str, rounds: int, *, messages: int, seconds: float, python: str) -> list[Round]:
-    """All rounds, by turns of so many seconds. Raises `Failed`, and `CalledProcessError` for an unknown revision.
+    """Measure all rounds. Raises `Failed`, and `CalledProcessError` for an unknown revision.
 
-    python: the interpreter of the revision.
+    seconds: length of a time slice
+    python:  interpreter of the revision
     """
     found: list[Round] = []
     with tempfile.TemporaryDirectory(prefix="tidings-before-") as directory:
@@ -151,7 +152,7 @@ def _round(earlier: Tree, workload: str, messages: int, seconds: float) -> Round
         shares = machine.shares(began, machine.read(time.monotonic()))
         before, after = (run.figures() for run in runs)
     for figures in (before, after):
-        # Half of the time was the other's.
+        # Each tree ran half of the time.
         figures["rate"] *= len(runs)
     return Round(before, after, shares.others)
 
@@ -162,13 +163,17 @@ def _line(one: Round) -> str:
 
 
 def median(rounds: Sequence[Round]) -> float | None:
-    """Of the ratios of those that are not marked; `None` when all are."""
+    """Return the median ratio of the unmarked rounds; None when all are marked."""
     found = [one.ratio for one in rounds if not one.is_marked]
     return statistics.median(found) if found else None
 
 
 def write(before: str, workload: str, rounds: Sequence[Round], *, seconds: float) -> Path:
-    """Add the figures to `results/<date>-compare.md`. before: what this tree was compared with."""
+    """Add the figures to `results/<date>-compare.md`.
+
+    before:  description of the earlier revision
+    seconds: length of a time slice
+    """
     path = RESULTS / f"{datetime.date.today().isoformat()}-compare.md"
     title = next(w.title for w in WORKLOADS if w.name == workload)
     ratio = median(rounds)
@@ -204,7 +209,7 @@ def _describe(revision: str) -> str:
 
 
 def _interpreters(python: str) -> str:
-    """Nothing when both sides have the same."""
+    """Describe the interpreters; empty when both sides use the same one."""
     if python == sys.executable:
         return ""
     version = subprocess.run([python, "-V"], check=True, capture_output=True, text=True).stdout.strip()

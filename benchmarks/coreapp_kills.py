@@ -1,8 +1,8 @@
-"""`python -m benchmarks.coreapp_kills`: what requests are answered while Coreapps are killed under load.
+"""`python -m benchmarks.coreapp_kills`: HTTP statuses of requests while Coreapps are killed under load.
 
-Requests come at a steady rate while the owner of the shard is killed, stopped (SIGSTOP) or restarted, several times.
-Printed is how many got which status, how long the slowest took, and whether the books balance: no message that was
-answered with 201 is missing at its recipient, none that was answered with 503 is there, none is there twice.
+Requests are sent at a steady rate while the owner of the shard is killed, paused (SIGSTOP) or restarted, several times.
+Prints the count of each status, the slowest request, and the reconciliation: no message answered with 201 may be
+missing at its recipient, none answered with 503 may be there, and none twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.processes import Process
 
 ROBOTS = 200
 KILL, FREEZE, RESTART = "kill", "freeze", "restart"
-# Seconds of load before a disruption, and after the shard must be served again.
+# Seconds of load before a disruption, and after the time at which the shard must be served again.
 BEFORE, AFTER = 3.0, 5.0
 
 
@@ -40,7 +40,7 @@ def environment(lease: float) -> dict[str, str]:
 
 
 async def disrupt(how: str, owner: Process, lease: float) -> None:
-    """Returns when the shard should be served again, and the process is back as a standby."""
+    """Disrupt the owner; return when the shard should be served again and the process is back as a standby."""
     if how == RESTART:
         await owner.stop()
         await owner.start()
@@ -73,7 +73,7 @@ async def play(installation: Installation, how: str, times: int, rate: float, le
 
 
 async def books(installation: Installation, sent: Sequence[Sent]) -> str:
-    """One line of what was promised and what was shown."""
+    """Reconcile accepted messages with received ones; return the result as one line."""
     accepted = {one.request.message_id for one in sent if one.request.accepted}
     refused = {one.request.digest for one in sent if one.request.status == 503}
     deadline = asyncio.get_running_loop().time() + 60

@@ -1,7 +1,7 @@
 """Many messages at a steady rate: `python -m benchmarks.drift [--quick] [--messages 100000] [--share 0.8]`.
 
-Finds the most that 64 clients that wait for their answers get, then sends messages at 80 % of it: so many that every
-bounded memory of them is full, and 100,000 more. Asked for: a rate and latencies that stay, and memory that does not
+Finds the peak rate of 64 clients that wait for each response, then sends messages at 80 % of it: enough to fill every
+bounded memory of past messages, and 100,000 more. Requirement: constant rate and latencies, and memory that does not
 grow.
 """
 
@@ -23,12 +23,11 @@ from benchmarks.rig.stage import Stage
 from harness import client, measure
 
 MESSAGES, QUICK = 100_000, 4_000
-# Messages after which processes are warm: the Coreapp remembers how far the latest 100,000 got, the network the latest
-# 100,000 envelopes, of which there are three or four for each message.
+# Messages until the processes are warm: the Coreapp remembers the progress of the latest 100,000 messages, the network
+# the latest 100,000 envelopes, of which each message has three or four.
 WARM, QUICK_WARM = 110_000, 1_000
-SHARE = 0.8
-# Messages for which a growth of memory is given.
-STEP = 10_000
+SHARE = 0.8  # of the peak rate
+STEP = 10_000  # messages per which memory growth is reported
 HOW = """\
 Taken by `make bench-drift` (`python -m benchmarks.drift`), warm sessions, 1,000 recipients, texts of 100 bytes. The
 peak is what 64 clients get that wait for their answers; then messages are sent at a part of it, whatever becomes of
@@ -39,7 +38,10 @@ least squares, before and after it is warm."""
 
 
 def growth(points: Sequence[Point], throughput: Sequence[float], since: float, until: float) -> dict[str, float]:
-    """Megabytes for each `STEP` messages, by process, between two numbers of messages done."""
+    """Return the memory growth in megabytes per `STEP` messages, by process.
+
+    since, until: range of completed messages
+    """
     done = [0.0, *itertools.accumulate(throughput)]
     found: dict[str, list[tuple[float, float]]] = {}
     for point in points:
@@ -51,7 +53,10 @@ def growth(points: Sequence[Point], throughput: Sequence[float], since: float, u
 
 
 async def measure_one(prepared: Stage, rate: float, count: int, warm: int) -> Run:
-    """warm: messages before those that count. Raises `Failed` and others."""
+    """Send `warm` and then `count` messages at `rate` per second. Raises `Failed` and others.
+
+    warm: messages that are sent first and not counted
+    """
     numbers = stage.recipients(ROBOTS, ROBOTS)
     work = [(numbers[i % ROBOTS], f"drift {i}: ".ljust(contents.TEXT, ".")) for i in range(warm + count)]
     async with prepared.performance("drift") as scene:
@@ -62,7 +67,7 @@ async def measure_one(prepared: Stage, rate: float, count: int, warm: int) -> Ru
     sent = sorted((s for s in found.load.sent if s.request.message_id in done), key=lambda s: s.started)
     title = f"{warm:,} and {count:,} messages at {rate:.0f}/s"
     run = found.run("drift", title, parameters={"rate": rate, "warm": warm, "count": count})
-    # The last second is not a whole one.
+    # The last second is not a full one.
     whole = run.throughput[:-1]
     details = {
         "accepted": len(sent),

@@ -1,4 +1,4 @@
-"""Prints what end-to-end encryption costs: medians in microseconds, attachments in MB/s, on one thread."""
+"""Print the cost of end-to-end encryption: medians in microseconds, attachments in MB/s, on one thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from tidings import e2ee
 from tidings.e2ee import attachments
 
-CHUNK = 64 * 1024  # bytes, of an attachment
+CHUNK = 64 * 1024  # bytes of an attachment's chunk
 
 
 class Peer:
-    """A device with the keys that a server would hand out."""
+    """Device with the keys that a server would hand out."""
 
     def __init__(self) -> None:
         self.identity = e2ee.IdentityKeyPair.generate()
@@ -44,18 +44,21 @@ class Peer:
 
 
 def initiate(alice: Peer, bob: Peer, version: int = 4) -> e2ee.SessionRecord:
-    """A session of Alice's with Bob, by the keys that a server hands out of him."""
+    """Return Alice's session with Bob, initiated from his bundle."""
     return e2ee.SessionRecord.initiate(alice.identity, 1, bob.bundle(version))
 
 
 def measure(action: Callable[[], object], rounds: int, pause: float = 0.0) -> float:
-    """The median of `rounds` calls, each timed alone, in microseconds. pause: seconds before each."""
+    """Return the median of `rounds` calls, each timed alone, in microseconds.
+
+    pause: seconds before each call
+    """
     for _ in range(min(rounds, 100)):
         action()
     times = []
     for _ in range(rounds):
         if pause:
-            # Nothing is waited for: others have the caches meanwhile.
+            # Idle time, in which other programs use the CPU caches.
             time.sleep(pause)
         started = time.perf_counter_ns()
         action()
@@ -136,7 +139,7 @@ def measure_group(length: int, rounds: int) -> dict[str, float]:
 
 
 def measure_attachment(megabytes: int) -> dict[str, float]:
-    """MB/s through each of an attachment's three passes, in chunks of `CHUNK` that nobody keeps meanwhile."""
+    """Return MB/s of each pass over an attachment, in chunks of `CHUNK` bytes whose output is discarded."""
     key, chunk, count = attachments.generate_key(), bytes(CHUNK), megabytes * 1_000_000 // CHUNK
     kept = attachments.Encryptor(key)
     blob = [*(kept.update(chunk) for _ in range(count)), kept.finalize()]

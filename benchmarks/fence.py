@@ -1,9 +1,9 @@
-"""Commits of a journal with the fence that reads its lease under a share lock, and with the one that writes it.
+"""Compare commits of a journal whose fence reads its lease under a share lock with those whose fence writes it.
 
     python -m benchmarks.fence --rounds 10 --seconds 2
 
-On a private MariaDB that commits to disk. Each round does both, one after the other, for each size of a batch: messages
-with their jobs, sessions and callbacks, and the end of those of the batch before.
+Runs on a private MariaDB that commits to disk. Each round measures both fences, one after the other, for each batch
+size. A batch has messages with their jobs, sessions and callbacks, and finishes those of the batch before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidings.storage.business import callbacks, jobs, messages, sessions, shards
 from tidings.storage.database import Connection, Database
 
 ACCOUNT = "15550000000"
-SIZES = (1, 20, 200)
+SIZES = (1, 20, 200)  # messages per batch
 
 Fence = Callable[[Connection, shards.Lease], Awaitable[None]]
 
@@ -38,14 +38,14 @@ _SHARED = (
 
 
 async def read_fence(connection: Connection, lease: shards.Lease) -> None:
-    """What the fence was before: for one node alone."""
+    """Fence as it was when there was one database node: reads the lease under a share lock."""
     found = await connection.execute(_SHARED, {"of_shard": lease.shard, "under_epoch": lease.epoch})
     if found.first() is None:
         raise shards.LeaseLost(f"shard {lease.shard}")
 
 
 class Load:
-    """Batches of one size, over and over."""
+    """Sequence of batches of one size."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -54,7 +54,7 @@ class Load:
         self._callbacks: list[callbacks.Callback] = []
 
     def change(self) -> Change:
-        """The next batch."""
+        """Return the next batch."""
         ids = [f"{self.size}-{next(self._numbers)}" for _ in range(self.size)]
         made = [callbacks.Callback(0, 0, ACCOUNT, id_, "status_change", b"x" * 400, 1) for id_ in ids]
         change = Change(
@@ -76,7 +76,7 @@ def _bodies(found: Sequence[callbacks.Callback]) -> Sequence[bytes]:
 
 
 async def measure(journal: Journal, load: Load, fence: Fence, server: psutil.Process, seconds: float) -> list[float]:
-    """Of one commit: wall µs, CPU µs of ours, CPU µs of the server."""
+    """Return for one commit: wall time, own CPU and the server's CPU, each in microseconds."""
     shards.fence = fence  # type: ignore[assignment]
     count, of_server = 0, sum(server.cpu_times()[:2])
     began, cpu = time.perf_counter(), time.process_time()
@@ -88,7 +88,7 @@ async def measure(journal: Journal, load: Load, fence: Fence, server: psutil.Pro
 
 
 async def run(database: Database, pid: int, *, rounds: int, seconds: float) -> None:
-    """Prints a line for each size."""
+    """Measure, and print a line for each batch size."""
     write_fence = shards.fence
     await schema.create_database(database.settings)
     await schema.upgrade(database)

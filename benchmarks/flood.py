@@ -1,8 +1,8 @@
-"""`python -m benchmarks.flood FILE`: many clients in a process of their own that send at a rate whatever comes of it.
+"""`python -m benchmarks.flood FILE`: many clients in a separate process that send at a given rate whatever happens.
 
-Its argument is a file with one JSON object, `Orders`; it writes what happened to the file named there, `Happened` in
-MessagePack. The watcher (`"watch": true`) asks for `/v1/health` and sends a message every now and then instead, so that
-its times are not those of a client that has too much to do.
+The argument is a file with one JSON object, `Orders`. The process writes its results, `Happened` in MessagePack, to the
+file named there. A watcher (`"watch": true`) polls `/v1/health` and sends a message at intervals instead, so that its
+times are not those of an overloaded client.
 """
 
 from __future__ import annotations
@@ -22,59 +22,56 @@ from benchmarks.rig import contents
 from harness.client import Business
 from harness.http_connection import Connection, NoAnswer
 
-# Connections that are made at the same time: fewer than of strangers there may be from one address.
+# Connections that are opened at a time: below the limit of unauthenticated connections per address.
 CONNECTING = 16
-# Seconds between two looks of a watcher at health; looks for each of its messages.
+# Seconds between two health checks of a watcher; health checks per message.
 HEALTH, MESSAGE = 0.05, 2
 
 
 class Orders(msgspec.Struct):
-    """ports: of Webapps. rate: messages a second of all clients together, from `start` (Unix seconds) for `seconds`.
+    """Parameters of a flood."""
 
-    label: of the texts; output: where what happened goes.
-    """
-
-    ports: list[int]
+    ports: list[int]  # of Webapps
     token: str
     clients: int
-    rate: float
+    rate: float  # messages per second of all clients together
     seconds: float
-    start: float
+    start: float  # Unix seconds
     numbers: list[str]
-    label: str
-    output: str
+    label: str  # prefix of the texts
+    output: str  # path of the results
     watch: bool = False
 
 
 class Request(msgspec.Struct, array_like=True):
-    """One message. status: 0 for no answer; started: Unix seconds; took: seconds."""
+    """One message."""
 
     number: str
     digest: str
-    status: int
+    status: int  # of the HTTP response; 0 for none
     id: str
-    started: float
-    took: float
+    started: float  # Unix seconds
+    took: float  # seconds
 
 
 class Look(msgspec.Struct, array_like=True):
-    """One look at health; as above."""
+    """One health check."""
 
-    status: int
-    started: float
-    took: float
+    status: int  # of the HTTP response; 0 for none
+    started: float  # Unix seconds
+    took: float  # seconds
 
 
 class Happened(msgspec.Struct):
-    """late: requests that a client could not send when they were due, since its last one had no answer yet."""
+    """Results of a flood."""
 
     requests: list[Request]
     looks: list[Look]
-    late: int
+    late: int  # requests that a client skipped because its previous one had no response when they were due
 
 
 class Flood:
-    """Clients with a connection each, every one of which sends in its own rhythm."""
+    """Clients with one connection each, which send at individual times."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
@@ -84,9 +81,9 @@ class Flood:
         self.happened = Happened([], [], 0)
 
     async def run(self) -> None:
-        """All of it. Raises `NoAnswer` when not every client gets a connection."""
+        """Connect, then send until the end. Raises `NoAnswer` when a client gets no connection."""
         slots = asyncio.Semaphore(CONNECTING)
-        # Connections that do not say who they are may be few.
+        # Authenticates each connection, because unauthenticated ones are limited.
         request = self._business.request("GET", "/v1/settings/application", b"")
 
         async def connect() -> Connection:
@@ -110,13 +107,13 @@ class Flood:
         orders = self._orders
         period = orders.clients / orders.rate
         due, end = orders.start + random.random() * period, orders.start + orders.seconds
-        # Whoever still waits for an answer when the flood ends sends nothing after it.
+        # A client that still waits for a response at the end of the flood sends nothing more.
         while due < end and time.time() < end:
             wait = due - time.time()
             if wait > 0:
                 await asyncio.sleep(wait)
             elif wait < -period:
-                # Whoever waited that long for an answer has missed turns.
+                # The client waited longer than a period for a response: skip the requests that it missed.
                 missed = int(-wait / period)
                 self.happened.late += missed
                 due += missed * period
@@ -124,8 +121,10 @@ class Flood:
             connection = await self._post(connection)
 
     async def _watch(self, connection: Connection) -> None:
-        """Look at health and send messages in even steps, however long the ones before take, on as many connections as
-        that needs."""
+        """Check health and send messages at even intervals, however long earlier ones take.
+
+        Uses as many connections as that needs.
+        """
         orders = self._orders
         idle = [connection]
 
@@ -143,7 +142,7 @@ class Flood:
             connection.close()
 
     async def _look(self, connection: Connection) -> Connection:
-        """One look at health; the connection for the next."""
+        """Check health once; return the connection for the next check."""
         wall, began = time.time(), time.perf_counter()
         try:
             if not connection.usable:
@@ -155,7 +154,7 @@ class Flood:
         return connection
 
     async def _post(self, connection: Connection) -> Connection:
-        """Send the next message, on another connection if this one is broken; the connection for the one after."""
+        """Send the next message, on a new connection if this one is broken; return the connection to use next."""
         orders, self._count = self._orders, self._count + 1
         number = orders.numbers[self._count % len(orders.numbers)]
         message = contents.text(number, f"{orders.label} {self._count}: ")

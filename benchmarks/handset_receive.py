@@ -1,7 +1,7 @@
-"""CPU time of a handset process for each received message: decrypt, store, acknowledge, two receipts.
+"""CPU time of a handset process per received message: decrypt, store, acknowledge, two receipts.
 
 A scripted network in a second process delivers messages that were encrypted beforehand, over a socket, at a steady rate
-or as fast as they are acknowledged. Prints µs of this process's CPU time a message, warm and for new sessions.
+or as fast as they are acknowledged. Prints µs of this process's CPU time per message, warm and for new sessions.
 
     python -m benchmarks.handset_receive [--robots 500] [--messages 10000] [--rate 1000]
 """
@@ -38,11 +38,11 @@ from tidings.storage.handset import devices, prekeys
 from tidings.wire import device as wire
 
 BODY = "x" * 100
-TICK = 0.01  # seconds between two bursts of a steady rate
+TICK = 0.01  # seconds between two bursts at a steady rate
 
 
 class _Answers:
-    """Accepts what came in one turn of the loop with one frame, as the network does."""
+    """Accept the sends of one event-loop iteration with one frame, as the network does."""
 
     def __init__(self, network: ScriptedNetwork) -> None:
         self._network = network
@@ -59,7 +59,7 @@ class _Answers:
 
 
 async def _play_network(pipe: multiprocessing.connection.Connection, rate: int) -> None:
-    """The other process: waits for the robots, sets sessions up, then delivers at the rate it is told."""
+    """Run the other process: wait for the robots, set up sessions, then deliver messages at `rate` per second."""
     network, business = ScriptedNetwork(), Business()
     network.answer = _Answers(network).accept
     pipe.send(await network.start())
@@ -78,7 +78,7 @@ async def _play_network(pipe: multiprocessing.connection.Connection, rate: int) 
         sends_before = len(network.sends)
 
         def answered(before: int = sends_before, wanted: int = 2 * count) -> bool:
-            """Receipts of one recipient may share an envelope."""
+            """Count by `refs`, since receipts of one recipient may share an envelope."""
             return sum(len(frame.refs) for frame in network.sends[before:]) >= wanted
 
         pipe.send("begin")
@@ -105,7 +105,7 @@ def committed() -> float:
 
 
 async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
-    """Run and print."""
+    """Run the benchmark and print its results."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_network_process, args=(theirs, rate), daemon=True)
     process.start()
@@ -151,7 +151,7 @@ async def measure(robots: int, messages: int, rate: int, folder: Path) -> None:
 
 
 class _Public:
-    """What the network knows of a device."""
+    """Part of a device that the network knows."""
 
     def __init__(self, device: Any) -> None:
         self.number = device.number

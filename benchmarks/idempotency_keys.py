@@ -1,7 +1,7 @@
-"""Messages with a fresh `Idempotency-Key` each, and without: `python -m benchmarks.idempotency_keys [--quick]`.
+"""Messages with a new `Idempotency-Key` each, and without: `python -m benchmarks.idempotency_keys [--quick]`.
 
-Runs the same load with and without keys in alternating rounds: 64 clients that wait for their answers, then 500 and
-900 messages a second offered. Fails when a run with keys reaches less than 95 % of the rate without, unless --quick.
+Runs the same load with and without keys in alternating rounds: 64 clients that wait for each response, then 500 and 900
+messages offered per second. Fails when a run with keys reaches less than 95 % of the rate without, unless --quick.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.client import Load
 ROBOTS, CLIENTS = 1000, 64
 MESSAGES, QUICK = 10_000, 1_500
 OFFERED = (500, 900)  # messages a second
-SECONDS, QUICK_SECONDS = 12, 3  # of offered load
+SECONDS, QUICK_SECONDS = 12, 3  # duration of offered load
 LEAST = 0.95  # of the rate without keys
 HOW = """\
 Taken by `make bench-idempotency_keys` (`python -m benchmarks.idempotency_keys`), warm sessions, 1,000 recipients, texts
@@ -34,7 +34,7 @@ Drive = Callable[[Scene, Load], Awaitable[object]]
 
 
 async def measure_one(prepared: Stage, name: str, title: str, drive: Drive, *, keys: bool) -> Run:
-    """Start from the prepared state, warm up, run one load, stop. Raises `Failed` and others."""
+    """Start from the prepared state, warm up, apply one load, stop. Raises `Failed` and others."""
     async with prepared.performance(name) as scene:
         await messages.warm_up(scene, stage.recipients(ROBOTS, ROBOTS), CLIENTS)
         scene.business.fresh_keys = keys
@@ -48,7 +48,7 @@ async def measure_one(prepared: Stage, name: str, title: str, drive: Drive, *, k
 
 
 def closed(count: int) -> Drive:
-    """The clients share `count` messages."""
+    """Return a load of `count` messages that the clients share."""
 
     def drive(scene: Scene, load: Load) -> Awaitable[object]:
         numbers = stage.recipients(ROBOTS, count)
@@ -59,7 +59,7 @@ def closed(count: int) -> Drive:
 
 
 def offered(rate: float, seconds: int) -> Drive:
-    """Send `rate` messages a second for `seconds`."""
+    """Return a load of `rate` messages per second for `seconds`."""
 
     def drive(scene: Scene, load: Load) -> Awaitable[object]:
         numbers = stage.recipients(ROBOTS, int(rate * seconds))
@@ -70,7 +70,7 @@ def offered(rate: float, seconds: int) -> Drive:
 
 
 async def measure(current: Session) -> None:
-    """Each load with and without keys, in alternating rounds. Raises `Failed`."""
+    """Measure each load with and without keys, in alternating rounds. Raises `Failed`."""
     quick = current.options.quick
     seconds = QUICK_SECONDS if quick else SECONDS
     loads = {f"offered{rate}": (f"{rate} a second offered", offered(rate, seconds)) for rate in OFFERED}

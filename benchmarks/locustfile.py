@@ -1,11 +1,11 @@
-"""Locust users as the original's performance report has them: a contacts call, a message, and again at once.
+"""Locust users as in the published performance report of the On-Premises API: a contacts call and a message, in a loop.
 
     locust -f benchmarks/locustfile.py --headless --users 4 --spawn-rate 4 --host http://127.0.0.1:9090
 
-`make bench-seed000` runs it with all that belongs to it. By itself it needs, in the environment: BENCH_WORK, a file
-with a line of JSON for each message, `{"number": "15550110000", "body": "…"}`, the body being that of `POST
-/v1/messages` (each is sent once, by whichever user comes to it); and BENCH_TOKEN, a token of the API. BENCH_TURNS names
-a file that gets a line for each message: its position, status, id, when and how long.
+`make bench-seed000` runs it with everything that it needs. To run it alone, set these environment variables.
+BENCH_WORK: a file with a line of JSON per message, `{"number": "15550110000", "body": "…"}`, where the body is that of
+`POST /v1/messages`; each message is sent once, by any user. BENCH_TOKEN: a token of the API. BENCH_TURNS: a file that
+gets a line per message with its position, status, id, start and duration.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import gevent
 from locust import FastHttpUser, constant, events, task
 from locust.exception import StopUser
 
-# Answers after which a client tries again, and when.
+# Statuses after which a client retries, and the delay in seconds.
 BUSY, PATIENCE = (429, 503), 0.1
 
 
 class Work:
-    """The messages that are left, and the turns that were made."""
+    """Remaining messages, and the iterations made."""
 
     def __init__(self) -> None:
         lines = Path(os.environ["BENCH_WORK"]).read_text().splitlines()
@@ -48,7 +48,7 @@ def _write_down(environment: Any, **_: Any) -> None:
 
 
 class Business(FastHttpUser):
-    """One client of the report."""
+    """Client of the report."""
 
     wait_time = constant(0)
     network_timeout = 60.0
@@ -98,7 +98,7 @@ class Business(FastHttpUser):
             return answer
 
     def _patiently(self, post: Callable[[], Any]) -> tuple[Any, float, int]:
-        """The first answer that is no refusal, the seconds that it took, and how many refusals came before it."""
+        """Repeat a call while it is refused; return the final response, its seconds, and the number of refusals."""
         refused = 0
         while True:
             began = time.perf_counter()

@@ -1,7 +1,7 @@
 """Memory with a full callback queue: `python -m benchmarks.memory [--quick] [--no-url]`.
 
-The webhook refuses everything (or is not set, with `--no-url`) until 100,000 callbacks wait; every process must then
-be, and ever have been, below 300 MB. At last the webhook takes everything, and the books must balance.
+The webhook refuses everything (or is not set, with `--no-url`) until 100,000 callbacks are pending. The memory of every
+process must stay below 300 MB throughout. Finally the webhook accepts everything, and the messages are reconciled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.rig.stage import Scene, Stage
 from harness import client, measure
 from harness.client import Load
 
-LIMIT_MB = 300
+LIMIT_MB = 300  # per process
 ROBOTS, CLIENTS = 1000, 32
 CALLBACKS, QUICK = 100_000, 3_000
 FILL_SECONDS = 900.0
@@ -32,12 +32,12 @@ the whole, with the time in which the webhook then takes everything."""
 
 
 def pending(scene: Scene) -> int:
-    """Callbacks that wait now."""
+    """Return the number of pending callbacks."""
     return int(measure.metric(scene.installation.metrics()["coreapp"], "callback_queue_size"))
 
 
 async def fill(scene: Scene, load: Load, callbacks: int) -> None:
-    """Send until so many callbacks wait, or the gate closes because of them."""
+    """Send until `callbacks` callbacks are pending, or messages are refused because of them."""
     full = asyncio.Event()
     numbers, positions = stage.recipients(ROBOTS, ROBOTS), itertools.count()
 
@@ -55,7 +55,7 @@ async def fill(scene: Scene, load: Load, callbacks: int) -> None:
             sent = await scene.business.post(connection, message)
             load.sent.append(sent)
             if sent.request.status == 503:
-                # The gate is closed; callbacks of what is in flight still come in.
+                # Messages are refused now; callbacks of those in flight still arrive.
                 await asyncio.sleep(0.5)
             elif not sent.request.accepted:
                 raise client.Unexpected(f"message: status {sent.request.status}")
@@ -73,7 +73,7 @@ async def _let_through(scene: Scene) -> None:
 
 
 async def measure_one(prepared: Stage, callbacks: int, *, with_url: bool) -> Run:
-    """Raises `Failed` when a process was too big, and others."""
+    """Fill the queue, then drain it. Raises `Failed` when a process exceeded the memory limit, and others."""
     weights: dict[str, float] = {}
     waiting = 0
     async with prepared.performance("memory") as scene:

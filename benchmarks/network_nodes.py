@@ -1,11 +1,11 @@
-"""Many devices on several nodes of the network: memory, traffic between nodes, and how they come back from a death.
+"""Many devices on several network nodes: memory, traffic between nodes, and reconnects after a node is killed.
 
     python -m benchmarks.network_nodes [--devices 20000] [--nodes 2]
 
-The nodes are processes on a private MariaDB and a private Redis; the devices are connections of this process, each on
-a socket of its own, with full jitter between their tries. What is measured besides: an envelope to a device on another
-node and its answer (`echo`), messages of the operator to one device (`send to user`), and to all (`broadcast`). Checks
-that everything that was accepted has arrived.
+The nodes are processes on a private MariaDB and a private Redis. The devices are connections of this process, each on
+its own socket, with full jitter between attempts. Also measured: an envelope to a device on another node and its reply
+(`echo`), messages of the operator to one device (`send to user`) and to all (`broadcast`). Checks that everything
+accepted has arrived.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from tidings.wire import device
 KEY = "the registration key of benchmarks"
 API_KEY = "the key of benchmarks"
 ECHOES, TO_USERS, BROADCASTS = 3000, 500, 3
-# Echoes that are on their way at a time.
-WINDOW = 64
+WINDOW = 64  # echoes in flight
 
 
 @dataclasses.dataclass
@@ -70,7 +69,7 @@ def environment(data_dir: Path, mariadb: MariaDB, redis: RedisServer, devices: i
         "TIDINGS_NETWORK_HTTP_ADDRESS": f"127.0.0.1:{ports[0]}",
         "TIDINGS_NETWORK_TCP_ADDRESS": f"127.0.0.1:{ports[1]}",
         "TIDINGS_NETWORK_CONNECTIONS": str(2 * devices + 1000),
-        # Devices that are not being measured say nothing for longer than a real one may.
+        # Devices that are not being measured stay silent for longer than real ones may.
         "TIDINGS_NETWORK_IDLE_S": "3600",
         "TIDINGS_NETWORK_PAIR_RATE": "0",
     }
@@ -102,7 +101,7 @@ async def connect(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
 
 
 async def echo(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
-    """Envelopes between devices, half of which are on another node than the sender; each is answered by one."""
+    """Send envelopes between devices, half of which are on another node than the sender; each is answered by one."""
     numbers = list(crowd.devices)
     sent: dict[str, float] = {}
     times: list[float] = []
@@ -172,7 +171,7 @@ async def announce(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
 
 
 async def death(crowd: Crowd, nodes: Sequence[Node]) -> Mapping[str, Any]:
-    """The last node is killed: its devices come back to the others. What is sent to them meanwhile arrives."""
+    """Kill the last node: its devices reconnect to the others, and envelopes sent to them in between arrive."""
     there = crowd.attached
     began = time.monotonic()
     crowd.addresses = [node.tcp for node in nodes[:-1]]

@@ -1,8 +1,8 @@
-"""CPU of the network process for one envelope from a sender over TCP to a recipient over TCP, both online.
+"""CPU of the network process per envelope from a sender over TCP to a recipient over TCP, both online.
 
     python benchmarks/network_routing.py [--envelopes 50000] [--recipients 1] [--rate 3000] [--offline] [--profile]
 
-The network runs in a process of its own on a fresh SQLite database; the clients run here. Checks that every envelope
+The network runs in a separate process on a fresh SQLite database; the clients run here. Checks that every envelope
 arrived once, in order, and was accepted once.
 """
 
@@ -33,13 +33,13 @@ from tidings.wire import device
 
 KEY = "benchmark"
 SENDER = "15550000000"
-# Sends without an answer at any time, as a Coreapp has.
+# Unanswered sends, as many as a Coreapp has.
 WINDOW = 1000
 BODY = bytes(200)
 
 
 def serve(directory: str, profile: bool) -> None:
-    """The process under measurement; prints its addresses, ends with its standard input."""
+    """Run the measured process: print its addresses, end with its standard input."""
     settings = network_settings.Settings.read(
         {
             "TIDINGS_DATA_DIR": directory,
@@ -47,7 +47,7 @@ def serve(directory: str, profile: bool) -> None:
             "TIDINGS_REGISTRATION_KEY": KEY,
             "TIDINGS_NETWORK_HTTP_ADDRESS": "127.0.0.1:0",
             "TIDINGS_NETWORK_TCP_ADDRESS": "127.0.0.1:0",
-            # One sender sends everything, to one recipient by default.
+            # One sender sends everything, by default to one recipient.
             "TIDINGS_NETWORK_PAIR_RATE": "0",
             "TIDINGS_NETWORK_MAILBOX_SHARE_ENVELOPES": "1000000",
             "TIDINGS_NETWORK_MAILBOX_SHARE_MB": "1024",
@@ -70,7 +70,7 @@ def serve(directory: str, profile: bool) -> None:
 
 
 class Client:
-    """Counts what comes."""
+    """Client that counts deliveries and acceptances."""
 
     def __init__(self) -> None:
         self.ready = asyncio.Event()
@@ -158,7 +158,7 @@ async def drive(arguments: argparse.Namespace, http: Any, tcp: Any, process: psu
         for n in range(first, first + count):
             ahead = (n - first) / rate - (time.perf_counter() - started) if rate else 0.0
             if ahead > 0:
-                # Not for each: what has come together in a millisecond goes together.
+                # Sleep at least a millisecond, so that the envelopes due in it are sent together.
                 await asyncio.sleep(max(ahead, 0.001))
             while n - 1 - len(sender.accepted) >= WINDOW:
                 sender.changed.clear()

@@ -1,8 +1,8 @@
-"""More than can be done: `python -m benchmarks.overload [--quick] [--clients 10000] [--seconds 12]`.
+"""Overload: `python -m benchmarks.overload [--quick] [--clients 10000] [--seconds 12]`.
 
-Finds the most that 64 clients that wait for their answers get, then offers 2, 5 and 10 times of it by 10,000 clients,
-each on a connection of its own. What is asked of a server then: as much work as before, the rest refused at once,
-health that answers, and everything as before within two seconds after it.
+Finds the peak rate of 64 clients that wait for each response, then offers 2, 5 and 10 times that rate by 10,000 clients
+with one connection each. Requirements for the server: as much work as before, immediate refusal of the rest, health
+that responds, and normal operation within two seconds after the flood.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ from harness.client import Message, Sent
 ROOT = Path(__file__).parents[1]
 FACTORS = (2, 5, 10)
 ROBOTS, PEAK_CLIENTS = 1000, 64
-# Seconds before the flood and after it, in which only the watcher is there.
+# Seconds before and after the flood, in which only the watcher sends.
 CALM, AFTERWARDS = 4.0, 15.0
-# Seconds in which all clients connect before the watcher begins, and clients of which each second has time for one
-# request.
+# Seconds for connecting before the watcher starts, and clients for which a second is added: each makes one request.
 CONNECTING, EACH_SECOND = 10.0, 400
-# The time of a look at health that is as in quiet times, where it was less then: seconds.
+# Least bound, in seconds, below which a health check counts as normal; else the p99 before the flood.
 QUIET = 0.05
 HOW = """\
 Taken by `make bench-overload` (`python -m benchmarks.overload`), warm sessions, 1,000 recipients, texts of 100 bytes.
@@ -53,19 +52,20 @@ of them the clients take."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """The time of a flood, Unix seconds."""
+    """Time of a flood."""
 
-    start: float
-    end: float
+    start: float  # Unix seconds
+    end: float  # Unix seconds
 
     def __contains__(self, moment: float) -> bool:
         return self.start <= moment < self.end
 
 
 def until_normal(window: Window, looks: Sequence[Look], requests: Sequence[Request]) -> float | None:
-    """Seconds from the end of a flood until everything was as before; `None` if it was not while the watcher looked.
+    """Return the seconds from the end of a flood to normal operation; None if the watcher did not see it.
 
-    looks: at health; requests: messages of the watcher.
+    looks:    health checks
+    requests: messages of the watcher
     """
     before = [look.took for look in looks if look.started < window.start]
     bound = max(QUIET, measure.percentiles(before)["p99"] if before else 0.0)
@@ -84,7 +84,7 @@ def until_normal(window: Window, looks: Sequence[Look], requests: Sequence[Reque
 
 
 async def find_peak(prepared: Stage, seconds: float) -> Run:
-    """What so many clients get who wait for their answers."""
+    """Measure the rate of `PEAK_CLIENTS` clients that wait for each response."""
 
     def work(until: float) -> Iterator[Message]:
         for i in itertools.count():
@@ -101,13 +101,17 @@ async def find_peak(prepared: Stage, seconds: float) -> Run:
 
 
 async def measure_flood(prepared: Stage, factor: int, peak: float, clients: int, seconds: float) -> Run:
-    """Raises `Failed` and others."""
+    """Measure one flood. Raises `Failed` and others.
+
+    factor: offered load, relative to the peak
+    peak:   messages per second
+    """
     numbers = stage.recipients(ROBOTS, ROBOTS)
     async with prepared.performance(f"flood{factor}") as scene:
         await messages.warm_up(scene, numbers)
         async with messages.measured(scene) as found:
             watched, flooded, window = await _flood(scene, factor * peak, clients, seconds)
-            # Before, the clients connected.
+            # The clients connected before that.
             found.started = window.start - CALM
             for one in (*flooded.requests, *watched.requests):
                 request = ledger.Request(one.number, one.digest, one.status or None, one.id)
@@ -194,16 +198,16 @@ def _figures(found: Measured, watched: Happened, flooded: Happened, window: Wind
         latencies["refusal"] = summary.summarise([one.took for one in refused])
     if accepted:
         latencies["accepted in the flood"] = summary.summarise([one.took for one in accepted])
-    # The rate of the table is that of the flood alone.
+    # The rate in the table is that during the flood.
     return dataclasses.replace(run, rate=completed, seconds=seconds, latencies={**latencies, **run.latencies})
 
 
 async def measure_all(current: Session) -> None:
-    """The peak, then every factor of it, each on a fresh state."""
+    """Measure the peak, then each multiple of it, each on a fresh state."""
     options = current.options
     seconds = options.seconds or (4.0 if options.quick else 12.0)
     clients = options.clients or (1000 if options.quick else 10_000)
-    # The clients hold all connections that there may be, and the watcher has two.
+    # The clients hold all allowed connections, and the watcher has two.
     environment = {"TIDINGS_API_CONNECTIONS": str(clients + 1000)}
     async with stage.prepared(current, robots=ROBOTS, environment=environment) as prepared:
         peak = await current.once(Variant("peak", "the peak", functools.partial(find_peak, prepared, seconds)))
@@ -217,7 +221,7 @@ async def measure_all(current: Session) -> None:
 
 
 def table(floods: Sequence[Run], peak: Run) -> list[str]:
-    """A line for each flood."""
+    """Return a table with a line per flood."""
     header = ["offered", "offered/s", "skipped", "accepted/s", "to the peak", "with all callbacks/s", "to the peak"]
     header += [
         "429",

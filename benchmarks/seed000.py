@@ -1,8 +1,10 @@
-"""The original's own performance report: `python -m benchmarks.seed000 [--quick] [--long] [--only RUN …] [--rounds 2]`.
+"""Performance report of the On-Premises API, repeated with Tidings.
 
-Four clients, each of which makes a contacts call, sends a template, waits for its answer and goes on at once; 10,000
-messages to as many recipients, nobody of whom was ever checked or written to. `--long` adds 100,000. One of the runs is
-driven by Locust (`benchmarks/locustfile.py`), the others by a client that takes less of the machine.
+    python -m benchmarks.seed000 [--quick] [--long] [--only RUN …] [--rounds 2]
+
+Four clients, each of which makes a contacts call, sends a template, waits for the response and continues at once;
+10,000 messages to as many recipients, which were never checked or written to before. `--long` adds 100,000. One of the
+runs is driven by Locust (`benchmarks/locustfile.py`), the others by a client that uses less of the machine.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ LOCUST = ROOT / "build" / "bench" / "bin" / "locust"
 CLIENTS = 4
 MESSAGES, LONG, QUICK = 10_000, 100_000, 400
 JOB_QUEUE_LIMIT = 20_000
-# Writes that a client waits for in each turn: that of the contacts call, and that of the message.
+# Commits that a client waits for in each iteration: that of the contacts call, and that of the message.
 WRITES = 2
-# What the original's page gives, in messages a second.
+# Figures of the published report, in messages per second.
 STATED, SUSTAINED, SINGLE_AZ, MULTI_AZ = 70.0, (10_000 / 540, 10_000 / 480), 20.0, (12.0, 15.0)
 HOW = """\
 Taken by `make bench-seed000` (`python -m benchmarks.seed000`). Four clients; each makes a contacts call for the next
@@ -51,18 +53,18 @@ ms` adds that to every call of the network, as the original's page gives for its
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """One run. share: of the messages, where all of them would only take long. locust: drives it."""
+    """One run."""
 
     name: str
     title: str
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    share: float = 1.0
-    locust: bool = False
-    patient: bool = False
+    share: float = 1.0  # fraction of the messages that is sent, for runs that would otherwise take too long
+    locust: bool = False  # Locust drives the run
+    patient: bool = False  # clients retry refused requests
 
 
 SEED = Setting("seed", "4 clients, cold, templates")
-# Those that take turns, the first being what the others are compared with.
+# Runs that alternate; the first is the base of the ratios.
 SETTINGS = (
     SEED,
     Setting("seed-commit5", "the same, 5 ms a commit", delays(5)),
@@ -82,13 +84,13 @@ TWO_COREAPPS = Shape(webapps=1, coreapps=2, networks=1, shards=2)
 
 
 def work(name: str, count: int, robots: int) -> list[Message]:
-    """So many templates, to every robot in turn."""
+    """Return `count` templates, to the robots in round robin."""
     numbers = stage.recipients(robots, count)
     return [contents.template(number, f"{name}-{i}", f"Ada {i}") for i, number in enumerate(numbers)]
 
 
 async def measure_one(prepared: Stage, setting: Setting, count: int, robots: int) -> Run:
-    """From the prepared state to reconciled figures. Raises `Failed` and others."""
+    """Run one setting from the prepared state to reconciled figures. Raises `Failed` and others."""
     planned = work(setting.name, count, robots)
     async with prepared.performance(setting.name, setting.environment) as scene:
         async with messages.measured(scene, count) as found:
@@ -105,19 +107,19 @@ async def measure_one(prepared: Stage, setting: Setting, count: int, robots: int
 
 
 class Turn(msgspec.Struct):
-    """One line of what Locust leaves: times in seconds, `started` since 1970; refused: 429 and 503 answers before."""
+    """One line of Locust's results."""
 
     position: int
     status: int
     id: str
-    started: float
-    took: float
-    contacts_took: float
-    refused: int
+    started: float  # Unix seconds
+    took: float  # seconds
+    contacts_took: float  # seconds
+    refused: int  # responses with 429 or 503 before the final ones
 
 
 async def drive_by_locust(scene: Scene, planned: Sequence[Message], found: Measured) -> None:
-    """Let `benchmarks/locustfile.py` send these, and read what it wrote down. Raises `Failed`."""
+    """Send the messages with `benchmarks/locustfile.py`, and read its results. Raises `Failed`."""
     if not LOCUST.exists():
         raise Failed("Locust is not installed: make bench-seed000 installs it")
     directory = scene.installation.directory
@@ -146,7 +148,7 @@ async def drive_by_locust(scene: Scene, planned: Sequence[Message], found: Measu
     turns = await asyncio.to_thread(_read_turns, directory / "turns.jsonl")
     if len(turns) != len(planned):
         raise Failed(f"locust wrote down {len(turns)} of {len(planned)} turns")
-    # What it takes to start is none of the run.
+    # The start of Locust does not count.
     found.started = min(turn.started - turn.contacts_took for turn in turns)
     for turn in turns:
         message = planned[turn.position]
@@ -161,13 +163,13 @@ def _read_turns(path: Path) -> list[Turn]:
 
 
 def write_work(planned: Sequence[Message], path: Path) -> None:
-    """The messages as `benchmarks/locustfile.py` reads them."""
+    """Write the messages in the format of `benchmarks/locustfile.py`."""
     encode = msgspec.json.encode
     path.write_bytes(b"\n".join(encode({"number": m.number, "body": m.body.decode()}) for m in planned) + b"\n")
 
 
 async def measure(current: Session) -> None:
-    """All runs that are wanted: those on one installation by turns, the others once."""
+    """Carry out the wanted runs: those on one installation alternate, the others run once."""
     options = current.options
     count = options.messages or (QUICK if options.quick else MESSAGES)
     robots = min(count, stage.MOST_ROBOTS)
@@ -198,13 +200,16 @@ async def measure(current: Session) -> None:
 
 
 def ceiling(base: Run, delay_ms: float) -> float:
-    """What four clients can do that wait for their two calls as in `base`, and for these milliseconds in each."""
+    """Return the messages per second of four clients that wait for two calls as in `base`, and for the delay in each.
+
+    delay_ms: milliseconds added to each commit
+    """
     turn = float(base.details["turn_ms"]) + WRITES * delay_ms
     return CLIENTS / turn * 1000
 
 
 def notes(runs: Sequence[Run], write_ms: float) -> list[str]:
-    """Beside the original's figures."""
+    """Return the notes of the report: our figures next to the published ones."""
     by_name = {run.name: run for run in runs}
     rows = []
     for run in runs:

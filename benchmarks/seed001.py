@@ -1,9 +1,9 @@
 """The grid of an API gateway's performance report: `python -m benchmarks.seed001 [--quick] [--long] [--seconds 8]`.
 
-Concurrent users, each of which sends, waits for its answer and sends again at once, by 50 B, 1 KiB, 10 KiB and 100 KiB,
-with a webhook that takes 0, 30, 500 and 1,000 ms for each answer, in two shapes: pass-through (a text; what is longer
-than a text may be, as a document) and transformation (a template with header, body and buttons). The short form has the
-lines and columns of the grid that the report's own charts show and takes under 15 minutes; `--long` has all of it.
+Concurrent users, each of which sends, waits for the response and sends again at once, by 50 B, 1 KiB, 10 KiB and 100
+KiB, with a webhook that takes 0, 30, 500 and 1,000 ms per response, in two shapes: pass-through (a text; longer than a
+text may be, a document) and transformation (a template with header, body and buttons). The short form has the lines and
+columns of the grid that the report's own charts show and takes under 15 minutes; `--long` measures the whole grid.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ SHAPES: dict[str, Callable[[str, str, int], Message]] = {
     "transform": contents.sized_template,
 }
 TITLES = {"pass": "pass-through", "transform": "transformation"}
-# What the report calls the average user.
+# The "average user" of the report.
 USUAL_USERS, USUAL_SIZE, USUAL_DELAY = 300, "1KiB", 30
 ROBOTS = 1000
 SHORT_SECONDS, LONG_SECONDS, QUICK_SECONDS = 6.0, 60.0, 2.0
-# As many uploads at a time as a Webapp may be given, and room in the network for all files.
+# The maximum of concurrent uploads, and space in the network for all files.
 ENVIRONMENT = {
     "TIDINGS_MAX_UPLOADS": "1000",
     "TIDINGS_NETWORK_BLOB_RATE": "0",
     "TIDINGS_NETWORK_BLOB_QUOTA_MB": "40960",
     "TIDINGS_NETWORK_BLOB_DEVICE_QUOTA_MB": "40960",
-    # All users come at once, and from one address.
+    # All users connect at once, and from one address.
     "TIDINGS_HTTP_STRANGERS": "5000",
     "TIDINGS_HTTP_STRANGERS_EACH": "5000",
     "TIDINGS_HTTP_STRANGERS_RATE": "0",
@@ -61,10 +61,13 @@ refusals (429 and 503), which the user tries again after 0.1 s."""
 
 
 class Cell:
-    """One place of the grid."""
+    """Cell of the grid."""
 
     def __init__(self, shape: str, users: int, size: str, delay: int) -> None:
-        """delay: milliseconds of the webhook."""
+        """Make a cell.
+
+        delay: response time of the webhook, milliseconds
+        """
         self.shape, self.users, self.size, self.delay = shape, users, size, delay
 
     @property
@@ -76,7 +79,7 @@ class Cell:
         return f"{TITLES[self.shape]}, {self.users:,} users, {self.size}, webhook {self.delay} ms"
 
     def work(self, until: float, numbers: Sequence[str]) -> Iterator[Message]:
-        """Messages until a moment of `time.monotonic`."""
+        """Yield messages until the time `until` of `time.monotonic`."""
         make, size = SHAPES[self.shape], SIZES[self.size]
         for i in itertools.count():
             if time.monotonic() >= until:
@@ -85,7 +88,7 @@ class Cell:
 
 
 def cells(*, long: bool, quick: bool) -> list[Cell]:
-    """All of the grid; or for each shape the charts' lines through its usual place."""
+    """Return the whole grid, or for each shape the charts' lines through its usual cell."""
     if quick:
         return [Cell(shape, 100, size, 30) for shape in SHAPES for size in ("1KiB", "10KiB")]
     if long:
@@ -100,7 +103,7 @@ def cells(*, long: bool, quick: bool) -> list[Cell]:
 
 
 async def measure_cell(scene: Scene, cell: Cell, seconds: float) -> Run:
-    """Raises `Failed` and others."""
+    """Measure one cell. Raises `Failed` and others."""
     numbers = stage.recipients(ROBOTS, ROBOTS)
     await scene.sink.answer_with(200, cell.delay / 1000)
     async with messages.measured(scene, drain=functools.partial(_answer_at_once, scene.sink)) as found:
@@ -126,12 +129,12 @@ async def _answer_at_once(sink: SinkProcess) -> None:
 
 
 def has_file(cell: Cell) -> bool:
-    """Whether its messages carry files, of which a minute leaves gigabytes."""
+    """Return whether the messages of a cell carry files, which take gigabytes per minute."""
     return bool(SHAPES[cell.shape]("1", "a", SIZES[cell.size]).file)
 
 
 async def measure(current: Session) -> None:
-    """Cells of texts on one running installation, one after the other; those of files each on a fresh one."""
+    """Measure cells of texts one after the other on one installation, and each cell of files on a fresh one."""
     options = current.options
     long = LONG_SECONDS if options.long else SHORT_SECONDS
     seconds = options.seconds or (QUICK_SECONDS if options.quick else long)
@@ -144,7 +147,7 @@ async def measure(current: Session) -> None:
                 for cell in group:
                     measured = functools.partial(measure_cell, scene, cell, seconds)
                     if await current.once(Variant(cell.name, cell.title, measured)) is None:
-                        # What is left of a failed cell would be in the way of the next.
+                        # The backlog of a failed cell would disturb the next.
                         break
     runs = current.report.medians()
     current.report.notes += ["## The grid, in the report's own columns", "\n".join(grid(runs)), NOTES]
@@ -160,7 +163,7 @@ users."""
 
 
 def grid(runs: Sequence[Run]) -> list[str]:
-    """A line for each cell."""
+    """Return a table with a line per cell."""
     header = [
         "shape",
         "size",
@@ -200,7 +203,7 @@ def grid(runs: Sequence[Run]) -> list[str]:
 
 
 def draw_users(runs: Sequence[Run], path: Path) -> None:
-    """Throughput and average response time by users, 1 KiB and 30 ms, as in the report's charts."""
+    """Draw throughput and average response time by users, 1 KiB and 30 ms, as in the report's charts."""
     lines: dict[str, list[tuple[float, float, float]]] = {}
     for run in runs:
         place = run.parameters

@@ -1,9 +1,9 @@
-"""Notifications of 4 KB to connected clients that acknowledge them, at 1,000 a second; round trips in volleys.
+"""Notifications of 4 KB to connected clients that acknowledge them, at 1,000 per second; round trips in volleys.
 
     python -m benchmarks.seed002 [--quick] [--only NAME ...]
 
-From 19,500 connections on there are several nodes, with Redis: a process may open 20,000 files here. Latency is from
-just before the sender writes an envelope to when its recipient has decoded it.
+From 19,500 connections on there are several nodes, with Redis, since a process may open 20,000 files here. Latency is
+measured from just before the sender writes an envelope until its recipient has decoded it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from harness.fleet_device import TCP, WS_JSON, WS_MSGPACK
 SIZE = 4096
 RATE, SECONDS, QUICK_SECONDS = 1000.0, 30, 5
 WAYS = {TCP: "TCP", WS_JSON: "WebSocket, JSON", WS_MSGPACK: "WebSocket, MessagePack"}
-# Of very many connections every so-manyth is written to.
+# Of more connections than this, only every n-th receives notifications.
 RECIPIENTS = 15_000
-# Connections, and over what.
+# (connections, transport)
 STEADY = ((1000, TCP), (1000, WS_JSON), (10_000, TCP), (10_000, WS_JSON), (100_000, TCP))
-# Texts a second over the API, with so many idle connections.
+# Texts per second over the API, and the number of idle connections.
 API_RATES, API_IDLE = (100, 250, 500, 1000), 10_000
-# Volleys, as the published table has them.
+# Volleys of the published table.
 MESSAGES, SIZES, CLIENTS, SAMPLES = (1, 10, 100, 1000), (1536, 4096), (1, 100), 10
-# Of the greatest volleys, 100,000 messages each.
+# Samples of the largest volleys, 100,000 messages each.
 FEW_SAMPLES = 3
-# MiB that may be under way, an eighth of it one sender's: all of a volley has one.
+# MiB of undecided envelopes, an eighth of it per sender: a volley has one sender.
 UNDER_WAY = 1024
 # The published table, ms: MQTT, WebSocket, gRPC by (clients, size, messages).
 PUBLISHED = {
@@ -45,12 +45,12 @@ PUBLISHED = {
     (100, 1536): ((62.8, 7.0, 8.6), (339.6, 55.5, 61.3), (3155.9, 491.0, 614.3), (31101.9, 4878.5, 6219.4)),
     (100, 4096): ((70.2, 10.0, 10.3), (354.2, 72.0, 62.3), (3274.9, 694.9, 631.1), (32833.4, 6910.7, 6391.0)),
 }
-# Devices of which half leave.
+# Devices, half of which disconnect.
 DEVICES = 1000
 
 
 async def steady(current: Session, count: int, transport: str) -> Run:
-    """Everybody is written to once, then notifications go out at the rate."""
+    """Send one envelope to every recipient, then notifications at the rate."""
     seconds = QUICK_SECONDS if current.options.quick else SECONDS
     nodes = -(-count // most_connections())
     async with network_of(current, nodes=nodes) as network:
@@ -87,10 +87,10 @@ async def steady(current: Session, count: int, transport: str) -> Run:
 
 
 async def volleys(current: Session, transport: str) -> Run:
-    """Round trips: so many messages to each client, and all of their acknowledgements back."""
+    """Measure round trips: `messages` envelopes to each client at once, and all their acknowledgements back."""
     async with network_of(current, settings={"TIDINGS_NETWORK_UNDECIDED_MB": str(UNDER_WAY)}) as network:
         clients = await connect(network, max(CLIENTS), transport)
-        # Nobody is new to the network when it begins.
+        # No sender and recipient are new to each other during the measurement.
         await clients.send(clients.numbers, rate=FIRST_RATE, count=len(clients.numbers), size=SIZE)
         quick = current.options.quick
         rows: dict[tuple[int, int], list[float]] = {}
@@ -119,7 +119,7 @@ async def volleys(current: Session, transport: str) -> Run:
 
 
 async def volley(clients: Clients, count: int, size: int, messages: int, samples: int) -> list[float]:
-    """Seconds of each sample of each client. Raises `Failed` when anything is missing."""
+    """Return the seconds of each sample of each client. Raises `Failed` when an envelope is missing."""
     await clients.forget()
     pairs = [(SENDER, number) for number in clients.numbers[:count]]
     took: list[float] = await clients.sender.ask("volley", pairs=pairs, messages=messages, size=size, samples=samples)
@@ -128,7 +128,7 @@ async def volley(clients: Clients, count: int, size: int, messages: int, samples
 
 
 async def redelivery(current: Session, transport: str) -> Run:
-    """Half of the devices leave and are written to; what had a short life is gone when they are back."""
+    """Disconnect half of the devices and send to them; envelopes with a short ttl have expired when they reconnect."""
     async with network_of(current, settings={"TIDINGS_NETWORK_EXPIRY_INTERVAL_S": "0.5"}) as network:
         clients = await connect(network, DEVICES, transport)
         await clients.send(clients.numbers, rate=FIRST_RATE, count=DEVICES, size=SIZE)
@@ -142,7 +142,7 @@ async def redelivery(current: Session, transport: str) -> Run:
             brief = await clients.sender.send(routes, rate=FIRST_RATE, count=len(away), size=SIZE, ttl=1)
             if lasting["refused"] or brief["refused"]:
                 raise Failed(f"refused: {lasting}, {brief}")
-            # The sender hears of each that expired.
+            # The sender is notified of each expired envelope.
             async with asyncio.timeout(60):
                 while (await clients.sender.counts())["others"] < len(away):  # noqa: ASYNC110 (another process counts)
                     await asyncio.sleep(0.1)
@@ -164,7 +164,7 @@ async def redelivery(current: Session, transport: str) -> Run:
 
 
 async def measure(current: Session) -> None:
-    """All that was asked for."""
+    """Carry out the wanted runs."""
     for count, transport in STEADY:
         name = f"steady-{transport}-{count}"
         if current.is_wanted(name):
@@ -192,7 +192,7 @@ async def measure(current: Session) -> None:
 
 
 def table(found: dict[str, Run]) -> list[str]:
-    """In the layout of the published one, whose figures stand beside ours."""
+    """Return tables in the layout of the published one, with its figures next to ours."""
     notes = []
     for count in CLIENTS:
         rows = []

@@ -1,11 +1,11 @@
-"""Messages to groups, to one user and to everybody, at the greatest rate at which 99 % of them take under a second.
+"""Messages to groups, to one user and to all, at the highest rate at which 99 % of them take under a second.
 
     python -m benchmarks.seed003 [--quick] [--only NAME ...]
 
-Messages have 2,048 bytes, as in the published tables. A group has at most 256 participants here: what is published for
-10 big groups is done with as many groups of 250 as there are connections for. `user` and `broadcast` go over the
-network's own REST API (`/v1/announcements`). Latency is from before the message is sent to its delivery. Each rate is
-tried for some seconds, and counts only when everything arrived, once.
+Messages have 2,048 bytes, as in the published tables. A group has at most 256 participants here: the published run with
+10 big groups uses as many groups of 250 as the connections allow. `user` and `broadcast` use the network's own REST API
+(`/v1/announcements`). Latency is measured from before the message is sent until its delivery. Each rate is tried for
+some seconds, and counts only when everything arrived, once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from harness.fleet_process import FleetProcess
 from tidings.wire import device
 
 SIZE = 2048
-# What is published for 1,000 and 10,000 connections (Unit 1 and Unit 10): messages that go in, and out, a second.
+# Published messages per second, in and out, for 1,000 and 10,000 connections (Unit 1 and Unit 10).
 PUBLISHED = {
     "big-groups": {1000: (30, 3000), 10_000: (30, 30_000)},
     "small-groups": {1000: (200, 2000), 10_000: (2000, 20_000)},
@@ -42,45 +42,44 @@ PUBLISHED = {
 }
 MEMBERS = {"big-groups": 250, "small-groups": 10}
 SECONDS, QUICK_SECONDS = 5.0, 2.0
-# Milliseconds that 99 % of the messages must take less than.
+# Milliseconds that 99 % of the messages must stay below.
 LIMIT = 1000.0
-# Rates are tried upwards by this factor, then between the last good and the first bad one so often.
+# Factor between increasing rates; then number of halvings between the highest good and the lowest bad rate.
 FACTOR, HALVINGS = 1.6, 2
-# Requests that are on their way at a time.
+# HTTP requests in flight.
 REQUESTS = 64
-# Seconds until everything of a trial has to be there.
+# Seconds until all deliveries of a trial must have arrived.
 PATIENCE = 60.0
-# Seconds without a delivery after which none is on its way.
+# Seconds without a delivery after which none is in flight.
 QUIET = 0.5
 
 
 @dataclasses.dataclass(slots=True)
 class Trial:
-    """One rate, messages a second. seconds: until the last of so many deliveries; lag: the latest that a message was
-    sent after its time, in seconds."""
+    """Trial of one rate."""
 
-    rate: float
+    rate: float  # messages per second
     deliveries: int
-    seconds: float
+    seconds: float  # until the last delivery
     times: Summary
-    lag: float
+    lag: float  # longest delay of a send after its due time, seconds
     samples: Samples
 
     @property
     def is_good(self) -> bool:
-        """Do so many messages take so little?"""
+        """Return whether messages and sends were within the limit."""
         return self.times.p99 < LIMIT and self.lag < LIMIT / 1000
 
 
 class Crowd:
-    """Connected devices of one fleet, in groups or not."""
+    """Connected devices of one fleet, with or without groups."""
 
     def __init__(self, network: DeviceNetwork, fleet: FleetProcess, some: Sequence[str], seconds: float) -> None:
         self._network = network
         self._fleet = fleet
         self._numbers = some
         self._seconds = seconds
-        # The place in its group of the member that sends.
+        # Index of the sending member in its group.
         self._speaker = 0
         self._http = aiohttp.ClientSession(
             network.nodes[0].http,
@@ -92,7 +91,7 @@ class Crowd:
         await self._http.close()
 
     def group(self, members: int) -> list[tuple[Sequence[str], str]]:
-        """Groups of so many, made past every process; the members and the name of each."""
+        """Insert groups of `members` participants directly into the database; return their members and ids."""
         groups, chats, rows = [], [], []
         for index, start in enumerate(range(0, len(self._numbers) - members + 1, members)):
             some = self._numbers[start : start + members]
@@ -110,14 +109,14 @@ class Crowd:
         return groups
 
     async def to_groups(self, groups: Sequence[tuple[Sequence[str], str]], members: int, rate: float) -> Trial:
-        """One trial: one member of each group sends."""
+        """Run one trial in which one member of each group sends."""
         routes = [(some[self._speaker % members], name) for some, name in groups]
         count = max(len(routes) if rate > len(routes) else 1, round(rate * self._seconds))
 
         async def send() -> float:
             said = await self._fleet.send(routes, rate=rate, count=count, size=SIZE, kind=device.GROUP, epoch=1)
             if said["refused"]:
-                # Until what was refused comes again, so is all else of its sender for a while.
+                # Everything of this sender is refused for a while, until the refused message is sent again.
                 self._speaker += 1
                 raise Failed(f"refused: {said['refused']}")
             return float(said["lag"])
@@ -125,7 +124,7 @@ class Crowd:
         return await self._try(send, rate, count, count * (members - 1))
 
     async def to_users(self, rate: float) -> Trial:
-        """One trial: a request for each device in turn."""
+        """Run one trial with a request per device, in round robin."""
         some = itertools.cycle(self._numbers)
         count = round(rate * self._seconds)
         return await self._try(
@@ -133,13 +132,13 @@ class Crowd:
         )
 
     async def to_all(self, rate: float) -> Trial:
-        """One trial: broadcasts."""
+        """Run one trial of broadcasts."""
         count = max(3, round(rate * self._seconds))
         everywhere = count * len(self._numbers)
         return await self._try(lambda: self._post(rate, count, lambda: "/v1/announcements"), rate, count, everywhere)
 
     async def _post(self, rate: float, count: int, url: Callable[[], str]) -> float:
-        """Requests at the rate, whether those before are answered or not; how late the latest was."""
+        """Send requests at the rate, whether or not earlier ones are answered; return the longest delay in seconds."""
         loop = asyncio.get_running_loop()
         began, latest = loop.time(), 0.0
 
@@ -160,7 +159,7 @@ class Crowd:
         return latest
 
     async def _settle(self) -> None:
-        """Wait until nothing arrives any more of a trial that failed."""
+        """Wait until no more deliveries of a failed trial arrive."""
         before = -1
         async with asyncio.timeout(PATIENCE):
             while (now := (await self._fleet.counts())["delivered"]) != before:
@@ -182,8 +181,10 @@ class Crowd:
 
 
 async def climb(start: float, attempt: Callable[[float], Awaitable[Trial]]) -> tuple[list[Trial], str]:
-    """Trials upwards from a rate, or downwards if that is too much already, then between the greatest good and the
-    least bad one; the good ones, and what became of the least bad one."""
+    """Search the highest good rate, from `start` upwards, or downwards if that is too much, then by halving.
+
+    Returns the good trials, and the result of the lowest bad rate.
+    """
     good: list[Trial] = []
     rate, bad, why, halvings = start, 0.0, "", 0
     while halvings <= HALVINGS and rate > start / 50:
@@ -205,7 +206,7 @@ async def climb(start: float, attempt: Callable[[float], Awaitable[Trial]]) -> t
 
 
 async def scenario(current: Session, name: str, count: int) -> Run:
-    """The greatest rate of one."""
+    """Find the highest rate of one scenario."""
     inbound, outbound = PUBLISHED[name][count]
     seconds = QUICK_SECONDS if current.options.quick else SECONDS
     async with network_of(current) as network:
@@ -222,7 +223,7 @@ async def scenario(current: Session, name: str, count: int) -> Run:
                 start = outbound / (members - 1) / 2
             elif name == "broadcast":
                 attempt = crowd.to_all
-            # Nobody is new to the network when it begins.
+            # No sender and recipient are new to each other during the measurement.
             await attempt(max(1.0, start / 4))
             good, why = await climb(start, attempt)
         finally:
@@ -246,7 +247,7 @@ async def scenario(current: Session, name: str, count: int) -> Run:
 
 
 async def measure(current: Session) -> None:
-    """All that was asked for."""
+    """Carry out the wanted runs."""
     found = []
     for name, count in itertools.product(PUBLISHED, (1000, 10_000)):
         title = f"{name}-{count}"

@@ -1,11 +1,11 @@
-"""How many connections this machine holds: a ramp until it stops, what each costs, and all of them coming back.
+"""Maximum number of connections on this machine: a ramp to the limit, the cost of each, and a reconnect of all.
 
     python -m benchmarks.seed004 [--quick] [--only NAME ...] [--connections 100000]
 
-Nodes are added as they fill up, since a process may open only so many files. After each step the memory of nodes and
-kernel is read with everything at rest. With all of them there, envelopes go in and out for a while, and each second the
-queues, the collector of garbage and the kernel's counters are looked at; then all nodes are killed at once and started
-again, and every device comes back with full jitter, each from an address of its own.
+Nodes are added as they fill up, since a process may open a limited number of files. After each step the memory of nodes
+and kernel is read at rest. With all connections open, envelopes are sent for a while, and each second the queues, the
+garbage collector and the kernel's counters are read. Then all nodes are killed at once and restarted, and every device
+reconnects with full jitter, each from its own address.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from harness.fleet_device import TCP, WS_JSON
 from harness.fleet_process import FleetProcess
 
 CONNECTIONS, QUICK, STEP = 100_000, 2000, 10_000
-# Of the ramp over WebSocket, and of the two nodes one of which dies.
+# Connections of the ramp over WebSocket, and of the run in which one of two nodes is killed.
 WEBSOCKETS, DEATH = 20_000, 20_000
 SIZE, RATE, SECONDS = 1024, 1000.0, 15
-# Seconds in which everything comes to rest before memory is read.
+# Seconds without activity before memory is read.
 REST = 3.0
 SHARES = (0.5, 0.9, 0.99, 1.0)
 
 
 @dataclasses.dataclass(slots=True)
 class Ramp:
-    """Connections, more and more of them. stopped: why it ended."""
+    """Increasing number of connections."""
 
     network: DeviceNetwork
     transport: str
@@ -51,10 +51,10 @@ class Ramp:
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     count: int = 0
     seconds: float = 0.0
-    stopped: str = ""
+    stopped: str = ""  # reason of the end
 
     async def climb(self) -> None:
-        """Until there are as many as were asked for, or no more can be made."""
+        """Open connections until there are `wanted`, or no more can be opened."""
         kernel, memory = readings.read_kernel(), self._memory()
         for index, node in enumerate(self.network.nodes):
             fleet = await self.network.fleet()
@@ -102,7 +102,7 @@ class Ramp:
 def figures(
     name: str, title: str, count: int, unit: str, seconds: float, samples: Samples, details: Mapping[str, Any]
 ) -> Run:
-    """A run without latencies."""
+    """Return a run without latencies."""
     return Run(
         name=name,
         title=title,
@@ -118,7 +118,7 @@ def figures(
 
 
 async def ramp(current: Session, transport: str, wanted: int) -> None:
-    """The ramp, and what is done with all of them there; each is a run of its own."""
+    """Measure the ramp, then traffic and a reconnect of all its connections, each as a separate run."""
     nodes = -(-wanted // most_connections())
     async with network_of(current, nodes=nodes) as network:
         climbing = Ramp(network, transport, wanted)
@@ -147,7 +147,7 @@ async def ramp(current: Session, transport: str, wanted: int) -> None:
 
 
 async def traffic(network: DeviceNetwork, climbed: Ramp, name: str) -> Run:
-    """Envelopes to devices that nobody has written to yet, and then to the same again."""
+    """Send envelopes to devices that have received none yet, then to the same devices again."""
     sender = await network.fleet("sender")
     await network.attach(sender, await network.register([SENDER]))
     clients = Clients(network, climbed.fleets, sender, numbers(climbed.count))
@@ -177,7 +177,7 @@ async def traffic(network: DeviceNetwork, climbed: Ramp, name: str) -> Run:
 
 
 class Look:
-    """Counters of all nodes and of the kernel at one moment."""
+    """Counters of all nodes and of the kernel at one time."""
 
     def __init__(self, network: DeviceNetwork) -> None:
         texts = network.metrics().values()
@@ -194,7 +194,7 @@ class Look:
         self.pauses, self.paused = total("tidings_gc_pause_seconds_count"), total("tidings_gc_pause_seconds_sum")
 
     def since(self, before: Look) -> dict[str, Any]:
-        """What happened in between, named as in the published tables."""
+        """Return the changes since `before`, with the names of the published tables."""
         seconds = self.at - before.at
         return {
             "msgqlen tot": f"{sum(self.depths):,.0f}",
@@ -214,7 +214,7 @@ class Look:
 
 
 async def storm(network: DeviceNetwork, climbed: Ramp, name: str) -> Run:
-    """All nodes are killed and started again: when how many are back."""
+    """Kill and restart all nodes; measure when which fraction of the devices has reconnected."""
     overflows = readings.read_kernel().overflows
     there = [int((await fleet.counts())["attached"]) for fleet in climbed.fleets]
     for node in network.nodes:
@@ -236,7 +236,7 @@ async def storm(network: DeviceNetwork, climbed: Ramp, name: str) -> Run:
 
 
 async def death(current: Session) -> Run:
-    """Two nodes with half of the devices each; one dies, and its devices come back to the other."""
+    """Kill one of two nodes that have half of the devices each; its devices reconnect to the other."""
     count = QUICK if current.options.quick else min(DEATH, most_connections())
     async with network_of(current, nodes=2) as network:
         before = network.nodes[0].memory
@@ -266,7 +266,7 @@ async def death(current: Session) -> Run:
 
 
 async def measure(current: Session) -> None:
-    """All that was asked for."""
+    """Carry out the wanted runs."""
     wanted = QUICK if current.options.quick else current.options.connections
     if current.is_wanted("tcp"):
         await ramp(current, TCP, wanted)

@@ -1,11 +1,12 @@
-"""CPU of a message with 1, 2 and 4 shards: `python -m benchmarks.shards [--quick] [--rounds 3]`.
+"""CPU per message with 1, 2 and 4 shards: `python -m benchmarks.shards [--quick] [--rounds 3]`.
 
-Each count has as many Coreapps as shards, one network node, one Webapp and MariaDB, its log flushed at every commit;
-1,000 recipients whose sessions are there. First each shard gets the same rate, of which the machine has room for all:
-what a message costs is then the price of sharding. Then one shard has 64 clients that send as fast as they get answers
-while the others rest, as if each had cores of its own; and last all have 64, which fills the cores. Counts take turns,
-round by round, so that what else the machine does meets all of them. Every message is reconciled. The last table says
-what more shards would carry on enough cores: what one process can do in a second of CPU, by what a message costs it.
+Each count has as many Coreapps as shards, one network node, one Webapp and MariaDB, which flushes its log at every
+commit, and 1,000 recipients with existing sessions. First each shard gets the same rate, low enough for the machine to
+carry all: the CPU per message then shows the cost of sharding. Then one shard gets 64 clients that send as fast as they
+get responses while the others are idle, as if each had its own cores. Last, all get 64 clients, which saturates the
+cores. Counts alternate, round by round, so that other load on the machine affects all of them. Every message is
+reconciled. The last table predicts the throughput of more shards on enough cores, from the CPU that one message costs a
+process.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ COUNTS = (1, 2, 4)
 KINDS = ("steady", "alone", "full")
 PREDICTED = (1, 2, 4, 8, 16, 32)
 ROLES = (*PRODUCT, "mariadbd", "robots", "sink", "load")
-# Of those that carry a message for a business; the others play its recipients, its webhook and its clients.
+# Processes that carry a message for a business; the others simulate its recipients, its webhook and its clients.
 CARRIERS = (*PRODUCT, "mariadbd")
-# CPU that a process may use of its core before what waits for it grows long.
+# CPU fraction of its core that a process may use before its backlog grows.
 USABLE = 0.7
 MESSAGES, QUICK = 6_000, 600
-# Messages a second for each shard, and for how many seconds.
+# Messages per second and shard, and duration.
 RATE, SECONDS, QUICK_SECONDS = 150.0, 15.0, 3.0
 HOW = """\
 Taken by `make bench-shards` (`python -m benchmarks.shards`): as many Coreapps as shards, one network node, one Webapp,
@@ -48,12 +49,12 @@ itself costs is in the others."""
 
 
 def by_role(cpu: Mapping[str, float]) -> dict[str, float]:
-    """Microseconds of a message, the processes of a role together."""
+    """Sum the microseconds per message by role."""
     return {wanted: sum(used for name, used in cpu.items() if role(name) == wanted) for wanted in ROLES}
 
 
 def costs(title: str, found: Mapping[int, Sequence[Run]]) -> list[str]:
-    """A line for each count: medians of its rounds."""
+    """Return a table with a line per count: medians of its rounds."""
     rows, base = [], 0.0
     for count, runs in found.items():
         roles = [by_role(one.cpu_us()) for one in runs]
@@ -67,7 +68,7 @@ def costs(title: str, found: Mapping[int, Sequence[Run]]) -> list[str]:
 
 
 def prediction(found: Mapping[int, Sequence[Run]]) -> list[str]:
-    """What so many shards would carry, each on a core of its own, and how many of the others that takes."""
+    """Return a table of the throughput by number of shards, each on its own core, and of the other processes needed."""
     used = {
         name: max(statistics.median(by_role(one.cpu_us())[name] for one in runs) for runs in found.values())
         for name in CARRIERS
@@ -85,7 +86,7 @@ def shape_of(count: int) -> Shape:
 
 
 async def measure_full(current: Session, count: int, amount: int) -> Run:
-    """The figures of one run with so many shards. Raises as `system.measure_one`."""
+    """Measure one run with `count` shards, all under full load. Raises as `system.measure_one`."""
     workload = dataclasses.replace(
         WARM,
         name=f"full{count}",
@@ -97,7 +98,7 @@ async def measure_full(current: Session, count: int, amount: int) -> Run:
 
 
 async def measure_alone(current: Session, count: int, amount: int) -> Run:
-    """The same with work for one of the shards: those of its recipients that it has with the most shards, too."""
+    """Measure one run with load for one shard: for those recipients that it has with the highest count, too."""
     numbers = [n for n in stage.recipients(WARM.robots, WARM.robots) if shard_of(n, COUNTS[-1]) == 0]
     async with (
         stage.prepared(current, robots=WARM.robots, shape=shape_of(count)) as prepared,
@@ -110,7 +111,7 @@ async def measure_alone(current: Session, count: int, amount: int) -> Run:
 
 
 async def measure_steady(current: Session, count: int, rate: float, seconds: float) -> Run:
-    """The same at a rate for each shard. Raises `Failed` and others."""
+    """Measure one run at a rate per shard. Raises `Failed` and others."""
     numbers = stage.recipients(WARM.robots, WARM.robots)
     whole = round(rate * count * seconds)
     work = [(numbers[i % WARM.robots], f"steady {i}: ".ljust(contents.TEXT, ".")) for i in range(whole)]
@@ -125,7 +126,7 @@ async def measure_steady(current: Session, count: int, rate: float, seconds: flo
 
 
 async def measure(current: Session) -> None:
-    """Every count in every round, first at the steady rate."""
+    """Measure every count in every round, first at the steady rate."""
     options = current.options
     amount = QUICK if options.quick else options.messages
     seconds = QUICK_SECONDS if options.quick else SECONDS
@@ -162,7 +163,7 @@ async def measure(current: Session) -> None:
 
 
 def runs_of(current: Session, name: str) -> dict[int, list[Run]]:
-    """Those that were carried out, by the count of shards."""
+    """Return the finished runs of a kind, by the number of shards."""
     found = {count: [one for one in current.report.runs if one.name == f"{name}{count}"] for count in COUNTS}
     return {count: ones for count, ones in found.items() if ones}
 

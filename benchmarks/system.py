@@ -1,4 +1,4 @@
-"""Measures the whole system on this machine: `python -m benchmarks.system [--quick] [--only RUN …] [--rounds 2]`.
+"""Measure the whole system on this machine: `python -m benchmarks.system [--quick] [--only RUN …] [--rounds 2]`.
 
 Everything runs here: network, robots, Coreapp, Webapp, MariaDB, the clients and the webhook. Limits are off, MariaDB
 flushes its log at every commit. Any error, and any message not accounted for, ends the benchmark with exit status 1.
@@ -44,12 +44,12 @@ async def measure_one(prepared: Stage, workload: Workload, count: int) -> Run:
 
 
 def variant(prepared: Stage, workload: Workload, count: int) -> Variant:
-    """One workload as a session runs it."""
+    """Return one workload as a variant of a session."""
     return Variant(workload.name, workload.title, functools.partial(measure_one, prepared, workload, count))
 
 
 async def measure(current: Session) -> None:
-    """All groups that are wanted, the runs of each by turns."""
+    """Carry out all wanted groups; the runs of a group alternate."""
     options = current.options
     count = min(options.messages or (QUICK if options.quick else MESSAGES), stage.MOST_ROBOTS)
     wanted = [[one for one in group if current.is_wanted(one.name)] for group in GROUPS]
@@ -63,7 +63,7 @@ async def measure(current: Session) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--messages", type=int, help=f"a run (default {MESSAGES:,}, at most as many as robots)")
     parser.add_argument("--rounds", type=int, default=2, help="of each run in the whole benchmark (%(default)s)")
-    # As revisions before call `--only`, so that `benchmarks.compare` can ask them.
+    # Name of `--only` in earlier revisions, so that `benchmarks.compare` can run them.
     parser.add_argument("--workload", action="append", dest="only", help=argparse.SUPPRESS)
 
 

@@ -1,4 +1,4 @@
-"""The runs of the system benchmark: who sends how many texts to whom, and how slow database and network are made."""
+"""Runs of the system benchmark: number of clients and recipients, and delays of database and network."""
 
 from __future__ import annotations
 
@@ -10,37 +10,29 @@ from harness.client import Message
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """One run.
-
-    clients:         each waits for its answer before it sends the next.
-    warm:            sessions and contacts are at hand; otherwise nobody was ever written to or checked.
-    contacts_first:  a contacts call before each message.
-    robots:          recipients; 0 is one for each message.
-    commit_delay_ms: added to every commit of Coreapp and network.
-    network_delay:   milliseconds added to every call of the network, `80..150`; empty for none.
-    """
+    """One run."""
 
     name: str
     title: str
-    clients: int
-    warm: bool
-    contacts_first: bool
-    robots: int = 0
-    commit_delay_ms: float = 0.0
-    network_delay: str = ""
+    clients: int  # each waits for its response before it sends the next message
+    warm: bool  # sessions and contacts exist; otherwise no recipient was ever checked or written to
+    contacts_first: bool  # a contacts call precedes each message
+    robots: int = 0  # recipients; 0 for one per message
+    commit_delay_ms: float = 0.0  # added to every commit of Coreapp and network
+    network_delay: str = ""  # milliseconds added to every call of the network, such as `80..150`; empty for none
 
     def environment(self) -> dict[str, str]:
-        """For Coreapp and network."""
+        """Return the environment variables of Coreapp and network."""
         return delays(self.commit_delay_ms, self.network_delay)
 
     def work(self, messages: int) -> list[Message]:
-        """So many texts of 100 bytes."""
+        """Return `messages` texts of 100 bytes."""
         numbers = stage.recipients(self.robots or messages, messages)
         return [contents.text(number, f"Message {i} of {self.name}: ") for i, number in enumerate(numbers)]
 
 
 def delays(commit_ms: float = 0.0, network: str = "") -> dict[str, str]:
-    """Variables that make every commit of Coreapp and network later, and every call of the network."""
+    """Return variables that delay every commit of Coreapp and network, and every call of the network."""
     distant = {"TIDINGS_NETWORK_DELAY_MS": network} if network else {}
     return {**distant, "TIDINGS_DB_COMMIT_DELAY_MS": str(commit_ms)}
 
@@ -51,7 +43,7 @@ _MANY = dataclasses.replace(WARM, name="warm256", title="256 clients, warm", cli
 
 
 def _slowed(base: Workload) -> tuple[Workload, ...]:
-    """The base first."""
+    """Return the base, then its delayed forms."""
     commits = [
         dataclasses.replace(
             base, name=f"{base.name}-commit{delay}", title=f"{base.title}, {delay} ms a commit", commit_delay_ms=delay
@@ -64,6 +56,6 @@ def _slowed(base: Workload) -> tuple[Workload, ...]:
     return (base, *commits, distant)
 
 
-# Runs that take turns, the first being what the others are compared with.
+# Runs that alternate; the first is the base of the ratios.
 GROUPS = (_slowed(WARM), _slowed(_COLD), _slowed(_MANY))
 WORKLOADS = tuple(workload for group in GROUPS for workload in group)
