@@ -1,7 +1,7 @@
-"""What this machine can do by itself: bare pieces of the work, taken in the same run as what they are put beside.
+"""Calibrations: bare pieces of the work, measured on this machine in the same run as the results compared with them.
 
-A module for each, with one function of the type `benchmarks.rig.calibration.Calibrate`; `bare` and `bare_servers` are
-what those by load share.
+One module per calibration, with one function of the type `benchmarks.rig.calibration.Calibrate`. `bare` and
+`bare_servers` are shared by those that generate load.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from benchmarks.calibrations import echo, fastapi_post, mysqlslap, pqxdh, ratchet, ratchet_alone, webhook_post
 from benchmarks.rig.calibration import Calibrate
 
-# Beside every benchmark of messages over the API: some 17 s together.
+# For every benchmark of messages over the API; about 17 s together.
 COMMON: Sequence[Calibrate] = (
     mysqlslap.calibrate,
     fastapi_post.calibrate,

@@ -1,4 +1,4 @@
-"""What calibrations by load share: a bare server, and clients that ask it over and over."""
+"""Shared parts of the calibrations by load: a bare server, and clients that send requests to it in a loop."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from harness.mariadb import free_port
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 20.0
-# Of load: what does not count, and what does.
+# Seconds of load: before the measurement, and measured.
 WARM_UP, SECONDS = 0.5, 2.0
-# Clients at the same time, as the benchmarks of messages have.
+# Concurrent clients, as in the benchmarks of messages.
 CLIENTS = 64
 
 
 @contextlib.asynccontextmanager
 async def server(what: str) -> AsyncIterator[int]:
-    """One of `bare_servers`, as a process; its port. Raises `Failed`."""
+    """Run one of `bare_servers` as a process; yield its port. Raises `Failed`."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.calibrations.bare_servers", what, str(port)]
     process = spawn.start(command, cwd=ROOT)
@@ -49,7 +49,7 @@ async def _answers(port: int) -> bool:
 
 
 async def rate(clients: Sequence[Callable[[], Awaitable[None]]]) -> float:
-    """How often a second they are done, each by its client over and over. Raises what they raise."""
+    """Return how many actions per second the clients complete, each in a loop. Raises whatever they raise."""
     done = 0
 
     async def loop(action: Callable[[], Awaitable[None]], until: float) -> None:

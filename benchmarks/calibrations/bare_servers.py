@@ -1,4 +1,4 @@
-"""Servers that only answer, to calibrate by: `python -m benchmarks.calibrations.bare_servers fastapi|echo PORT`."""
+"""Minimal servers for calibrations: `python -m benchmarks.calibrations.bare_servers fastapi|echo PORT`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Accepted(pydantic.BaseModel):
 
 @app.post("/v1/messages", status_code=201)
 async def send(message: Message) -> Accepted:
-    """The body of a text message is checked, and an id is answered."""
+    """Validate the body of a text message, and respond with an id."""
     return Accepted(messages=[{"id": f"gBEGkYiEB1VXAglK1ZEqA1YKPrU{message.to}"}])
 
 
 class Echo(asyncio.Protocol):
-    """Says what it hears."""
+    """Protocol that sends back whatever it receives."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -47,7 +47,7 @@ class Echo(asyncio.Protocol):
 
 
 async def echo(port: int) -> None:
-    """Until the process is ended."""
+    """Serve until the process is ended."""
     server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 

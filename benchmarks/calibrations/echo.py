@@ -1,4 +1,4 @@
-"""An echo over loopback: 64 connections get back the 4 KB that they sent, between two processes with uvloop."""
+"""Echo over loopback: 64 connections get back the 4 KB that they sent, between two processes with uvloop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZE = 4096
 
 class _Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are of no class of asyncio's.
+        # uvloop's transports are not instances of asyncio's classes.
         self.transport = cast(asyncio.Transport, transport)
         self._left = 0
 
@@ -30,7 +30,7 @@ class _Client(asyncio.Protocol):
 
 
 async def calibrate(_ground: Ground) -> Calibration:
-    """Raises `Failed`."""
+    """Measure the rate of echoes. Raises `Failed`."""
     loop, data = asyncio.get_running_loop(), bytes(SIZE)
     async with bare.server("echo") as port:
         made = [await loop.create_connection(_Client, "127.0.0.1", port) for _ in range(bare.CLIENTS)]

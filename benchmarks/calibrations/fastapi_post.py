@@ -1,4 +1,4 @@
-"""A bare FastAPI: 64 clients post a text message, whose body pydantic checks, and get a 201."""
+"""Bare FastAPI: 64 clients post a text message, whose body pydantic validates, and get a 201."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BODY = json.dumps({"to": "15550110001", "type": "text", "text": {"body": "x" * 
 
 
 async def calibrate(_ground: Ground) -> Calibration:
-    """Raises `Failed`."""
+    """Measure the rate of requests. Raises `Failed`."""
     async with bare.server("fastapi") as port:
         business = Business(port)
         request = business.request("POST", "/v1/messages", _BODY)

@@ -1,4 +1,4 @@
-"""The database's own write: `benchmarks/mysqlslap.sh`, which is what the original's page recommends."""
+"""Write time of the database: `benchmarks/mysqlslap.sh`, as the On-Premises API's documentation recommends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READING = re.compile(r"^([0-9.]+) ms a write", re.MULTILINE)
 
 
 def program() -> str:
-    """The path of `mysqlslap`; where it is not installed, Debian's package is fetched and unpacked, not installed.
+    """Return the path of `mysqlslap`. Where it is not installed, Debian's package is downloaded and unpacked only.
 
     Raises `PackageMissing`.
     """
@@ -34,7 +34,7 @@ def program() -> str:
 
 
 async def measure(server: MariaDB) -> float:
-    """Milliseconds of one write, five clients at a time. Raises `Failed`."""
+    """Return the milliseconds of one write, with five concurrent clients. Raises `Failed`."""
     environment = {
         **os.environ,
         "MYSQLSLAP": await asyncio.to_thread(program),
@@ -54,5 +54,5 @@ async def measure(server: MariaDB) -> float:
 
 
 async def calibrate(ground: Ground) -> Calibration:
-    """`mysqlslap` on the database of the runs."""
+    """Run `mysqlslap` on the database of the runs."""
     return Calibration("mysqlslap, a write of one of 5 clients", await measure(await ground.database()), MILLISECONDS)

@@ -1,4 +1,4 @@
-"""The set-up of a session by PQXDH: the initiator's, and the responder's with its first message read, on one core."""
+"""Session set-up by PQXDH on one core: the initiator's part, and the responder's with the first message decrypted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROUNDS = 200
 
 
 async def calibrate(_ground: Ground) -> Calibration:
-    """The median of both sides together."""
+    """Measure the median of both sides together."""
     return Calibration("a PQXDH set-up, both sides", await asyncio.to_thread(_measure), MICROSECONDS)
 
 

@@ -1,4 +1,4 @@
-"""A bare aiohttp client: it posts a status to the webhook of the benchmarks, as many at a time as the original does."""
+"""Bare aiohttp client: posts a status to the benchmarks' webhook, with as many requests in flight as a Coreapp."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from benchmarks.rig.calibration import RATE, Calibration, Ground
 from benchmarks.rig.run import Failed
 from harness.sink_process import SinkProcess
 
-# `max_concurrent_requests`.
+# Requests in flight: `max_concurrent_requests`.
 AT_ONCE = 24
 _BODY = json.dumps({"statuses": [{"id": "m1", "status": "sent", "recipient_id": "15550110001"}]}).encode()
 _HEADERS = {"Content-Type": "application/json"}
 
 
 async def calibrate(ground: Ground) -> Calibration:
-    """Raises `Failed`."""
+    """Measure the rate of posts. Raises `Failed`."""
     async with SinkProcess(ground.directory, "") as sink, aiohttp.ClientSession() as http:
 
         async def once() -> None:

@@ -1,1 +1,1 @@
-"""Workloads on the network's device links: notifications, groups and broadcasts, very many connections."""
+"""Workloads on the network's device API: notifications, groups and broadcasts, very many connections."""

@@ -1,4 +1,4 @@
-"""Notifications through the whole system: over the API, encrypted, to recipients among very many idle connections."""
+"""Notifications through the whole system: over the API, encrypted, to recipients among many idle connections."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from harness.client import Sent
 from harness.fleet_process import FleetProcess
 from harness.light_devices import register
 
-# Recipients, which are robots on connections that they share; characters of a text.
+# Recipients, which are robots on shared connections; characters of a text.
 ROBOTS, SIZE = 1000, 4000
-# Of numbers, in which neither the business nor the robots have theirs.
+# Block of numbers that neither the business nor the robots use.
 BLOCK = 7
 SETTINGS = {
     "TIDINGS_NETWORK_CONNECTIONS": "1000000",
     "TIDINGS_NETWORK_IDLE_S": "7200",
     "TIDINGS_REGISTRATION_KEY": KEY,
-    # What is measured ends with the recipient's commit: it does not wait for company.
+    # The measured time ends with the recipient's commit, which must not wait for further messages.
     "TIDINGS_ROBOTS_COMMIT_MS": "0",
 }
 
@@ -36,7 +36,7 @@ class _Line(msgspec.Struct):
 
 
 async def through_api(current: Session, idle: int, rate: float, seconds: float) -> Run:
-    """Texts at a rate, with so many idle devices beside the recipients. Raises `Failed` and others."""
+    """Send texts at a rate, with `idle` connected devices in addition to the recipients. Raises `Failed` and others."""
     async with (
         stage.prepared(current, robots=ROBOTS, environment=SETTINGS) as prepared,
         prepared.performance("api") as scene,
@@ -70,7 +70,7 @@ async def through_api(current: Session, idle: int, rate: float, seconds: float) 
 
 
 def accept_to_device(sent: list[Sent], log: Path) -> summary.Summary:
-    """From when the client had the 201 to when the recipient had shown the message, to the millisecond."""
+    """Summarise the time from the client's 201 until the recipient has shown the message, in milliseconds."""
     accepted = {one.request.message_id: one.started + one.took for one in sent if one.request.accepted}
     lines = log.read_bytes().splitlines()
     decode = msgspec.json.Decoder(_Line).decode

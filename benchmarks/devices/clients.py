@@ -1,4 +1,4 @@
-"""Connected devices, and one that sends to them; everything that is sent has to arrive, once and whole."""
+"""Connected devices, and one that sends to them. Everything sent must arrive, once and undamaged."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ from harness.fleet_device import TCP
 from harness.fleet_process import FleetProcess
 
 SENDER = "15559999999"
-# Envelopes a second with which everybody is written to for the first time.
+# Envelopes per second with which each device receives its first one.
 FIRST_RATE = 1000.0
-# Seconds in which the last ones arrive.
+# Seconds within which the last deliveries must arrive.
 PATIENCE = 60.0
 
 
 @dataclasses.dataclass(slots=True)
 class Clients:
-    """fleets: processes with the devices, one for each node; sender: one more, with a device on the first node."""
+    """Connected devices and their sender."""
 
     network: DeviceNetwork
-    fleets: list[FleetProcess]
-    sender: FleetProcess
+    fleets: list[FleetProcess]  # processes with the devices, one for each node
+    sender: FleetProcess  # process with one more device, on the first node
     numbers: Sequence[str]
 
     async def forget(self) -> None:
-        """Count from here."""
+        """Reset all counters."""
         await asyncio.gather(*(fleet.ask("forget") for fleet in (*self.fleets, self.sender)))
 
     async def delivered(self) -> int:
-        """Messages since `forget`. Raises `Failed` for what was repeated or damaged, and for lost connections."""
+        """Return the messages delivered since `forget`.
+
+        Raises `Failed` for repeated or damaged ones and lost connections.
+        """
         counts = await asyncio.gather(*(fleet.counts() for fleet in self.fleets))
         for count in counts:
             if count["repeats"] or count["wrong"] or count["failures"]:
@@ -43,12 +46,15 @@ class Clients:
         return sum(count["delivered"] - count["others"] for count in counts)
 
     async def latencies(self) -> list[float]:
-        """Seconds of every delivery since `forget`."""
+        """Return the latency of every delivery since `forget`, in seconds."""
         found = await asyncio.gather(*(fleet.take_latencies() for fleet in self.fleets))
         return [milliseconds / 1000 for milliseconds in itertools.chain(*found)]
 
     async def send(self, some: Sequence[str], *, rate: float, count: int, size: int, **more: Any) -> Mapping[str, Any]:
-        """Send so many to these in turn, and see that all arrived once. Raises `Failed`."""
+        """Send `count` messages to these numbers in round robin, and wait until each has arrived once.
+
+        Raises `Failed`.
+        """
         await self.forget()
         routes = [(SENDER, number) for number in some]
         said = await self.sender.send(routes, rate=rate, count=count, size=size, **more)
@@ -58,7 +64,7 @@ class Clients:
         return said
 
     async def until_delivered(self, count: int) -> float:
-        """Wait for so many since `forget`; the seconds that took. Raises `Failed` when they do not come."""
+        """Wait for `count` deliveries since `forget`; return the seconds. Raises `Failed` when they do not arrive."""
         began, arrived = time.monotonic(), 0
         while time.monotonic() < began + PATIENCE:
             arrived = await self.delivered()
@@ -71,7 +77,7 @@ class Clients:
 
 
 async def connect(network: DeviceNetwork, count: int, transport: str = TCP) -> Clients:
-    """So many clients, on as few processes as can hold them, and the sender. Each node has one process's clients."""
+    """Connect `count` devices in as few processes as possible, one for each node, and the sender."""
     each = most_connections()
     some = numbers(count)
     print(f"    registering {count:,} devices ...", flush=True)

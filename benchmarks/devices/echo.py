@@ -1,4 +1,4 @@
-"""Echoes through the whole system: a message of a recipient comes to the webhook, whose owner replies to it."""
+"""Echoes through the whole system: a recipient's message arrives at the webhook, whose owner replies to it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from handset.robots.behaviours import Behaviour, number_of
 from harness.client import Business
 from harness.http_connection import Connection
 
-# Conversations that go on at the same time, of which the greatest number that keeps within the limit counts.
+# Concurrent conversations; the result is the highest number that stays within the limit.
 CONVERSATIONS = (8, 32, 128, 512)
 SIZE = 2048
-LIMIT = 1000.0
-PATIENCE = 60.0
+LIMIT = 1000.0  # milliseconds
+PATIENCE = 60.0  # seconds
 
 
 class Echo:
-    """A webhook that replies to every message. times: seconds from one message of a recipient to its next."""
+    """Webhook that replies to every message."""
 
     def __init__(self, business: Business) -> None:
         self._business = business
@@ -35,19 +35,19 @@ class Echo:
         self._tasks: set[asyncio.Task[None]] = set()
         self._came: dict[str, float] = {}
         self._faults: list[str] = []
-        self.times: list[float] = []
-        self.open = 0
+        self.times: list[float] = []  # seconds between consecutive messages of a recipient
+        self.open = 0  # conversations
         self.replies = True
 
     async def begin(self, numbers: Sequence[str]) -> None:
-        """The first message to each of these."""
+        """Send the first message to each of these numbers."""
         for number in numbers:
             self._came[number] = time.monotonic()
             self.open += 1
             await self._send(number)
 
     async def take(self, request: web.Request) -> web.Response:
-        """One callback."""
+        """Handle one callback."""
         for message in msgspec.json.decode(await request.read()).get("messages", ()):
             number, now = message["from"], time.monotonic()
             self.times.append(now - self._came[number])
@@ -69,7 +69,7 @@ class Echo:
             self._idle.append(connection)
 
     async def end(self) -> None:
-        """Wait for the last message of each recipient. Raises `Failed` when one does not come."""
+        """Wait for the last message of each recipient. Raises `Failed` when one does not arrive."""
         self.replies = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
@@ -83,7 +83,7 @@ class Echo:
 
 @contextlib.asynccontextmanager
 async def serving(scene: Scene) -> AsyncIterator[Echo]:
-    """An echo that the installation knows as its webhook."""
+    """Serve an echo, and set it as the installation's webhook."""
     echo = Echo(scene.business)
     app = web.Application()
     app.router.add_post("/callback", echo.take)
@@ -98,7 +98,10 @@ async def serving(scene: Scene) -> AsyncIterator[Echo]:
 
 
 async def echoes(current: Session, conversations: int, seconds: float) -> Run:
-    """Rounds of so many conversations, each message the answer to the one before. Raises `Failed` and others."""
+    """Measure rounds of `conversations` concurrent conversations, each message a reply to the one before.
+
+    Raises `Failed` and others.
+    """
     settings: dict[str, Any] = {"TIDINGS_ROBOTS_KINDS": Behaviour.ECHOES.value}
     async with (
         stage.prepared(current, robots=max(CONVERSATIONS), environment=settings) as prepared,
@@ -108,7 +111,7 @@ async def echoes(current: Session, conversations: int, seconds: float) -> Run:
         numbers = [number_of(Behaviour.ECHOES, index) for index in range(conversations)]
         await scene.business.check_contacts(numbers)
         await echo.begin(numbers)
-        # Sessions are made, and answered.
+        # Time for the sessions to be established in both directions.
         await asyncio.sleep(2.0)
         echo.times.clear()
         began = time.monotonic()

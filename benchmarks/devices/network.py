@@ -1,4 +1,4 @@
-"""A network for benchmarks: one node, or several with Redis, on a private MariaDB, and the fleets of devices on it."""
+"""Network for benchmarks: one node, or several with Redis, on a private MariaDB, and fleets of devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from harness.redis_server import RedisServer
 KEY = "the registration key of benchmarks"
 API_KEY = "the key of benchmarks"
 DATABASE = "devices"
-# Files that a process here opens beside its connections.
+# Open files of a process in addition to its connections.
 FILES = 500
 PREFIX = "1555"
 
@@ -47,29 +47,29 @@ class Node:
 
     @property
     def cpu(self) -> float:
-        """Seconds."""
+        """Return the CPU seconds used so far."""
         return usage(self.pid).cpu
 
     @property
     def memory(self) -> int:
-        """Bytes that are this process's alone."""
+        """Return the bytes that are unique to this process (USS)."""
         return int(psutil.Process(self.pid).memory_full_info().uss)
 
 
 def numbers(count: int, block: int = 0) -> list[str]:
-    """Numbers of devices; each block has its own million."""
+    """Return numbers for devices; each block has a million."""
     return [f"{PREFIX}{block}{index:06}" for index in range(count)]
 
 
 def most_connections() -> int:
-    """That one process can hold here."""
+    """Return how many connections one process can hold here."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1] - FILES
 
 
 class DeviceNetwork:
-    """An asynchronous context manager: everything but the database server is gone at its end.
+    """Network as an asynchronous context manager, which removes everything but the database server at its end.
 
-    settings: of every node, beside those of the harness. Limits are off.
+    settings: environment variables of every node, in addition to those of the harness; limits are off
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class DeviceNetwork:
             "TIDINGS_NETWORK_TCP_ADDRESS": f"127.0.0.1:{tcp}",
             "TIDINGS_NETWORK_CONNECTIONS": "1000000",
             "TIDINGS_NETWORK_HTTP_CONNECTIONS": "1000000",
-            # Devices that are not being measured say nothing for longer than a real one may.
+            # Devices that are not being measured stay silent for longer than real ones may.
             "TIDINGS_NETWORK_IDLE_S": "7200",
             "TIDINGS_NETWORK_PAIR_RATE": "0",
             "TIDINGS_LOG_LEVEL": "warning",
@@ -127,25 +127,25 @@ class DeviceNetwork:
         self.nodes.append(Node(process, f"http://127.0.0.1:{http}", ("127.0.0.1", http), ("127.0.0.1", tcp)))
 
     async def register(self, some: Sequence[str]) -> dict[str, str]:
-        """Tokens of these numbers, which are registered for it."""
+        """Register these numbers; return their tokens."""
         return await register(self.nodes[0].http, KEY, some)
 
     async def fleet(self, name: str = "") -> FleetProcess:
-        """One more process for devices."""
+        """Start another process for devices."""
         fleet = FleetProcess(name or f"fleet-{len(self.fleets)}", self.directory)
         await fleet.start()
         self.fleets.append(fleet)
         return fleet
 
     def pids(self) -> dict[str, int]:
-        """Of everything that takes part but this process."""
+        """Return the process ids of all processes but this one, by name."""
         found = {node.process.name: node.process.pid for node in self.nodes}
         found |= {fleet.name: fleet.pid for fleet in self.fleets}
         found |= {"mariadbd": self.mariadb.pid, "redis": self._redis.pid if self._redis is not None else None}
         return {name: pid for name, pid in found.items() if pid is not None}
 
     def metrics(self) -> dict[str, str]:
-        """The Prometheus text of each node; blocking."""
+        """Return the Prometheus text of each node. Blocks."""
         found = {}
         for node in self.nodes:
             request = urllib.request.Request(f"{node.http}/metrics", headers={"Authorization": f"Apikey {API_KEY}"})
@@ -154,17 +154,17 @@ class DeviceNetwork:
         return found
 
     def sampler(self) -> Sampler:
-        """Of all of it."""
+        """Return a sampler of all processes."""
         return Sampler(self.pids, metrics=self.metrics, mariadb=self.mariadb)
 
     async def attach(self, fleet: FleetProcess, some: Mapping[str, str], node: int = 0, transport: str = TCP) -> float:
-        """Connect devices, each from an address of its own, to one node; how many seconds that took."""
+        """Connect devices to one node, each from its own address; return the seconds that took."""
         at = self.nodes[node]
         address = at.tcp_address if transport == TCP else at.http_address
         return await fleet.open(some, [address], transport=transport, source=f"127.{10 + self.fleets.index(fleet)}")
 
     def execute(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Set the scene past every process, in one transaction."""
+        """Write rows directly into the database, in one transaction."""
         with self.mariadb.connect(DATABASE) as connection, connection.cursor() as cursor:
             for start in range(0, len(rows), 5000):
                 cursor.executemany(statement, rows[start : start + 5000])
@@ -173,7 +173,7 @@ class DeviceNetwork:
 
 @contextlib.asynccontextmanager
 async def network_of(session: Session, **options: Any) -> AsyncIterator[DeviceNetwork]:
-    """A network on the session's database, in a directory of its own."""
+    """Run a network on the session's database, in its own directory."""
     directory = session.directory / f"network-{time.monotonic_ns()}"
     async with DeviceNetwork(directory, await session.database(), **options) as network:
         yield network

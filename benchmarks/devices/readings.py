@@ -1,4 +1,4 @@
-"""What the kernel of this machine says of connections."""
+"""Readings of the kernel about connections."""
 
 from __future__ import annotations
 
@@ -6,37 +6,33 @@ import dataclasses
 import re
 from pathlib import Path
 
-# Caches of the kernel in which connections have their parts; those of other objects change with everything else.
+# Kernel caches with parts of connections. Caches of other objects change with everything else.
 _CACHES = frozenset(
     [
         *("TCP", "TCPv6", "request_sock_TCP", "tw_sock_TCP", "sock_inode_cache", "filp"),
         *("eventpoll_epi", "eventpoll_pwq", "skbuff_head_cache", "skbuff_small_head"),
     ]
 )
-# An entry of a directory for each socket, of which others make far more.
+# Bytes of a socket's directory entry, whose cache is dominated by other files.
 _DENTRY = 192
 PAGE = 4096
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kernel:
-    """Of the whole machine. slabs: bytes of the parts of connections; buffers: bytes of data in sockets.
-
-    overflows: connections that a full backlog had no place for; sent, received, repeated: segments. All since the start
-    of the machine.
-    """
+    """Readings of the whole machine. Counters start with the machine."""
 
     sockets: int
-    slabs: int
-    buffers: int
-    overflows: int
-    sent: int
-    received: int
-    repeated: int
+    slabs: int  # bytes of the kernel's objects for connections; 0 without root
+    buffers: int  # bytes of data in sockets
+    overflows: int  # connections refused because of a full backlog
+    sent: int  # segments
+    received: int  # segments
+    repeated: int  # segments
 
 
 def read_kernel() -> Kernel:
-    """Now. Slabs take root to be read; without it they are 0."""
+    """Read the present values. Slabs can be read by root only; otherwise they are 0."""
     try:
         slabs = Path("/proc/slabinfo").read_text()
     except PermissionError:

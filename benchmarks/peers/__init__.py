@@ -1,1 +1,1 @@
-"""What others have written, on the work that Tidings does, beside it and in the same run."""
+"""Comparison of Tidings with other software on the same work, in the same run."""

@@ -1,4 +1,4 @@
-"""Measures what others have written beside Tidings, on the same work, by turns: `benchmarks/peers/README.md`."""
+"""Measure Tidings and other software on the same work, alternating: `benchmarks/peers/README.md`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benchmarks.rig import run, session
 from benchmarks.rig.run import Run
 from benchmarks.rig.session import Benchmark, Session, Variant
 
-# Of load in each run.
+# Seconds of load in each run.
 SECONDS, QUICK = 3.0, 1.0
 
 
 def variants(current: Session) -> dict[str, list[Variant]]:
-    """All runs by part, ours first."""
+    """Return all runs by part, Tidings first."""
     options, numbers = current.options, itertools.count(1)
     seconds = QUICK if options.quick else options.seconds
     samples = 1 if options.quick else delivery.SAMPLES
@@ -52,7 +52,7 @@ def variants(current: Session) -> dict[str, list[Variant]]:
     }
 
 
-# Of parts, then of runs.
+# Names of parts, then of runs.
 NAMES = [
     *report.HEADS,
     *(f"jobs-{one.name}" for one in jobs.JOBS),
@@ -63,7 +63,7 @@ NAMES = [
 
 
 async def measure(current: Session) -> None:
-    """Installs what is missing, then part after part."""
+    """Install missing software, then measure part after part."""
     await asyncio.to_thread(install.install)
     await current.database()
     current.report.machine = {**current.report.machine, **report.versions()}
@@ -72,7 +72,7 @@ async def measure(current: Session) -> None:
         wanted = [one for one in every if current.is_wanted(part) or current.is_wanted(one.name)]
         if not wanted:
             continue
-        # The table's cells are means already.
+        # The cells of the table are means already.
         if part == "table" or len(wanted) == 1:
             for one in wanted:
                 await current.once(one)
@@ -82,7 +82,7 @@ async def measure(current: Session) -> None:
 
 
 def notes(runs: Sequence[Run], current: Session) -> list[str]:
-    """What the report says of each part."""
+    """Return the notes of the report for each part."""
     said = []
     for part in report.HEADS:
         names = dict.fromkeys(one.name for one in runs if report.part_of(one) == part)

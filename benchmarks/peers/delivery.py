@@ -1,8 +1,8 @@
-"""Delivery to connected clients: one sender, a crowd of devices with a connection each, driven by one program in Go.
+"""Delivery to connected clients: one sender and many devices with a connection each, driven by one Go program.
 
-Our side is a real network process on MariaDB. Each message is acknowledged by its device, and the sender learns of it:
-of the network by `accepted`, of the others by a message that the device sends back, because what they acknowledge
-themselves is that the server has it.
+Tidings is a real network process on MariaDB. Each device acknowledges each message to the sender: with Tidings by the
+network's `accepted`, with the others by a message that the device sends back, because their own acknowledgements only
+mean that the server has the message.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from harness.mariadb import MariaDB, free_port
 from harness.processes import Process
 
 DEVICES, SIZE, RATE = 1000, 4096, 1000
-# Messages under way when it goes as fast as it can.
+# Messages in flight at the highest rate.
 WINDOW = 1000
 SENDER = "15550000000"
-# The process that has the sender and all devices.
+# Name of the process that has the sender and all devices.
 CLIENTS = "clients"
 
 TABLE_MESSAGES, TABLE_SIZES, TABLE_CLIENTS = (1, 10, 100, 1000), (1536, 4096), (1, 100)
-# As in the published table; fewer where a sample has 100,000 messages.
+# Samples as in the published table; fewer where a sample has 100,000 messages.
 SAMPLES, SAMPLES_OF_MANY = 10, 2
 
 AT_MOST_ONCE = "none: kept nowhere, lost when the client is away"
@@ -40,12 +40,12 @@ AT_MOST_ONCE = "none: kept nowhere, lost when the client is away"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Way:
-    """How messages get to devices. server: what is between, `tidings`, a program of ours in Go, or a store's name."""
+    """Path of messages to devices."""
 
     name: str
     title: str
     protocol: str
-    server: str
+    server: str  # in between: `tidings`, one of our Go programs, or the name of a store
     acks: bool
     durability: str
 
@@ -67,7 +67,7 @@ WAYS = (
     Way("mochi", "MQTT, mochi-mqtt (Go), QoS 1, devices answer", "mqtt", "mochi", True, "none: kept in memory"),
     Way("grpc", "gRPC (Go), a hub of our own, devices answer", "grpc", "grpc", True, AT_MOST_ONCE),
 )
-# In the published test it is the server itself that sends.
+# In the published test the server itself sends.
 DIRECT = Way("grpc-direct", "gRPC (Go), the server sends", "grpc-direct", "", True, AT_MOST_ONCE)
 _TABLE_NAMES = ("tidings", "mosquitto", "mochi", "centrifuge-acks", "grpc")
 TABLE_WAYS = (*(way for way in WAYS if way.name in _TABLE_NAMES), DIRECT)
@@ -75,11 +75,11 @@ TABLE_WAYS = (*(way for way in WAYS if way.name in _TABLE_NAMES), DIRECT)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Server:
-    """address: where senders and devices connect; pids: what it consists of; words: for the driver, besides."""
+    """Server that is measured."""
 
-    address: str
-    pids: Mapping[str, int]
-    words: Sequence[str] = ()
+    address: str  # for sender and devices
+    pids: Mapping[str, int]  # its processes
+    words: Sequence[str] = ()  # further arguments of the driver
 
 
 @contextlib.asynccontextmanager
@@ -106,7 +106,7 @@ async def _serve(way: Way, devices: int, directory: Path) -> AsyncIterator[_Serv
 
 @contextlib.asynccontextmanager
 async def _tidings(devices: int, directory: Path) -> AsyncIterator[_Server]:
-    """The network as a process, on MariaDB that commits to disk, with numbers for everybody."""
+    """Run the network as a process, on a MariaDB that commits to disk, with all numbers registered."""
     key, database, data = secrets.token_hex(16), MariaDB(flush_log=1), directory / "network"
     data.mkdir()
     environment = {
@@ -150,7 +150,7 @@ async def _driver(way: Way, server: _Server, devices: int, directory: Path) -> A
 
 
 async def measure(way: Way, seconds: float, directory: Path) -> Run:
-    """4 KB to 1,000 clients: at 1,000 a second, then as fast as it goes. Raises `Failed` and `Ended`."""
+    """Deliver 4 KB to 1,000 clients: at 1,000 per second, then at the highest rate. Raises `Failed` and `Ended`."""
     async with (
         _serve(way, DEVICES, directory) as server,
         _driver(way, server, DEVICES, directory) as driver,
@@ -168,7 +168,7 @@ async def measure(way: Way, seconds: float, directory: Path) -> Run:
         latencies["at 1,000/s, acknowledged"] = Summary(**steady["ack_ms"])
     latencies["at the most, to the device"] = Summary(**most["device_ms"])
     messages = steady["messages"]
-    # The figures of both stand in one row.
+    # Both figures are in one row.
     shares = max((steadily.samples.shares, watched.samples.shares), key=lambda one: one.others)
     return Run(
         name=f"delivery-{way.name}",
@@ -186,17 +186,17 @@ async def measure(way: Way, seconds: float, directory: Path) -> Run:
 
 
 def reconcile(way: Way, found: Mapping[str, Any]) -> None:
-    """Raises `Failed`."""
+    """Check that all messages arrived and were acknowledged. Raises `Failed`."""
     messages = found["messages"]
     if not messages or found["arrived"] != messages or found["faults"] or (way.acks and found["acked"] != messages):
         raise Failed(f"{way.name}: {found}")
 
 
 async def measure_table(way: Way, directory: Path, samples: int) -> Run:
-    """The published table's cells, in `details`: mean ms until a client's messages are all acknowledged."""
+    """Measure the published table's cells, in `details`: mean ms until a client's messages are all acknowledged."""
     cells: dict[str, float] = {}
     for clients in TABLE_CLIENTS:
-        # What is watched, and so counted, is the last of them.
+        # Only the last number of clients is sampled, and so counted.
         total, seconds = 0, 0.0
         here = directory / f"{clients}"
         here.mkdir()

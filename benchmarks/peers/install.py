@@ -1,8 +1,9 @@
-"""Installs what is measured beside Tidings into build/peers, apart from Tidings' own environment.
+"""Install the software compared with Tidings into build/peers, apart from Tidings' own environment.
 
     python -m benchmarks.peers.install
 
-Python packages by a lock with hashes (requirements.lock), Go modules by go.mod and go.sum, servers from Debian.
+Python packages come from a lock with hashes (requirements.lock), Go modules from go.mod and go.sum, servers from
+Debian.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ PEERS, NATS_SERVER = BUILD / "bin" / "peers", BUILD / "bin" / "nats-server"
 GO = Path(__file__).parent / "go"
 LOCK = Path(__file__).with_name("requirements.lock")
 
-# Programs, and the packages of Debian that bring them.
+# Programs, and their Debian packages.
 STORES = {
     "redis-server": "redis-server",
     "mosquitto": "mosquitto",
 }
-# Debian keeps it off the PATH, by its version.
+# Debian installs PostgreSQL outside the PATH, by version.
 POSTGRESQL = Path("/usr/lib/postgresql/15/bin")
 
 
@@ -46,7 +47,7 @@ def _install_python() -> None:
 def _build_go() -> None:
     if shutil.which("go") is None:
         raise Failed("the peers in Go need Go 1.26 or newer on the PATH (Debian's golang is too old)")
-    # Modules are checked against go.sum; nothing is written there. What has not changed is not built again.
+    # Modules are verified against go.sum, which is not written. Go rebuilds only what has changed.
     environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
     _run(["go", "build", "-o", PEERS, "."], cwd=GO, environment=environment)
     _run(["go", "build", "-o", NATS_SERVER, "github.com/nats-io/nats-server/v2"], cwd=GO, environment=environment)
@@ -59,7 +60,7 @@ def _run(command: list[str | Path], *, cwd: Path = ROOT, environment: dict[str, 
 
 
 def install() -> None:
-    """Everything that is not there yet. Raises `Failed` and `PackageMissing`."""
+    """Install whatever is missing. Raises `Failed` and `PackageMissing`."""
     print("peers: servers from Debian ...", flush=True)
     packages.require(STORES, STORES)
     packages.require_file(POSTGRESQL / "postgres", "postgresql-15")

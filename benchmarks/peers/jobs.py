@@ -1,4 +1,4 @@
-"""Job queues: 64 clients enqueue jobs one by one, workers in the same process note that they came."""
+"""Job queues: 64 clients enqueue jobs one by one, workers in the same process record their arrival."""
 
 from __future__ import annotations
 
@@ -17,26 +17,24 @@ from harness.sink_process import SinkProcess
 
 CLIENTS = 64
 WARM_UP_SECONDS = 2.0
-# The secret that all sign posts with, `own.SIGNING_KEY`.
+# Secret with which all posts are signed, `own.SIGNING_KEY`.
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 
-# From when a client begins with a job: until it is on disk, and until a worker had it, or its post an answer.
+# Latencies from the start of enqueueing: until the job is on disk, and until a worker has it or its post is answered.
 ENQUEUED, WORKED = "enqueued", "worked"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queue:
-    """A job queue. command: of the process with its clients and workers, from the URLs of store and webhook.
-
-    note: what a reader has to know of how it is used here.
-    """
+    """Job queue."""
 
     name: str
     title: str
     store: Callable[[], stores.Store]
+    # (store URL, webhook URL) -> command of the process with the clients and workers
     command: Callable[[str, str], Sequence[str | Path]]
-    note: str
+    note: str  # for readers of the report: how the queue is used here
 
 
 def _python(program: str) -> Callable[[str, str], Sequence[str | Path]]:
@@ -96,7 +94,7 @@ JOBS = (
     ),
 )
 
-# A post is a job here: River and JetStream with a worker that posts are what one would build oneself.
+# A post is a job here. River and JetStream with a posting worker are typical ways to build it oneself.
 _POSTS = "24"
 WEBHOOKS = (
     Queue(
@@ -124,7 +122,7 @@ WEBHOOKS = (
 
 
 async def measure(queue: Queue, seconds: float, directory: Path, *, posts: bool) -> Run:
-    """One run on a fresh store. Raises `Failed` and `Ended`."""
+    """Measure one run on a fresh store. Raises `Failed` and `Ended`."""
     store = queue.store()
     try:
         await asyncio.to_thread(store.start)
@@ -169,6 +167,9 @@ async def _run(queue: Queue, store: stores.Store, seconds: float, directory: Pat
 
 
 def reconcile(name: str, found: Mapping[str, Any]) -> None:
-    """Raises `Failed`. A job that comes again is within the promise of "at least once": it is reported."""
+    """Check that every job was worked. Raises `Failed`.
+
+    A repeated job is within the guarantee of "at least once": it is reported.
+    """
     if not found["jobs"] or found["worked"] != found["jobs"] or found["unknown"] or found["left"]:
         raise Failed(f"{name}: {found}")

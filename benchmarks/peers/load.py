@@ -1,4 +1,4 @@
-"""Load on one job queue, from within the process that has it. Only the standard library: any environment can run it."""
+"""Load on one job queue, generated in its process. Uses only the standard library, to run in any environment."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-# Of the body of a job.
-JOB_BYTES = 200
-PATIENCE = 60.0  # seconds for what was enqueued to be worked
+JOB_BYTES = 200  # bytes of a job's body
+PATIENCE = 60.0  # seconds until all enqueued jobs must have been worked
 
 Order = Mapping[str, Any]
 Enqueue = Callable[[int, str], Awaitable[object]]
@@ -22,11 +21,11 @@ Left = Callable[[], Awaitable[int]]
 
 
 class Unfinished(Exception):
-    """Jobs were lost, or take too long; `str()` says how many."""
+    """Jobs were lost or take too long; `str()` has the counts."""
 
 
 def summarise(times: Sequence[float]) -> dict[str, float] | None:
-    """Of seconds, in milliseconds, percentiles by nearest rank; nothing for none."""
+    """Summarise seconds in milliseconds, with percentiles by nearest rank; None for no times."""
     if not times:
         return None
     ordered = sorted(times)
@@ -36,7 +35,7 @@ def summarise(times: Sequence[float]) -> dict[str, float] | None:
 
 
 def per_second(moments: Sequence[float]) -> list[int]:
-    """How many of these times since the beginning are in each second."""
+    """Count the moments, in seconds since the start, by second."""
     counts = [0] * (int(max(moments, default=-1.0)) + 1)
     for moment in moments:
         counts[int(moment)] += 1
@@ -45,8 +44,7 @@ def per_second(moments: Sequence[float]) -> list[int]:
 
 @dataclasses.dataclass(slots=True)
 class JobRun:
-    """Clients that enqueue one job after the other, each durable before the next, and workers that note what they were
-    given."""
+    """Clients that enqueue one job after the other, each durable before the next, and workers that record them."""
 
     began: dict[int, float] = dataclasses.field(default_factory=dict)
     waits: list[float] = dataclasses.field(default_factory=list)
@@ -56,7 +54,7 @@ class JobRun:
     _next: int = 0
 
     def work(self, number: int) -> None:
-        """A worker was given this job."""
+        """Record that a worker received a job."""
         now = time.perf_counter()
         began = self.began.get(number)
         if began is None:
@@ -69,9 +67,9 @@ class JobRun:
             self.done.append(now)
 
     async def drive(self, order: Order, enqueue: Enqueue, left: Left) -> dict[str, Any]:
-        """Enqueue for so many seconds, wait until all is worked and the store holds nothing of it.
+        """Enqueue for the ordered time, then wait until all jobs are worked and the store is empty.
 
-        Raises `Unfinished` and what `enqueue` and `left` raise.
+        Raises `Unfinished` and whatever `enqueue` and `left` raise.
         """
         body, took = "x" * JOB_BYTES, list[float]()
         started = time.perf_counter()
@@ -106,7 +104,7 @@ class JobRun:
             if time.perf_counter() > deadline:
                 raise Unfinished(f"of {jobs} jobs {len(self.waits)} were worked")
             await asyncio.sleep(0.002)
-        # Polled: these stores do not tell.
+        # Polled, because these stores send no notification.
         for _ in range(int(PATIENCE / 0.01)):
             if not (remaining := await left()):
                 break
@@ -115,7 +113,7 @@ class JobRun:
 
 
 async def obey(carry_out: Callable[[Order], Awaitable[Mapping[str, Any]]]) -> None:
-    """Say that this process is ready, then carry out orders, a JSON object a line, until standard input ends."""
+    """Report readiness, then carry out orders, one JSON object per line, until standard input ends."""
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(0, "rb", closefd=False))
@@ -129,5 +127,5 @@ def _say(what: Mapping[str, Any]) -> None:
 
 
 def store() -> str:
-    """The URL of the store, the first argument of a program."""
+    """Return the URL of the store, the first argument of a program."""
     return sys.argv[1]

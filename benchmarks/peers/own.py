@@ -1,8 +1,8 @@
-"""Our own queues alone, a process that obeys the orders that those of others do: the journal with jobs, or callbacks.
+"""Tidings' own queues alone, in a process that obeys the same orders as the peers: jobs, or callbacks.
 
-A job is a row that is committed before its client goes on, is given to a worker from memory as soon as it is on disk,
-and deleted with the next commit after the work: what `coreapp` does with a message, without the message, its
-encryption and the network. A webhook is the callback queue as it is, with its deliveries and signatures.
+A job is a row that is committed before its client continues. It is passed to a worker from memory as soon as it is on
+disk, and deleted with the next commit after the work. `coreapp` treats a message in the same way, but for the message
+itself, its encryption and the network. A webhook is the real callback queue, with its deliveries and signatures.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from tidings.storage.database import Database
 
 ACCOUNT, PEER = "15550000000", "15550110001"
 WORKERS = 64
-# Posts at the same time: `max_concurrent_requests` of the original.
+# Posts in flight: `max_concurrent_requests` of the On-Premises API.
 POSTS = 24
-# Known to the webhook, which checks signatures.
+# Key that the webhook verifies signatures with.
 SIGNING_KEY = b"0123456789abcdef0123456789abcdef"
 
 
 async def open_journal(database: Database, seal: Seal) -> Journal:
-    """On fresh tables, under a lease of the one shard."""
+    """Create the tables, claim the only shard, and return its journal."""
     await schema.create_database(database.settings)
     await schema.upgrade(database)
     async with database.transaction() as connection:
@@ -54,7 +54,7 @@ async def open_journal(database: Database, seal: Seal) -> Journal:
 
 
 async def run_jobs(database: Database) -> None:
-    """Jobs, whose work is to note that they came."""
+    """Run jobs whose work is to be recorded."""
     run, journal = load.JobRun(), await open_journal(database, _as_they_are)
     ready: asyncio.Queue[Job] = asyncio.Queue()
 
@@ -81,7 +81,7 @@ async def run_jobs(database: Database) -> None:
 
 
 class NotedPoster(Poster):
-    """Notes which posts were taken, by the number in the id of their message."""
+    """Poster that records accepted posts, by the number in the id of their message."""
 
     run: load.JobRun
 
@@ -93,7 +93,7 @@ class NotedPoster(Poster):
 
 
 async def run_webhooks(database: Database, url: str) -> None:
-    """Callbacks, committed one by one as they come, posted to a webhook, and gone with the next commit."""
+    """Run callbacks: committed one by one, posted to a webhook, and deleted with the next commit."""
     sealer = BodySealer(e2ee.Sealer(e2ee.Keyring.from_master(e2ee.generate_data_key(), 1)))
     run, journal, clock = load.JobRun(), await open_journal(database, sealer.seal), SystemClock()
 

@@ -1,4 +1,4 @@
-"""A program that obeys orders on its standard input, and what a set of processes costs."""
+"""Program that obeys orders on its standard input, and the CPU and memory of a set of processes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from harness.processes import Ended
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS, ORDER_SECONDS, STOP_SECONDS = 60.0, 240.0, 10.0
-# Of an answer: one line.
-LIMIT = 1024 * 1024
+LIMIT = 1024 * 1024  # bytes of a response, which is one line
 
 
 class Program:
-    """Started as an asynchronous context manager; it ends with its standard input."""
+    """Program run by an asynchronous context manager; it ends with its standard input."""
 
     def __init__(self, name: str, command: Sequence[str | Path], directory: Path) -> None:
         self.name = name
@@ -51,7 +50,7 @@ class Program:
         return self
 
     async def order(self, **what: Any) -> dict[str, Any]:
-        """What it answers. Raises `Ended` and `TimeoutError`."""
+        """Send an order; return the response. Raises `Ended` and `TimeoutError`."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
         return await self._read(ORDER_SECONDS)
@@ -79,8 +78,7 @@ class Program:
 
 
 class Watched:
-    """An asynchronous context manager around what is measured: `samples`, with the CPU of processes and of all that
-    they have started."""
+    """Sampler as an asynchronous context manager: `samples` has the CPU of processes including all their children."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = pids
@@ -88,7 +86,7 @@ class Watched:
 
     @property
     def samples(self) -> Samples:
-        """Memory is that of processes that have started no others: what those share cannot be told apart."""
+        """Return the samples. Memory is given only for processes without children, which would share some of it."""
         found = self._sampler.samples
         alone = {
             name: size for name, size in found.peak_rss.items() if name in self._pids and name not in self._parents
@@ -101,7 +99,7 @@ class Watched:
         return self
 
     async def __aexit__(self, kind: object, *error: object) -> None:
-        # After an error the processes may be gone.
+        # After an error the processes may have ended.
         if kind is None:
             self._used = {name: _cpu_of_tree(pid) - self._before[name] for name, pid in self._pids.items()}
             self._parents = {name for name, pid in self._pids.items() if psutil.Process(pid).children()}
@@ -109,7 +107,7 @@ class Watched:
 
 
 def _cpu_of_tree(pid: int) -> float:
-    """Of a process and its descendants, those that ended and were waited for too."""
+    """Return the CPU seconds of a process and its descendants, including ended ones that were waited for."""
     total = 0.0
     process = psutil.Process(pid)
     for one in (process, *process.children(recursive=True)):

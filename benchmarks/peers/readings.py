@@ -1,4 +1,7 @@
-"""What the figures say, in words: where a peer is ahead of us, and why it is; computed, so that it cannot go stale."""
+"""Interpretation of the figures in words: where a peer is ahead of Tidings, and why.
+
+Computed, so it cannot go stale.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from benchmarks.peers import report
 from benchmarks.peers.jobs import ENQUEUED, WORKED
 from benchmarks.rig.run import Run
 
-# Within this, two figures are the same.
+# Relative difference up to which two figures count as equal.
 SAME = 0.05
 
-# Why a peer is ahead where it is, by the name of its runs.
+# Reasons why a peer is ahead, by the name of its runs.
 _REDIS = "Redis appends to a log and syncs once for all that it has read; there is no transaction and no SQL."
 _RIVER = "Go runs clients and workers on both cores, and its insert is one statement without a fence."
 WHY = {
@@ -35,7 +38,10 @@ WHY = {
 
 
 def of(part: str, runs: Sequence[Run]) -> str:
-    """A list in Markdown. runs: one of each peer, ours first; empty when there is nothing to compare."""
+    """Return a list in Markdown; empty when there is nothing to compare.
+
+    runs: one per peer, Tidings' first
+    """
     ours, *others = runs
     return "\n".join(_compared(part, ours, other) for other in others)
 
@@ -76,7 +82,7 @@ def _delivery_figures(run: Run) -> dict[str, float]:
 
 
 def _is_ahead(name: str, one: float, other: float) -> bool:
-    """Is the first better? Rates are better when they are higher, all else when it is lower."""
+    """Return whether the first value is better: higher for rates, lower for everything else."""
     return one > other * (1 + SAME) if name == "rate" else one < other * (1 - SAME)
 
 

@@ -1,4 +1,4 @@
-"""What a reader is told beside the rig's tables: each part with ours first, durability, the published table."""
+"""Report sections on the peers: each part with Tidings first, durability, the published table."""
 
 from __future__ import annotations
 
@@ -48,17 +48,20 @@ HEADS = {
 
 
 def part_of(run: Run) -> str:
-    """The part that a run belongs to."""
+    """Return the part of a run."""
     return run.name.partition("-")[0]
 
 
 def is_ours(name: str) -> bool:
-    """Is this run of Tidings?"""
+    """Return whether the run is of Tidings."""
     return name.endswith("-tidings")
 
 
 def part(name: str, runs: Sequence[Run], ratios: Sequence[Ratio]) -> str:
-    """The summary of one part in Markdown. runs: one of each peer, ours first."""
+    """Return the summary of one part in Markdown.
+
+    runs: one per peer, Tidings' first
+    """
     match name:
         case "table":
             lines = _published(runs)
@@ -70,12 +73,12 @@ def part(name: str, runs: Sequence[Run], ratios: Sequence[Ratio]) -> str:
 
 
 def _ratios(ratios: Sequence[Ratio]) -> Mapping[str, str]:
-    # Those of the rig are of the others to us.
+    # The rig's ratios are of the peers to Tidings.
     return {found.name: f"{1 / found.value:.2f}" for found in ratios if found.value and is_ours(found.base)}
 
 
 def cpu(run: Run) -> int:
-    """Microseconds for one of what it counts, of all processes together."""
+    """Return the microseconds of CPU per unit, of all processes together."""
     return sum(run.cpu_us().values())
 
 
@@ -120,7 +123,7 @@ def _deliveries(runs: Sequence[Run], ratios: Mapping[str, str]) -> list[str]:
 
 
 def servers(used: Mapping[str, int]) -> int:
-    """Without the process that has the sender and the devices."""
+    """Sum the processes except the one that has the sender and the devices."""
     return sum(each for name, each in used.items() if name != delivery.CLIENTS)
 
 
@@ -146,7 +149,7 @@ def _published(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-# Seed 002, by clients/bytes/messages: MQTT, WebSockets, gRPC; on one core.
+# Seed 002, by clients/bytes/messages: milliseconds of MQTT, WebSockets, gRPC; on one core.
 PUBLISHED = {
     "1/1536/1": (9.5, 3.1, 2.7),
     "1/1536/10": (30.6, 11, 9.4),
@@ -168,7 +171,7 @@ PUBLISHED = {
 
 
 def versions() -> dict[str, str]:
-    """Of the peers, as their locks have them."""
+    """Return the versions of the peers, from their locks and programs."""
     found = {}
     for line in install.LOCK.read_text().splitlines():
         name, _, version = line.partition("==")

@@ -1,4 +1,4 @@
-"""The servers that others' queues and connections need: private, durable where they can be, gone at the end."""
+"""Servers that the peers need: private, durable where possible, removed at the end."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ START_SECONDS = 20.0
 
 
 class Store(Protocol):
-    """A server, started and removed. durability: what of it is on disk when it says so."""
+    """Server that can be started and removed."""
 
-    durability: str
+    durability: str  # for the report: state of the data when a write is confirmed
 
     @property
     def url(self) -> str: ...
@@ -39,7 +39,7 @@ class Store(Protocol):
 
 
 class Server:
-    """A program on a directory and a port of its own, that has started when it takes connections."""
+    """Program with its own directory and port. It has started when it accepts connections."""
 
     def __init__(self, name: str, durability: str) -> None:
         self.durability = durability
@@ -59,7 +59,7 @@ class Server:
         return self._process.pid
 
     def start_command(self, command: Sequence[str | Path]) -> None:
-        """Raises `Failed`."""
+        """Start the program, and wait until it accepts connections. Raises `Failed`."""
         log_path = self.directory / "log"
         with log_path.open("ab") as log:
             self._process = spawn.start(command, stdout=log, stderr=log)
@@ -76,7 +76,7 @@ class Server:
         return True
 
     def remove(self) -> None:
-        """Kill it and forget everything."""
+        """Stop the program, and delete its directory."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -90,7 +90,7 @@ class Server:
 
 
 class PostgreSQL(Server):
-    """As it comes, so durable: `fsync` and `synchronous_commit` are on."""
+    """PostgreSQL with its default settings, which are durable: `fsync` and `synchronous_commit` are on."""
 
     def __init__(self) -> None:
         super().__init__("postgres", "each commit is on disk (fsync, synchronous_commit)")
@@ -100,7 +100,7 @@ class PostgreSQL(Server):
         return f"postgresql://bench@{self.address}/postgres"
 
     def start(self) -> None:
-        # It refuses to be root's.
+        # PostgreSQL refuses to run as root.
         as_user: list[str] = []
         if os.geteuid() == 0:
             as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=KILL"]
@@ -144,7 +144,7 @@ class PostgreSQL(Server):
 
 
 class DurableRedis(RedisServer):
-    """Redis that writes and syncs its log before it answers."""
+    """Redis that writes and syncs its log before it responds."""
 
     durability = "each command is on disk before its answer (appendfsync always)"
 
@@ -158,7 +158,7 @@ class DurableRedis(RedisServer):
 
 
 class DurableMariaDB:
-    """As in Tidings' other benchmarks."""
+    """MariaDB as in Tidings' other benchmarks."""
 
     durability = "each commit is on disk (innodb_flush_log_at_trx_commit=1)"
 
@@ -182,7 +182,10 @@ class DurableMariaDB:
 
 
 class Nats(Server):
-    """nats-server. keeps: with JetStream, which syncs every write before it acknowledges it."""
+    """nats-server.
+
+    keeps: with JetStream, which syncs every write before it acknowledges it
+    """
 
     def __init__(self, *, keeps: bool = True) -> None:
         said = "each message is on disk before its acknowledgement (sync_interval: always)" if keeps else "none"
@@ -203,7 +206,7 @@ class Nats(Server):
 
 
 class Mosquitto(Server):
-    """The broker of the published comparison, with room for what is under way here."""
+    """Broker of the published comparison, without limits on messages in flight."""
 
     def __init__(self) -> None:
         super().__init__("mosquitto", "none")
@@ -223,6 +226,6 @@ class Mosquitto(Server):
             "set_tcp_nodelay true",
             "log_type error",
         ]
-        # The server drops root's rights and has to get there.
+        # As root, the server would drop its rights and could not read its directory.
         settings.write_text("\n".join(lines) + ("\nuser root\n" if os.geteuid() == 0 else "\n"))
         self.start_command([program, "-c", settings])

@@ -1,10 +1,10 @@
-"""The harness of all benchmarks: `README.md` says how a workload is written on it.
+"""Harness of all benchmarks. `README.md` explains how to write a workload.
 
 - `session`: a benchmark from its command line to its report.
-- `run`: one measured run, and ratios of runs that took turns; `summary`: what many latencies come to.
-- `sampler`: CPU, memory, queues and collections of garbage of the processes; `machine`: what others took of it.
-- `stage`: an installation that returns to its prepared state before each run; `contents`: what is sent.
+- `run`: one measured run, and ratios of alternating runs; `summary`: statistics of latencies.
+- `sampler`: CPU, memory, queues and garbage collections of the processes; `machine`: CPU used by other programs.
+- `stage`: an installation that returns to its prepared state before each run; `contents`: messages to send.
 - `messages`: messages over the API, driven, awaited and reconciled, as a run.
-- `calibration`: what the machine itself can do, beside which results are put.
-- `report`, `plots`: JSON, Markdown and plots; `progress`: what is said meanwhile.
+- `calibration`: the machine's own performance, for comparison with results.
+- `report`, `plots`: JSON, Markdown and plots; `progress`: output during a run.
 """

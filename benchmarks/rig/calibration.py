@@ -1,7 +1,7 @@
-"""What the machine itself can do in the same run: a bare piece of the work, beside which a result is put.
+"""Calibrations: the machine's performance on a bare piece of the work, in the same run as the results.
 
-A calibration is a function of the ground that it stands on. It is taken before the runs and after them; what counts is
-the mean of both, and how far they are apart is in the report. `benchmarks.calibrations` has them.
+A calibration is a function of the ground that it runs on. It is taken before and after the runs: the result is the mean
+of both, and the report shows both values. `benchmarks.calibrations` has the functions.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from benchmarks.rig.machine import Shares
 from benchmarks.rig.run import Run
 from harness.mariadb import MariaDB
 
-# What a calibration is in: work a second, or time (of a CPU) for one piece of it.
+# Units of a calibration: operations per second, or time (of a CPU) per operation.
 RATE, MICROSECONDS, MILLISECONDS = "1/s", "µs", "ms"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Calibration:
-    """name: what was done, as a reader knows it; unit: one of the three above."""
+    """Result of one calibration."""
 
-    name: str
+    name: str  # for the report: the operation
     value: float
-    unit: str
+    unit: str  # one of the three above
 
 
 class Ground(Protocol):
-    """What there is to measure on."""
+    """Resources for a calibration."""
 
     @property
     def directory(self) -> Path:
-        """For files; gone after the benchmark."""
+        """Directory for files, which is removed after the benchmark."""
         ...
 
     async def database(self) -> MariaDB:
-        """The server that the benchmark's runs use, with durable commits; started if it was not."""
+        """Return the database server of the benchmark's runs, with durable commits, and start it if necessary."""
         ...
 
 
@@ -46,12 +46,12 @@ Calibrate = Callable[[Ground], Awaitable[Calibration]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Calibrated:
-    """One calibration, taken at these times; shares: what others had of the machine meanwhile, at the worst."""
+    """One calibration with all its results."""
 
     name: str
     unit: str
     values: Sequence[float]
-    shares: Shares
+    shares: Shares  # the one with the most CPU of other programs
 
     @property
     def value(self) -> float:
@@ -59,10 +59,10 @@ class Calibrated:
 
 
 def share(run: Run, calibration: Calibrated) -> float:
-    """The result of a run as a part of a calibration, and what of it is bare work for a time.
+    """Return the result of a run as a fraction of a calibration; for a time, the fraction that is bare work.
 
-    1/s: the run's rate to it. µs: it to the CPU of our processes for one unit. ms: it to the median of the run's first
-    latency.
+    1/s: the run's rate, relative to the calibration. µs: the calibration, relative to the CPU of our processes per
+    unit. ms: the calibration, relative to the median of the run's first latency.
     """
     if calibration.unit == RATE:
         return run.rate / calibration.value

@@ -1,4 +1,4 @@
-"""What benchmarks send: texts, templates and documents, each of which its recipient shows like no other."""
+"""Messages that benchmarks send: texts, templates and documents, each with a unique content."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from harness.client import FILE_ID, Business, Message, text_message
 
 # Bytes of an ordinary text.
 TEXT = 100
-# Characters of the longest text; more goes as a document.
+# Characters of the longest text; longer messages are documents.
 MOST_TEXT = 4096
-# Characters of the body of a template when it is filled.
+# Characters of a template's body once it is filled in.
 MOST_BODY = 1024
 PDF = "application/pdf"
 TEMPLATES: tuple[Mapping[str, Any], ...] = (
@@ -52,19 +52,21 @@ TEMPLATES: tuple[Mapping[str, Any], ...] = (
 
 
 async def create_templates(business: Business) -> None:
-    """Make those that `template` and `bill` fill in. Raises `Unexpected`."""
+    """Create the templates of `template` and `sized_template`. Raises `Unexpected`."""
     for definition in TEMPLATES:
         await business.must("POST", "/v1/configs/templates", definition)
 
 
 def text(number: str, words: str, size: int = TEXT) -> Message:
-    """A text of `size` bytes that begins with these words, which no other message has."""
+    """Return a text of `size` bytes that starts with `words`, which must be unique to this message."""
     return text_message(number, words.ljust(size, "."))
 
 
 def template(number: str, order: str, name: str = "Ada", day: str = "Monday") -> Message:
-    """A template with header, body, footer and two buttons. order: a word of at most 50 characters, of this message
-    alone; name and day: what else is filled in."""
+    """Return a template message with header, body, footer and two buttons.
+
+    order: word of at most 50 characters, unique to this message
+    """
     components = [
         {"type": "header", "parameters": [_words(order)]},
         {"type": "body", "parameters": [_words(name), _words(day)]},
@@ -88,9 +90,9 @@ def template(number: str, order: str, name: str = "Ada", day: str = "Monday") ->
 
 
 def sized_template(number: str, order: str, size: int) -> Message:
-    """The same with parameters of so many bytes in all; beyond 1,024 one whose header is a file of that size."""
+    """Return a template message whose parameters have `size` bytes; beyond 1,024 its header is a file of that size."""
     if size <= MOST_BODY:
-        # The order is filled in three times, and the limit is that of the whole body.
+        # The order is filled in three times, and the limit applies to the whole body.
         return template(number, order, "a" * max(1, min(size - 3 * len(order) - len("Monday"), MOST_BODY - 35)))
     filename = f"{order}.pdf"
     file = _file(order, size)
@@ -113,8 +115,10 @@ def sized_template(number: str, order: str, size: int) -> Message:
 
 
 def sized(number: str, words: str, size: int) -> Message:
-    """A message of so many bytes: a text, or beyond its limit a document. words: of this message alone, a name that a
-    file may have."""
+    """Return a message of `size` bytes: a text, or beyond its limit a document.
+
+    words: unique to this message, and valid as a file name
+    """
     if size <= MOST_TEXT:
         return text(number, words, size)
     filename = f"{words}.pdf"
@@ -131,7 +135,7 @@ def _body(number: str, kind: str, content: Mapping[str, Any]) -> bytes:
 
 
 def _file(words: str, size: int) -> bytes:
-    """Bytes that no other file has and that do not compress."""
+    """Return the content of a file that is unique and does not compress."""
     head = f"%PDF-1.4\n% {words}\n".encode()
     return head + hashlib.shake_128(head).digest(size - len(head))
 

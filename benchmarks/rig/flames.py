@@ -1,4 +1,4 @@
-"""Profiles drawn as flames that hang down: a picture for browsers, which tells what is under the pointer."""
+"""Flame graphs of profiles, drawn downwards: SVG for browsers, with a tooltip per frame."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from benchmarks.rig import profiles
 from benchmarks.rig.profiles import Stacks
 
 WIDTH, ROW = 1600, 17  # pixels
-CHARACTER = 6.1  # pixels that one takes, at the size of `_HEAD`
-LEAST = 0.003  # part of a process that is still drawn
+CHARACTER = 6.1  # pixels of one character at the font size of `_HEAD`
+LEAST = 0.003  # fraction of a process's samples below which a frame is not drawn
 _HEAD = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="monospace" font-size="10">
 <style>
@@ -26,14 +26,14 @@ rect {{ stroke: #fff; stroke-width: 0.5 }} text {{ pointer-events: none }} g:hov
 
 @dataclasses.dataclass(slots=True)
 class _Frame:
-    """A function as others called it. count: samples in it and in what it calls."""
+    """Function, by its callers."""
 
-    count: int = 0
+    count: int = 0  # samples in it and in the functions it calls
     calls: dict[str, _Frame] = dataclasses.field(default_factory=dict)
 
 
 def draw(title: str, profile: Mapping[str, Stacks], path: Path) -> None:
-    """One picture of all processes, one below the other; the width of a frame is its part of the process's samples."""
+    """Draw all processes one below the other. The width of a frame is its fraction of the process's samples."""
     parts: list[str] = []
     top = ROW * 2
     for process, stacks in profile.items():
@@ -60,7 +60,7 @@ def _tree(stacks: Stacks) -> _Frame:
 
 
 def _rectangles(frame: _Frame, left: float, depth: int, total: int) -> Iterator[tuple[str, float, int, int]]:
-    """Name, left edge (part of the width), depth and samples of what a frame calls, and what they call."""
+    """Yield name, left edge (fraction of the width), depth and samples of all frames below a frame."""
     for name, called in sorted(frame.calls.items(), key=lambda entry: -entry[1].count):
         if called.count / total < LEAST:
             return
@@ -86,7 +86,7 @@ def _text(left: float, top: float, text: str, weight: str = "normal") -> str:
 
 
 def _colour(name: str) -> str:
-    """Of its module: a hue for each of ours, grey for libraries."""
+    """Return the colour of a function: a hue per module, grey for libraries."""
     module = profiles.module(name)
     if not module:
         return "#d5d8dc"

@@ -1,4 +1,4 @@
-"""The machine of a run: what others took of it, and what it is."""
+"""The machine of a run: CPU used by other programs, and a description."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ import sqlalchemy
 import tidings
 from harness.mariadb import MariaDB
 
-# The part of the machine's time beyond which a run that shared it with others is marked.
+# Fraction of the machine's CPU used by other programs, above which a run is marked.
 MARK = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Clock:
-    """CPU seconds of the machine since it was started.
+    """CPU seconds of the machine since its start."""
 
-    busy:  of everything, what the host took of us (stolen) included. Without interrupts, which nobody is charged for.
-    own:   of this process and all that it has started, whether they still run or not.
-    """
-
-    at: float
+    at: float  # time of the reading, seconds
+    # All work, including time stolen by the host, without interrupts, which are not attributed to processes.
     busy: float
-    stolen: float
-    own: float
+    stolen: float  # by the host
+    own: float  # of this process and all its descendants, whether or not they still run
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shares:
-    """Parts of the machine's time between two readings. others: what the host took is the least of it."""
+    """Fractions of the machine's CPU time between two readings."""
 
-    others: float
+    others: float  # of other programs; at least the stolen time
     stolen: float
     own: float
 
     @property
     def is_marked(self) -> bool:
-        """Others had too much for the run to be a measurement."""
+        """Return whether other programs used too much CPU for the run to be a measurement."""
         return self.others > MARK
 
 
 def read(at: float) -> Clock:
-    """at: by any clock that goes on evenly, in seconds."""
+    """Read the machine's CPU times.
+
+    at: present time of a monotonic clock, seconds
+    """
     times = psutil.cpu_times()
     busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
     return Clock(at, busy, getattr(times, "steal", 0.0), _own())
 
 
 def _own() -> float:
-    """What children that have ended used is kept by those that waited for them."""
+    """Return the CPU seconds of this process tree. Ended children are counted by the parents that waited for them."""
     used = 0.0
     root = psutil.Process()
     for process in (root, *root.children(recursive=True)):
@@ -65,17 +65,17 @@ def _own() -> float:
 
 
 def shares(before: Clock, after: Clock) -> Shares:
-    """What became of the time between."""
+    """Return how the CPU time between two readings was used."""
     whole = max(after.at - before.at, 1e-9) * (os.cpu_count() or 1)
     own = after.own - before.own
     stolen = after.stolen - before.stolen
-    # Processes are charged for interrupts, too: what they used hides a part of what others had.
+    # Processes are also charged for interrupts, so our usage hides a part of that of other programs.
     others = max(stolen, after.busy - before.busy - own)
     return Shares(round(others / whole, 4), round(stolen / whole, 4), round(own / whole, 4))
 
 
 def describe(server: MariaDB | None = None) -> dict[str, str]:
-    """Versions of what runs here, and its size; nothing that names the machine."""
+    """Return the machine's size and the versions of its software, without anything that identifies the machine."""
     found = {
         "cores": str(os.cpu_count()),
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",

@@ -1,4 +1,4 @@
-"""Messages over the API as a measured run: warmed up, driven, awaited, reconciled."""
+"""Messages over the API as a measured run: warm-up, load, wait for callbacks, reconciliation."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from harness.client import Load, Message
 from harness.sink import Counts, Record
 
 WARM_UP_ROUNDS = 2
-# Seconds without a callback after which none is expected any more for requests that had no answer.
+# Seconds without a callback after which none is expected for requests without a response.
 SETTLED = 3.0
-# Messages a second below which a run is given up.
+# Messages per second below which a run is given up.
 SLOWEST = 10.0
-# The operations of the Coreapp with the network, by what its metrics call them.
+# Calls of the Coreapp to the network: their names in its metrics and in the report.
 UPSTREAM = {"check": "server: contacts", "fetch": "server: pre-keys", "send": "server: send"}
 
 
 async def warm_up(scene: Scene, numbers: Sequence[str], clients: int = 64) -> None:
-    """Afterwards every contact is known, and every session has been answered by its recipient."""
+    """Check every contact and send to it, until every session has been answered by its recipient."""
     await scene.business.check_contacts(numbers)
     done = (await scene.sink.counts()).complete
     for turn in range(WARM_UP_ROUNDS):
@@ -38,7 +38,7 @@ async def warm_up(scene: Scene, numbers: Sequence[str], clients: int = 64) -> No
 
 
 async def wait_complete(scene: Scene, messages: int, *, seconds: float | None = None) -> Counts:
-    """Until so many messages have all three statuses, since the webhook was last emptied. Raises `Failed`."""
+    """Wait until `messages` messages have all three statuses, since the webhook was last emptied. Raises `Failed`."""
     try:
         async with asyncio.timeout(60 + messages / SLOWEST if seconds is None else seconds):
             return await scene.sink.wait_complete(messages)
@@ -48,24 +48,20 @@ async def wait_complete(scene: Scene, messages: int, *, seconds: float | None = 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marks:
-    """Where a run begins: bytes of what the robots have shown, and of their log."""
+    """Start of a run in the files of the robots, in bytes."""
 
-    shown: int
-    log: int
+    shown: int  # offset in the messages that they have shown
+    log: int  # offset in their log
 
 
 class Measured:
-    """What a run of messages came to: filled in by `measured`.
-
-    load:    what the clients did; the block of `measured` fills it.
-    records: what the webhook got; samples: of the processes. started: Unix seconds.
-    """
+    """Results of a run of messages, filled in by `measured`."""
 
     def __init__(self) -> None:
-        self.load = Load([], [])
-        self.started = time.time()
-        self.sent_in = 0.0
-        self.records: list[Record] = []
+        self.load = Load([], [])  # requests of the clients, filled in by the block of `measured`
+        self.started = time.time()  # Unix seconds
+        self.sent_in = 0.0  # seconds until the last request was answered
+        self.records: list[Record] = []  # callbacks that the webhook received
         self.verdict: ledger.Verdict | None = None
         self._samples: Samples | None = None
 
@@ -85,7 +81,7 @@ class Measured:
         parameters: Mapping[str, Any] | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> Run:
-        """The figures: a message is done when the last of its three callbacks was answered."""
+        """Return the figures. A message is done when the last of its three callbacks was answered."""
         done = measure.completion_times(self.records)
         rates = measure.rates(self.started, self.records)
         more = {
@@ -114,10 +110,12 @@ class Measured:
 async def measured(
     scene: Scene, planned: int | None = None, *, drain: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncIterator[Measured]:
-    """Measure what the block sends: it fills `load`. Then waits for every callback and reconciles.
+    """Measure the messages that the block sends and adds to `load`. Then wait for every callback and reconcile.
 
-    planned: how many messages there will be, for what is said meanwhile. drain: called when everything is sent.
-    Raises `Failed` when the books do not balance.
+    Raises `Failed` when the reconciliation fails.
+
+    planned: number of messages, for the progress output; None when not known
+    drain:   called when everything is sent
     """
     installation = scene.installation
     before = Marks(installation.shown_bytes(), installation.processes["robots"].log_path.stat().st_size)
@@ -143,7 +141,7 @@ async def measured(
 
 
 async def _wait_all(scene: Scene, load: Load) -> None:
-    """Until every callback has come, of those messages too of which nobody knows whether they were accepted."""
+    """Wait for every callback, also for messages whose acceptance is unknown."""
     counts = await wait_complete(scene, sum(sent.request.accepted for sent in load.sent))
     while any(sent.request.status is None or sent.request.in_doubt for sent in load.sent):
         await asyncio.sleep(SETTLED)
@@ -154,7 +152,7 @@ async def _wait_all(scene: Scene, load: Load) -> None:
 
 
 def _reconcile(scene: Scene, found: Measured, before: Marks, counts: Counts) -> ledger.Verdict:
-    """Raises `Failed`."""
+    """Compare requests, shown messages and callbacks. Raises `Failed`."""
     shown = scene.installation.list_shown(before.shown)
     statuses = [
         ledger.Status(record.event_id, record.message_id, record.status)
@@ -173,7 +171,10 @@ def _reconcile(scene: Scene, found: Measured, before: Marks, counts: Counts) -> 
 
 
 def unopened_files(scene: Scene, since: int) -> list[str]:
-    """What robots say of files that they could not fetch, verify and open, from this byte of their log on."""
+    """Return log lines of robots about files that they could not fetch, verify and open.
+
+    since: offset in the log, bytes
+    """
     with scene.installation.processes["robots"].log_path.open("rb") as lines:
         lines.seek(since)
         checked = [line.decode(errors="replace") for line in lines if b"file.checked" in line]
@@ -181,7 +182,7 @@ def unopened_files(scene: Scene, since: int) -> list[str]:
 
 
 def latencies(load: Load, done: Mapping[str, float], samples: Samples) -> dict[str, Summary]:
-    """By operation: the API's as its client sees them, then the callbacks, then the Coreapp's calls to the network."""
+    """Return latencies by operation: the client's API calls, callbacks, and the Coreapp's calls to the network."""
     accepted = [sent for sent in load.sent if sent.request.accepted]
     found: dict[str, Summary] = {}
     if accepted:
@@ -202,7 +203,7 @@ def latencies(load: Load, done: Mapping[str, float], samples: Samples) -> dict[s
 
 
 def callback_milliseconds(samples: Samples) -> float:
-    """The mean time that the webhook took for one attempt, as the Coreapps count it."""
+    """Return the mean response time of the webhook per attempt, as the Coreapps count it, in milliseconds."""
     before, after = (_of_coreapps(metrics) for metrics in samples.metrics)
     spent, posts = (
         measure.metric(after, name) - measure.metric(before, name)
@@ -227,7 +228,7 @@ async def closed(
     patient: bool = False,
     parameters: Mapping[str, Any] | None = None,
 ) -> Run:
-    """So many clients, each of which waits for its answer before it sends the next. Raises `Failed` and others."""
+    """Measure clients that each wait for the response before they send the next message. Raises `Failed` and others."""
     async with measured(scene, planned) as found:
         await client.closed_loop(
             scene.business, work, clients, contacts_first=contacts_first, patient=patient, load=found.load

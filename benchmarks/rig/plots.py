@@ -1,4 +1,4 @@
-"""Plots of a benchmark: throughput over time, percentiles of latencies, queues over time."""
+"""Plots of a benchmark: throughput over time, latency percentiles, queues over time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 PERCENTILES = ("min", "p50", "p90", "p95", "p99", "max")
-# Lines that one plot can tell apart.
+# Lines that can be distinguished in one plot.
 MOST_LINES = 14
 
 
 def draw(runs: Sequence[Run], title: str, path: Path) -> None:
-    """Three plots side by side. A run that is marked is drawn with a dashed line."""
+    """Draw three plots side by side. Marked runs have dashed lines."""
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(20, 6.5))
     drawn = runs[:MOST_LINES]
     for number, run in enumerate(drawn):
@@ -67,7 +67,7 @@ def _queues(axes: Axes, run: Run, style: Mapping[str, Any]) -> None:
 def draw_lines(
     lines: Mapping[str, Sequence[tuple[float, float, float]]], across: str, up: tuple[str, str], path: Path
 ) -> None:
-    """Two plots side by side of points (x, y of the left, y of the right), a line for each name."""
+    """Draw two plots side by side, with a line per name; points are (x, y on the left, y on the right)."""
     figure, both = pyplot.subplots(1, 2, figsize=(14, 5))
     for place, (axes, label) in enumerate(zip(both, up, strict=True), 1):
         for name, points in lines.items():

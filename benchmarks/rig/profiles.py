@@ -1,4 +1,4 @@
-"""Where the CPU time of a run went: the sampled stacks of its processes, by room of the house and as flames."""
+"""CPU time of a run by sampled stacks of its processes, summarised by package and as flame graphs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import TypeAlias
 
 from benchmarks.rig.run import Run
 
-# Samples by stack, outermost function first, each with its module, without lines.
+# Samples by stack, outermost function first, each with its module, without line numbers.
 Stacks: TypeAlias = "collections.Counter[tuple[str, ...]]"
 
 PACKAGES = ("webapp", "coreapp", "network", "handset", "tidings", "media", "cli")
-# The loop itself, which has no frame: callbacks of uvloop, waits, and the reads and writes that it does.
+# The event loop has no frame: callbacks of uvloop, waits, and its reads and writes.
 LOOP = "cli.process"
 LOOP_NAME = "event loop, its reads and writes"
 ELSEWHERE = "elsewhere"
-# Whatever SQLAlchemy does for a query has its own stack (a greenlet), whose outermost function is SQLAlchemy's.
+# SQLAlchemy runs queries in a greenlet with a separate stack, whose outermost function is SQLAlchemy's.
 STORAGE = "tidings.storage"
-# A room with less than this part of its process goes to the rest.
+# Fraction of a process's samples below which a package is summed up with the rest.
 LEAST = 0.02
 
 
 def parse(text: str) -> Stacks:
-    """Lines of `outermost:line;…;innermost:line count`, as `tidings.runtime.sampling` writes them."""
+    """Parse lines of `outermost:line;…;innermost:line count`, as `tidings.runtime.sampling` writes them."""
     stacks: Stacks = collections.Counter()
     for line in text.splitlines():
         frames, _, count = line.rpartition(" ")
@@ -32,13 +32,13 @@ def parse(text: str) -> Stacks:
 
 
 def module(frame: str) -> str:
-    """The first two names of a function of ours, `coreapp.webhook`; empty for one of a library."""
+    """Return the first two names of one of our functions, such as `coreapp.webhook`; empty for a library's."""
     package, *names = frame.split(".")
     return f"{package}.{names[0]}" if package in PACKAGES else ""
 
 
 def room(stack: Sequence[str]) -> str:
-    """The module of the innermost function of ours, with what it calls in libraries."""
+    """Return the package of our innermost function, which includes the library functions that it calls."""
     for frame in reversed(stack):
         if found := module(frame):
             return LOOP_NAME if found == LOOP else found
@@ -46,7 +46,7 @@ def room(stack: Sequence[str]) -> str:
 
 
 def rooms(stacks: Stacks) -> list[tuple[str, float]]:
-    """The part of the samples that each room has, greatest first; small ones together as the last."""
+    """Return the fraction of samples by package, largest first; the sum of small ones last."""
     found: collections.Counter[str] = collections.Counter()
     for stack, count in stacks.items():
         found[room(stack)] += count
@@ -58,7 +58,7 @@ def rooms(stacks: Stacks) -> list[tuple[str, float]]:
 
 
 def lines(run: Run, profile: Mapping[str, Stacks]) -> list[list[str]]:
-    """Of the table: process, room, part of the process's samples, microseconds of CPU for one unit of the run."""
+    """Return the rows of a table: process, package, percentage of its samples, µs of CPU per unit of the run."""
     used = run.cpu_us()
     return [
         [process, name, f"{part:.1%}", f"{part * used[process]:.0f}"]

@@ -1,4 +1,4 @@
-"""What a run says of itself while it goes on."""
+"""Progress output during a run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-INTERVAL = 5.0
+INTERVAL = 5.0  # seconds
 
 
 @contextlib.asynccontextmanager
 async def shown(read: Callable[[], Awaitable[str]], *, interval: float = INTERVAL) -> AsyncIterator[None]:
-    """Print every few seconds how far it is, for the time of the block. read: says so in a few words."""
+    """Print the progress every `interval` seconds during the block.
+
+    read: returns the progress in a few words
+    """
     began = time.monotonic()
 
     async def show() -> None:

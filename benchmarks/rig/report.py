@@ -1,4 +1,4 @@
-"""Writes down what a benchmark found: JSON with everything, Markdown for people, plots."""
+"""Writes the results of a benchmark: JSON with everything, Markdown for people, plots."""
 
 from __future__ import annotations
 
@@ -25,29 +25,25 @@ host; with more than {MARK:.0%} a run is marked with †: its figures are too lo
 
 @dataclasses.dataclass(slots=True)
 class Report:
-    """All that is to be written; filled while the benchmark goes on.
+    """Contents of the report, collected during the benchmark."""
 
-    name:  of the files; title, how: for people. notes: Markdown after the tables.
-    whole: all runs of the benchmark were asked for, in their full length. is_brief: Markdown has the first tables only.
-    drawings: further plots, each drawn into a file whose name ends with its own.
-    profiles: by name of the run and process, where runs were asked for them; rounds of a run together.
-    """
-
-    name: str
+    name: str  # in file names
     title: str
-    how: str
-    whole: bool = True
+    how: str  # Markdown: how the figures were taken
+    whole: bool = True  # all runs of the benchmark were wanted, in full length
     machine: Mapping[str, str] = dataclasses.field(default_factory=dict)
     runs: list[Run] = dataclasses.field(default_factory=list)
     ratios: list[Ratio] = dataclasses.field(default_factory=list)
     calibrations: list[Calibrated] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
-    is_brief: bool = False
+    notes: list[str] = dataclasses.field(default_factory=list)  # Markdown after the tables
+    is_brief: bool = False  # Markdown has only the first tables
+    # Further plots by name, which is the end of the file name.
     drawings: dict[str, Callable[[Path], None]] = dataclasses.field(default_factory=dict)
+    # By name of the run and process, with all rounds summed up; empty unless profiles were requested.
     profiles: dict[str, dict[str, Stacks]] = dataclasses.field(default_factory=dict)
 
     def medians(self) -> list[Run]:
-        """For each name the run in the middle."""
+        """Return the median run for each name."""
         by_name: dict[str, list[Run]] = {}
         for one in self.runs:
             by_name.setdefault(one.name, []).append(one)
@@ -55,7 +51,7 @@ class Report:
 
 
 def one_line(one: Run) -> str:
-    """A run in one line."""
+    """Return a run as one line."""
     said = [f"{one.rate:,.1f} {one.unit}/s"]
     for name, found in one.latencies.items():
         said.append(f"{name} p50 {found.p50:.1f} p95 {found.p95:.1f} p99 {found.p99:.1f} ms")
@@ -66,7 +62,7 @@ def one_line(one: Run) -> str:
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """The files `<date>-<name>.{json,md,png}` with plots and flames, called partial unless it is whole."""
+    """Write the files `<date>-<name>.{json,md,png}`, plots and flame graphs; partial results are named so."""
     folder.mkdir(parents=True, exist_ok=True)
     date = datetime.date.today().isoformat()
     stem = f"{date}-{report.name}" + ("" if report.whole else "-partial")
@@ -115,7 +111,7 @@ def _markdown(report: Report, date: str, pictures: Sequence[str]) -> str:
 
 
 def tables(report: Report) -> str:
-    """All tables in Markdown."""
+    """Return all tables in Markdown."""
     runs = report.medians()
     groups = [_rates(runs), _ratios(report.ratios), _calibrations(runs, report.calibrations)]
     if not report.is_brief:
@@ -125,13 +121,13 @@ def tables(report: Report) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, words: int = 1) -> list[str]:
-    """One table in Markdown; the first `words` columns are words, the others numbers."""
+    """Return one table in Markdown. The first `words` columns are text, the others numbers."""
     lines = [f"| {' | '.join(header)} |", "|---" * words + "|--:" * (len(header) - words) + "|"]
     return lines + [f"| {' | '.join(map(str, row))} |" for row in rows]
 
 
 def number(value: float) -> str:
-    """With three significant digits, or all before the point."""
+    """Format a number with three significant digits, or all before the decimal point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -168,7 +164,7 @@ def _ratios(ratios: Sequence[Ratio]) -> list[str]:
 
 
 def _calibrations(runs: Sequence[Run], calibrations: Sequence[Calibrated]) -> list[str]:
-    """A line for each run, and one above them for what each calibration came to."""
+    """Return a table with a row per run, below the results of the calibrations."""
     if not calibrations:
         return []
     header = ["result as a share of", *(found.name + " †" * found.shares.is_marked for found in calibrations)]

@@ -1,4 +1,4 @@
-"""One measured run, and the ratio of two kinds of run that took turns: plain values."""
+"""One measured run, and the ratio of two kinds of alternating runs: plain values."""
 
 from __future__ import annotations
 
@@ -12,53 +12,45 @@ from benchmarks.rig import summary
 from benchmarks.rig.sampler import Samples, role
 from benchmarks.rig.summary import Summary
 
-# Processes that do the work for a business; recipients, webhook, clients and database are beside them.
+# Processes that work for a business; recipients, webhook, clients and database are not among them.
 PRODUCT = ("webapp", "coreapp", "network")
 
 
 class Failed(Exception):
-    """The run is no measurement: `str()` says why."""
+    """The run is no measurement; `str()` gives the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run without an error.
+    """One run without an error."""
 
-    name:       short, of letters that a file's name may have; title: for people.
-    count:      how many were done of what `unit` names (messages, deliveries, connections).
-    seconds:    for all of them; rate: of them a second.
-    latencies:  by operation; the first is the one that tables and plots begin with.
-    throughput: how many were done in each second.
-    parameters: what distinguishes it from other runs; details: further figures. Both for JSON.
-    """
-
-    name: str
+    name: str  # short, valid as a file name
     title: str
-    count: int
-    unit: str
-    seconds: float
-    rate: float
-    latencies: Mapping[str, Summary]
-    throughput: Sequence[float]
+    count: int  # units done
+    unit: str  # such as messages, deliveries, connections
+    seconds: float  # for all units
+    rate: float  # units per second
+    latencies: Mapping[str, Summary]  # by operation; tables and plots show the first one
+    throughput: Sequence[float]  # units done in each second
     samples: Samples
-    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for JSON: inputs of the run
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for JSON: further figures
 
     @property
     def is_marked(self) -> bool:
-        """Others took so much of the machine that it gives no ratio."""
+        """Return whether other programs used too much of the machine for the run to give a ratio."""
         return self.samples.shares.is_marked
 
     def cpu_us(self) -> dict[str, int]:
-        """Microseconds of CPU for one unit, by process."""
+        """Return the microseconds of CPU per unit, by process."""
         return {name: round(used / self.count * 1e6) for name, used in sorted(self.samples.cpu.items())}
 
     def product_us(self) -> int:
-        """Of our own processes together."""
+        """Return the microseconds of CPU per unit of our processes together."""
         return sum(used for name, used in self.cpu_us().items() if role(name) in PRODUCT)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the run as a JSON object."""
         samples = self.samples
         return {
             "name": self.name,
@@ -83,7 +75,7 @@ class Run:
                     "pauses": found.count,
                     "seconds": round(found.seconds, 4),
                     "throughput": summary.gone_through(found.seconds, samples.seconds),
-                    # Beyond the last bound of the histogram nothing is known.
+                    # Beyond the last bound of the histogram the value is unknown.
                     "longest_ms": round(found.longest * 1000, 2) if math.isfinite(found.longest) else None,
                 }
                 for name, found in samples.gc.items()
@@ -108,21 +100,20 @@ def _point(point: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratio:
-    """Rates of one kind of run to those of another that it took turns with.
-
-    value: the median of the rounds, `None` where there is none; why: what there was against it.
-    """
+    """Ratio of the rates of two kinds of alternating runs."""
 
     name: str
     base: str
-    value: float | None
+    value: float | None  # median of the rounds; None when no round counts
     rounds: Sequence[float] = ()
-    why: str = ""
+    why: str = ""  # reason why rounds do not count
 
 
 def ratio(name: str, base: str, rounds: Sequence[tuple[Run | None, Run | None]]) -> Ratio:
-    """rounds: the run of `base` and that of `name`; `None` for one that failed. Only rounds in which others left the
-    machine alone count."""
+    """Return the ratio of `name` to `base`. Only rounds without marked runs count.
+
+    rounds: (run of `base`, run of `name`); None for a failed one
+    """
     whole = [(one, other) for one, other in rounds if one is not None and other is not None]
     clean = [(one, other) for one, other in whole if not one.is_marked and not other.is_marked]
     if not clean:
@@ -134,6 +125,6 @@ def ratio(name: str, base: str, rounds: Sequence[tuple[Run | None, Run | None]])
 
 
 def median(runs: Sequence[Run]) -> Run:
-    """The run whose rate is in the middle, among those that are not marked if there are any."""
+    """Return the run with the median rate, of the unmarked ones if there are any."""
     chosen = [run for run in runs if not run.is_marked] or list(runs)
     return sorted(chosen, key=lambda run: run.rate)[(len(chosen) - 1) // 2]

@@ -1,4 +1,4 @@
-"""Looks at the processes of a run while it goes on: CPU, memory, queues, pauses of the garbage collector."""
+"""Sampler of the processes of a run: CPU, memory, queues, pauses of the interpreter GC."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness import measure
 from harness.mariadb import MariaDB
 from harness.processes import Usage, usage
 
-# Seconds between two looks. A look at the metrics costs the processes some ten milliseconds together.
+# Seconds between samples. A scrape of the metrics costs all processes together about 10 ms.
 INTERVAL = 2.0
 _DEPTH = re.compile(r'^tidings_queue_depth\{queue="([^"]*)".*\} (\S+)$', re.MULTILINE)
 _PAUSES = "tidings_gc_pause_seconds"
@@ -29,48 +29,41 @@ _PAUSES = "tidings_gc_pause_seconds"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Point:
-    """One look. at: seconds since the first; rss: bytes by process; cpu: seconds since the first, by process; queues:
-    items by process and queue."""
+    """One sample."""
 
-    at: float
-    rss: Mapping[str, int]
-    cpu: Mapping[str, float]
-    queues: Mapping[str, float]
+    at: float  # seconds since the start
+    rss: Mapping[str, int]  # bytes, by process
+    cpu: Mapping[str, float]  # seconds since the start, by process
+    queues: Mapping[str, float]  # items, by process and queue
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pauses:
-    """How the garbage collector stopped a process. longest: seconds that none was longer than."""
+    """Pauses of a process by the interpreter GC."""
 
     count: int
     seconds: float
-    longest: float
+    longest: float  # upper bound of the longest pause, seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Samples:
-    """What all looks at a run came to.
-
-    cpu: seconds by process; peak_rss: the most that each ever held, in bytes; load: mean of the load average of a
-    minute. commits: writing transactions by family of tables, as Coreapp and network count them; statements: COMMITs
-    that the database server saw, those that end a reading included; log_bytes: written to its log. metrics: the
-    Prometheus text of each process before and after.
-    """
+    """Results of all samples of a run."""
 
     seconds: float
-    cpu: Mapping[str, float]
-    peak_rss: Mapping[str, int]
+    cpu: Mapping[str, float]  # seconds, by process
+    peak_rss: Mapping[str, int]  # highest memory, bytes, by process
     gc: Mapping[str, Pauses]
     shares: Shares
-    load: float
-    commits: Mapping[str, float]
-    statements: int
-    log_bytes: int
+    load: float  # mean of the one-minute load average
+    commits: Mapping[str, float]  # writing transactions by family of tables, as Coreapp and network count them
+    statements: int  # COMMITs that the database server counted, including those of reading transactions
+    log_bytes: int  # written to the database's log
     points: Sequence[Point]
-    metrics: tuple[Mapping[str, str], Mapping[str, str]]
+    metrics: tuple[Mapping[str, str], Mapping[str, str]]  # Prometheus text of each process, before and after
 
     def deepest(self) -> dict[str, float]:
-        """The most items of each queue that ever had any."""
+        """Return the highest number of items of each queue that was not always empty."""
         found: dict[str, float] = {}
         for point in self.points:
             for queue, depth in point.queues.items():
@@ -87,7 +80,7 @@ class _Counters:
 
 
 class Sampler:
-    """An asynchronous context manager around what is measured; `samples` is there after it."""
+    """Sampler as an asynchronous context manager; `samples` is available after it."""
 
     def __init__(
         self,
@@ -97,8 +90,13 @@ class Sampler:
         mariadb: MariaDB | None = None,
         interval: float = INTERVAL,
     ) -> None:
-        """pids: of the processes that count, by name; this process is added as `load`. metrics: the Prometheus text of
-        those that have one; blocking. mariadb: the server, of which commits are counted."""
+        """Make a sampler.
+
+        pids:     returns the process ids by name; this process is added as `load`
+        metrics:  returns the Prometheus text of processes that have one; blocks
+        mariadb:  server whose commits are counted; None for none
+        interval: seconds between samples
+        """
         self._pids = pids
         self._metrics = metrics
         self._mariadb = mariadb
@@ -115,7 +113,7 @@ class Sampler:
         return self._samples
 
     async def __aenter__(self) -> Self:
-        # What the look at the metrics itself costs stays outside.
+        # The cost of this scrape is not counted.
         metrics = await asyncio.to_thread(self._metrics)
         self._before = await asyncio.to_thread(self._count, metrics)
         self._looking = threading.Thread(target=self._look_until_over, name="sampler", daemon=True)
@@ -132,14 +130,17 @@ class Sampler:
         return {**self._pids(), "load": os.getpid()}
 
     def _count(self, metrics: Mapping[str, str] | None = None) -> _Counters:
-        """metrics: as they were just read; `None` to read them after the rest."""
+        """Read all counters.
+
+        metrics: present metrics; None to scrape them after the other counters
+        """
         clock = machine.read(time.monotonic())
         cpu = {name: used.cpu for name, used in self._usages().items()}
         database = _status(self._mariadb) if self._mariadb else {}
         return _Counters(clock, cpu, dict(self._metrics()) if metrics is None else metrics, database)
 
     def _usages(self) -> dict[str, Usage]:
-        """By process; of one that has ended, as when it was last seen."""
+        """Return the usage by process; for an ended process, its last one."""
         for name, pid in self._named().items():
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._used[name] = usage(pid)
@@ -147,7 +148,7 @@ class Sampler:
 
     def _look_until_over(self) -> None:
         while not self._over.wait(self._interval):
-            # One that is too busy to answer is seen at the next look.
+            # A process that is too busy to respond is sampled the next time.
             with contextlib.suppress(OSError):
                 self._points.append(self._look())
                 self._loads.append(os.getloadavg()[0])
@@ -184,12 +185,12 @@ class Sampler:
 
 
 def role(name: str) -> str:
-    """What a process is for: that of `coreapp2` is `coreapp`."""
+    """Return the role of a process: `coreapp` for `coreapp2`."""
     return name.rstrip("0123456789")
 
 
 def depths(metrics: str) -> dict[str, float]:
-    """Items in each queue of a process, all shards together, by its metrics."""
+    """Return the items in each queue of a process, summed over all shards, from its metrics."""
     found: dict[str, float] = {}
     for queue, depth in _DEPTH.findall(metrics):
         found[queue] = found.get(queue, 0.0) + float(depth)
@@ -197,7 +198,7 @@ def depths(metrics: str) -> dict[str, float]:
 
 
 def pauses(before: str, after: str) -> Pauses:
-    """Those between two looks at the metrics of a process."""
+    """Return the pauses between two scrapes of a process."""
     count, seconds = (
         measure.metric(after, f"{_PAUSES}_{what}") - measure.metric(before, f"{_PAUSES}_{what}")
         for what in ("count", "sum")
@@ -212,7 +213,7 @@ def pauses(before: str, after: str) -> Pauses:
     return Pauses(int(count), seconds, longest if count else 0.0)
 
 
-# The families of tables, and the processes that write them.
+# Families of tables, and the processes that write them.
 _FAMILIES = {"business": "coreapp", "network": "network"}
 
 

@@ -1,4 +1,4 @@
-"""One benchmark from its command line to its report: runs one after the other or by turns, calibrations, failures."""
+"""Execution of one benchmark, from command line to report: single or alternating runs, calibrations, failures."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ from harness.mariadb import MariaDB
 from harness.processes import Ended
 
 BUFFER_POOL_MB = 256
-# Options with which a benchmark is still the whole one.
+# Options that do not make a benchmark partial.
 NEVER_SHORTENS = ("output", "keep_logs", "profile", "long", "again")
-# What a run may end with that says more of it than of this program.
+# Errors of a run that are caused by the measured system rather than by this program.
 FAILURES = (Failed, Ended, ChildFailed, OSError, NoAnswer, Unexpected, ExceptionGroup)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variant:
-    """One kind of run. measure: does it once, from a fresh state to reconciled figures; raises one of `FAILURES`."""
+    """One kind of run."""
 
     name: str
     title: str
+    # Measures once, from a fresh state to reconciled figures. Raises one of `FAILURES`.
     measure: Callable[[], Awaitable[Run]]
 
 
 class Session:
-    """The ground of a benchmark: a directory, a private MariaDB with durable commits, and what was found so far."""
+    """Resources of a benchmark: a directory, a private MariaDB with durable commits, and the results so far."""
 
     def __init__(self, found: Report, options: argparse.Namespace, directory: Path) -> None:
         self.report = found
@@ -52,7 +53,7 @@ class Session:
         self._mariadb: MariaDB | None = None
 
     async def database(self) -> MariaDB:
-        """The server, started at the first call."""
+        """Return the database server, started at the first call."""
         if self._mariadb is None:
             self._mariadb = database_server.make(flush_log=1, buffer_pool_mb=BUFFER_POOL_MB)
             await asyncio.to_thread(self._mariadb.start)
@@ -60,14 +61,14 @@ class Session:
         return self._mariadb
 
     def is_wanted(self, name: str) -> bool:
-        """Whether the command line asks for the runs of this name: all, if it names none."""
+        """Return whether the command line selects runs of this name; all, if it selects none."""
         return not self.options.only or name in self.options.only
 
     async def once(self, variant: Variant, *, again: bool = True) -> Run | None:
-        """One run, told as it goes; `None` when it failed, which the exit status says.
+        """Measure one run and print its progress; None when it failed, which sets the exit status.
 
-        again: it may be taken again while others have too much of the machine, as often as the command line says; of
-        those that were taken, the one of which they had least counts.
+        again: whether to repeat the run while other programs use too much of the machine, as often as the command line
+            allows; the run with the least CPU of other programs counts
         """
         taken: list[Run] = []
         for _ in range(1 + (self.options.again if again else 0)):
@@ -92,7 +93,7 @@ class Session:
         return best
 
     async def alternate(self, base: Variant, *others: Variant, rounds: int) -> None:
-        """Runs by turns, round by round, so that what the machine does meets all of them; ratios to the base."""
+        """Alternate the runs, round by round, so that other load affects all of them; add ratios to the base."""
         found: dict[str, list[Run | None]] = {variant.name: [] for variant in (base, *others)}
         for number in range(rounds):
             print(f"round {number + 1} of {rounds}", flush=True)
@@ -106,7 +107,7 @@ class Session:
             print(f"ratio of {other.name} to {base.name}: {said}", flush=True)
 
     async def calibrate(self, calibrations: Sequence[Calibrate]) -> None:
-        """Take each once more; those of the same name go together."""
+        """Take each calibration again; results of the same name are combined."""
         for calibrate in calibrations:
             before = await asyncio.to_thread(machine.read, time.monotonic())
             found = await calibrate(self)
@@ -121,35 +122,31 @@ class Session:
             self.report.calibrations[self.report.calibrations.index(earlier)] = both
 
     def close(self) -> None:
-        """The database ends."""
+        """Remove the database."""
         if self._mariadb is not None:
             self._mariadb.remove()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What there is to run.
+    """Definition of a benchmark."""
 
-    name:         of the files of its results; title, how: for the report.
-    measure:      all of its runs, by `Session.once` and `Session.alternate`.
-    names:        of its runs, for `--only`.
-    calibrations: taken before and after them.
-    add_options:  adds what its command line has besides the common options.
-    is_brief:     so many runs that its report has the first tables only.
-    """
-
-    name: str
+    name: str  # in file names of the results
     title: str
-    how: str
-    measure: Callable[[Session], Awaitable[None]]
-    names: Sequence[str] = ()
-    calibrations: Sequence[Calibrate] = ()
+    how: str  # for the report: how the figures are taken
+    measure: Callable[[Session], Awaitable[None]]  # carries out all runs, by `Session.once` and `Session.alternate`
+    names: Sequence[str] = ()  # of its runs, for `--only`
+    calibrations: Sequence[Calibrate] = ()  # taken before and after the runs
+    # Adds options to the common ones of the command line.
     add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
-    is_brief: bool = False
+    is_brief: bool = False  # the report has only the first tables, because there are many runs
 
 
 async def _carry_out(benchmark: Benchmark, options: argparse.Namespace, *, whole: bool) -> int:
-    """The exit status: 1 when a run failed. whole: nothing was asked for that leaves runs out or shortens them."""
+    """Run a benchmark and write its report; return the exit status, 1 when a run failed.
+
+    whole: whether no run is left out or shortened
+    """
     found = Report(
         benchmark.name, benchmark.title, benchmark.how, whole, machine.describe(), is_brief=benchmark.is_brief
     )
@@ -174,14 +171,14 @@ async def _carry_out(benchmark: Benchmark, options: argparse.Namespace, *, whole
 
 
 def reason(error: BaseException) -> str:
-    """Why a run failed; of a group the first cause."""
+    """Return why a run failed; of an exception group, the first cause."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
 
 
 def main(benchmark: Benchmark, documentation: str | None) -> None:
-    """Run a benchmark as its command line says; exits with 1 when a run failed."""
+    """Run a benchmark as its command line requests; exit with 1 when a run failed."""
     parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ", ".join(benchmark.names)
     parser.add_argument("--quick", action="store_true", help="a few seconds a run, to see that it works")

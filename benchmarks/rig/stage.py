@@ -1,4 +1,4 @@
-"""An installation that is prepared once and begins each run as it was then."""
+"""Installation that is prepared once, and restored to that state before each run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.mariadb import MariaDB
 from harness.redis_server import RedisServer
 from harness.sink_process import SinkProcess
 
-PREFIX = "1555011"  # robots that read at once
+PREFIX = "1555011"  # of robots that read at once
 MOST_ROBOTS = 10_000
 ENVIRONMENT = {
     "TIDINGS_MESSAGES_RATE": "0",
@@ -32,22 +32,21 @@ ONE_OF_EACH = Shape(webapps=1, coreapps=1, networks=1, shards=1)
 
 
 def recipients(robots: int, messages: int) -> list[str]:
-    """The number for each message: every robot in turn."""
+    """Return the number for each message: the robots in round robin."""
     return [f"{PREFIX}{index % robots:04d}" for index in range(messages)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scene:
-    """A running installation with its webhook set, all three statuses on. helpers: process ids of what else takes part
-    in a run, by name."""
+    """Running installation with its webhook set and all three statuses enabled."""
 
     installation: Installation
     business: Business
     sink: SinkProcess
-    helpers: dict[str, int] = dataclasses.field(default_factory=dict)
+    helpers: dict[str, int] = dataclasses.field(default_factory=dict)  # process ids of further participants, by name
 
     def sampler(self) -> Sampler:
-        """Of its processes, the webhook, the database and the helpers."""
+        """Return a sampler of its processes, the webhook, the database and the helpers."""
         return Sampler(
             lambda: {**self.installation.pids(), "sink": self.sink.pid, **self.helpers},
             metrics=self.installation.metrics,
@@ -57,20 +56,16 @@ class Scene:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stage:
-    """A prepared installation.
-
-    owners: the shards of each Coreapp, that runs wait for.
-    profiles: where those of each run go, if its processes leave any; keep: where logs go, `None` for nowhere.
-    """
+    """Prepared installation."""
 
     installation: Installation
-    owners: Mapping[str, int]
-    profiles: dict[str, dict[str, Stacks]]
-    keep: Path | None = None
+    owners: Mapping[str, int]  # number of shards by Coreapp that runs wait for; empty not to wait
+    profiles: dict[str, dict[str, Stacks]]  # by run and process; filled if the processes write profiles
+    keep: Path | None = None  # directory for logs; None to discard them
 
     @contextlib.asynccontextmanager
     async def performance(self, name: str, extra: Mapping[str, str] | None = None) -> AsyncIterator[Scene]:
-        """All processes, started from the prepared state, with variables for this time only, and stopped at the end."""
+        """Start all processes from the prepared state, with additional variables, and stop them at the end."""
         installation = self.installation
         await asyncio.to_thread(installation.restore)
         async with SinkProcess(installation.directory, installation.webhook_secret) as sink:
@@ -100,10 +95,12 @@ async def prepared(
     shape: Shape = ONE_OF_EACH,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Stage]:
-    """An installation on the session's database with so many registered robots, its password changed and the templates
-    of `contents` made. There is one at a time.
+    """Prepare an installation on the session's database: robots registered, password changed, templates created.
 
-    shape: several network nodes get a private Redis. environment: for all runs; limits are off where it is silent.
+    Only one can exist at a time. Several network nodes get a private Redis.
+
+    robots:      number of registered robots
+    environment: variables of all runs; limits are off by default
     """
     mariadb = await session.database()
     keep = Path(session.options.keep_logs) if session.options.keep_logs else None
@@ -131,7 +128,7 @@ async def prepared(
 
 
 def _clear(server: MariaDB) -> None:
-    """Forget the installation before."""
+    """Drop the databases of an earlier installation."""
     with server.connect() as connection, connection.cursor() as cursor:
         for schema in ("tidings_business", "tidings_network", "saved_business", "saved_network"):
             cursor.execute(f"DROP DATABASE IF EXISTS {schema}")

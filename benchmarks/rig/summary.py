@@ -1,4 +1,4 @@
-"""What many latencies, moments or points come to: pure functions."""
+"""Statistics of latencies, moments and points: pure functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Summary:
 
 
 def summarise(seconds: Sequence[float]) -> Summary:
-    """By nearest rank. Raises `ValueError` for none."""
+    """Summarise latencies, with percentiles by nearest rank. Raises `ValueError` for none."""
     if not seconds:
         raise ValueError("there is nothing to summarise")
     found = {name: round(value * 1000, 3) for name, value in measure.percentiles(seconds).items()}
@@ -37,10 +37,10 @@ def summarise(seconds: Sequence[float]) -> Summary:
 
 
 def of_histogram(before: str, after: str, name: str, labels: str = "") -> Summary | None:
-    """What a Prometheus histogram of seconds counted between two looks at the metrics; `None` for nothing.
+    """Summarise a Prometheus histogram of seconds between two scrapes; None when it counted nothing.
 
-    The mean is exact. The least is that of the first bucket that has any; the others are on the line through their
-    bucket, beyond the last bound they are that bound.
+    The mean is exact. The minimum is the lower bound of the first non-empty bucket. The percentiles are interpolated
+    linearly within their bucket; beyond the last bound they are that bound.
     """
     count = _grown(before, after, f"{name}_count", labels)
     if count < 1:
@@ -55,7 +55,7 @@ def of_histogram(before: str, after: str, name: str, labels: str = "") -> Summar
 
 
 def _buckets(text: str, name: str, labels: str) -> dict[float, float]:
-    """How many were below each bound."""
+    """Return the cumulative count by upper bound."""
     found: dict[float, float] = {}
     for line in text.splitlines():
         if line.startswith(f"{name}_bucket") and labels in line:
@@ -80,7 +80,7 @@ def _interpolate(below: Sequence[tuple[float, float]], rank: float) -> float:
 
 
 def per_second(moments: Iterable[float], since: float) -> list[int]:
-    """How many there were in each second from `since` on."""
+    """Count the moments in each second from `since` on."""
     counts: dict[int, int] = {}
     for moment in moments:
         second = int(max(0.0, moment - since))
@@ -89,19 +89,19 @@ def per_second(moments: Iterable[float], since: float) -> list[int]:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """How much y grows with each x, by least squares; 0 for fewer than two different x."""
+    """Return the slope of y over x, by least squares; 0 for fewer than two different x."""
     if len({x for x, _ in points}) < 2:
         return 0.0
     return statistics.linear_regression([x for x, _ in points], [y for _, y in points]).slope
 
 
 def drift(rates: Sequence[float]) -> float:
-    """By how much the mean of the last quarter differs from that of the first, as a part of it; 0 for under four."""
+    """Return the relative change of the mean from the first to the last quarter; 0 for fewer than four rates."""
     quarter = len(rates) // 4
     first = statistics.fmean(rates[:quarter]) if quarter else 0.0
     return statistics.fmean(rates[-quarter:]) / first - 1 if first else 0.0
 
 
 def gone_through(pauses: float, seconds: float) -> float:
-    """The part of the time, in per cent, in which garbage collection did not stop a process: GC throughput."""
+    """Return the percentage of the time without pauses of the interpreter GC: GC throughput."""
     return round(100 * (1 - pauses / seconds), 3) if seconds else 100.0

@@ -1,1 +1,1 @@
-"""Job queues of others, each a process that obeys orders. Run by the Python in build/peers, and imported by nobody."""
+"""Job queues of other projects, each a process that obeys orders. Run by the Python in build/peers, never imported."""

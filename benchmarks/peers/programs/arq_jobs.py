@@ -1,4 +1,4 @@
-"""arq: jobs in Redis, a worker in this process."""
+"""arq: jobs in Redis, a worker in the same process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arq.worker import func
 from benchmarks.peers import load
 
 WORKERS = 64
-# Seconds between two looks for jobs; half a second by default.
+# Seconds between polls for jobs; 0.5 by default.
 POLL = 0.005
 
 

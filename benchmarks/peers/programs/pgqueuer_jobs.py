@@ -1,4 +1,4 @@
-"""PgQueuer: jobs in PostgreSQL, a worker in this process."""
+"""PgQueuer: jobs in PostgreSQL, a worker in the same process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgqueuer.queries import Queries
 
 from benchmarks.peers import load
 
-# Connections for those who enqueue; jobs that are fetched at a time.
+# Connections of the clients; jobs fetched at a time.
 CONNECTIONS, BATCH = 32, 100
 
 

@@ -1,4 +1,4 @@
-"""Procrastinate: jobs in PostgreSQL, a worker in this process."""
+"""Procrastinate: jobs in PostgreSQL, a worker in the same process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import uvloop
 
 from benchmarks.peers import load
 
-# Connections; jobs that are worked at the same time.
+# Connections; concurrent jobs.
 CONNECTIONS, WORKERS = 32, 64
-# Seconds between two looks for jobs that nobody announced; five by default.
+# Seconds between polls for jobs without a notification; 5 by default.
 POLL = 0.05
 
 

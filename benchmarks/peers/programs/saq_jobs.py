@@ -1,4 +1,4 @@
-"""saq: jobs in Redis, a worker in this process."""
+"""saq: jobs in Redis, a worker in the same process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def main() -> None:
     working = asyncio.create_task(worker.start())
 
     async def enqueue(number: int, body: str) -> None:
-        # The result is not kept: nobody asks for it.
+        # The result is not stored, since it is not read.
         await queue.enqueue("work", number=number, body=body, ttl=-1)
 
     async def left() -> int:
