@@ -1,7 +1,7 @@
-"""Decisions about sessions: which one reads a message that arrived, and what becomes of the one that there is.
+"""Decisions about sessions: which session decrypts a received message, and when one replaces another.
 
-Bytes and records in, bytes and records out: nothing here waits, stores or sends. Whoever calls keeps what comes back:
-a record and what follows from its message in one commit, before the message is acknowledged or a ciphertext leaves.
+These functions do no I/O: bytes and records in, bytes and records out. The caller commits a returned record together
+with the effects of its message, before the message is acknowledged or a ciphertext is sent.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping
 from tidings import e2ee
 from tidings.wire import device
 
-# The kind of envelope for each kind of message.
+# Kind of envelope by kind of message.
 KINDS: Mapping[int, str] = {e2ee.PREKEY: device.PREKEY, e2ee.MESSAGE: device.MESSAGE}
 
-MAX_REFS = 100  # messages that one envelope asks for
-MAX_ATTEMPTS = 4  # to send one message again
+MAX_REFS = 100  # message ids per resend request
+MAX_ATTEMPTS = 4  # to resend one message
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PreKeys:
-    """Where a device finds its private pre-keys: each is asked for by id, and answers `None` for one that is gone."""
+    """Lookups of a device's private pre-keys by id; each returns None for one that is gone."""
 
     signed: Callable[[int], e2ee.SignedPreKey | None]
     one_time: Callable[[int], e2ee.PreKey | None]
@@ -31,11 +31,11 @@ class PreKeys:
 def read(
     record: e2ee.SessionRecord | None, body: bytes, spend: e2ee.Spend = e2ee.unlimited
 ) -> tuple[e2ee.SessionRecord, bytes]:
-    """(record, plaintext) of an envelope of the kind `message`; the record is the one given, and has changed.
+    """Decrypt an envelope of kind `message`; return the given record, which has changed, and the plaintext.
 
-    spend: asked before more is done for this sender than nearly every message needs.
+    Raises `e2ee.NoSession` when the record is None, and as `SessionRecord.decrypt`, with nothing changed.
 
-    Raises `e2ee.NoSession` when there is no record, and as `SessionRecord.decrypt`, with nothing changed.
+    spend: called before more work is done for this sender than nearly every message needs
     """
     if record is None:
         raise e2ee.NoSession("a message without a session")
@@ -52,16 +52,19 @@ def read_first(
     allow_downgrade: bool = False,
     spend: e2ee.Spend = e2ee.unlimited,
 ) -> tuple[e2ee.SessionRecord, bytes]:
-    """(record, plaintext) of an envelope of the kind `prekey`; body: its bytes; first: what they were parsed to;
-    spend: as of `read`, a set-up included.
+    """Decrypt an envelope of kind `prekey`; return (record, plaintext).
 
-    Another record than the one given was set up by this message: keep it in the other's place, and delete the one-time
-    pre-keys that `first` names. Another identity than the record's is trusted, and its sessions are given up: tell
-    whoever cares before.
+    When the returned record is not the given one, this message set up a session: store it in place of the other, and
+    delete the one-time pre-keys that `first` names. A changed identity is trusted, and sessions with the old one are
+    dropped: notify the user before the call if necessary.
 
     Raises `e2ee.UnknownPreKey` when a pre-key is gone; `e2ee.PostQuantumRequired` when the record had post-quantum
     protection, the message has none, and `allow_downgrade` is not set; and as `SessionRecord.decrypt`. Nothing has
     changed then.
+
+    first: parsed message
+    body:  bytes of the message
+    spend: as in `read`; includes the set-up of a session
     """
     if needs_setup(record, first):
         if not spend(e2ee.SETUP_STEPS):
@@ -72,7 +75,7 @@ def read_first(
 
 
 def needs_setup(record: e2ee.SessionRecord | None, first: e2ee.PreKeySignalMessage) -> bool:
-    """Whether a first message opens a session; if not, it belongs to one that is known."""
+    """Return whether a first message starts a new session, rather than belonging to a known one."""
     return record is None or record.needs_setup(first)
 
 
@@ -84,12 +87,14 @@ def initiate(
     *,
     require_pq: bool = False,
 ) -> e2ee.SessionRecord:
-    """A new session with the owner of a bundle, whose identity is trusted; registration_id: our own.
+    """Set up a session from a bundle, whose identity is trusted.
 
-    What is under way on `existing` can still be read, unless the bundle is of another identity.
+    Messages in flight on `existing` stay readable, unless the bundle has another identity.
 
     Raises `e2ee.InvalidKey`, `e2ee.InvalidSignature`; `e2ee.PostQuantumRequired` for a bundle without Kyber when
     `require_pq`, or when `existing` had it.
+
+    registration_id: our own
     """
     try:
         return e2ee.SessionRecord.initiate(own, registration_id, bundle, require_pq=require_pq, existing=existing)
@@ -98,27 +103,29 @@ def initiate(
 
 
 def replace(fresh: e2ee.SessionRecord, before: e2ee.SessionRecord | None) -> None:
-    """Put a session that was set up at leisure in the place of one that was in use meanwhile, and ends here: what is
-    under way on that can still be read, unless it is of another identity."""
+    """Replace `before`, which was in use while `fresh` was set up in the background.
+
+    Messages in flight on `before` stay readable, unless it has another identity.
+    """
     if before is not None and goes_on(before, fresh.remote_identity):
         fresh.supersede(before)
 
 
 def goes_on(record: e2ee.SessionRecord | None, identity_key: bytes) -> bool:
-    """Whether a session outlives the news that its peer has this identity key, 33 typed bytes."""
+    """Return whether a session remains valid now that its peer's identity key is known (33 typed bytes)."""
     return record is not None and record.remote_identity == identity_key
 
 
 def is_repairable(error: Exception) -> bool:
-    """Whether a message that failed with this is asked for again, on a new session if need be.
+    """Return whether to request a message again after this error, if necessary on a new session.
 
-    Not one that was read before, nor one that whoever sits between may have weakened or written.
+    False for messages that were read before, and for those that a man in the middle may have weakened or written.
     """
     return isinstance(error, e2ee.InvalidMessage | e2ee.NoSession | e2ee.CorruptState)
 
 
 def tag_of(record: e2ee.SessionRecord | None) -> bytes:
-    """8 bytes that tell a session from others with the same peer, zeros for none. They are no secret."""
+    """Return 8 public bytes that distinguish the session from others with the same peer; zeros for no session."""
     return record.base_key[1:9] if record is not None else bytes(8)
 
 

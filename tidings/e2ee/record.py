@@ -1,4 +1,4 @@
-"""All sessions with one device of a peer: the current one, and older ones that may still be heard from."""
+"""All sessions with one device of a peer: the current one, and older ones on which messages may still arrive."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final
 
 from tidings.e2ee import curve, errors, identity, messages, prekeys, ratchet, session_setup, state, work
 
-MAX_ARCHIVED: Final = 10  # sessions; the oldest is dropped
-MAX_LENGTH: Final = 256 * 1024  # bytes of a receiving half; stored keys are dropped, the oldest first
+MAX_ARCHIVED: Final = 10  # sessions; the oldest are dropped
+MAX_LENGTH: Final = 256 * 1024  # bytes of a receiving half; the oldest stored keys are dropped
 _LENGTHS: Final = struct.Struct(">HI")
 
-_Halves = tuple[bytes, bytes]  # an archived session: sending half, receiving half
+_Halves = tuple[bytes, bytes]  # archived session: sending half, receiving half
 _Session = tuple[state.SendingHalf, state.ReceivingHalf]
 
 
 class SessionRecord:
-    """One peer device's sessions. Not thread-safe: one writer for each record.
+    """Sessions with one device of a peer. Not thread-safe: one writer per record.
 
-    Stored as two blobs, of 147 and at most `MAX_LENGTH` bytes, whatever the peer sends. `sending_half()` is all that
-    `encrypt` changes; `decrypt` changes both. A state must be stored before the ciphertext it made leaves the process,
-    and never be restored from a backup: either would use a key twice.
+    It is stored as two blobs, of 147 and at most `MAX_LENGTH` bytes, whatever the peer sends. `sending_half()` is all
+    that `encrypt` changes; `decrypt` changes both. A state must be stored before its ciphertext leaves the process, and
+    never be restored from a backup. Otherwise a key would be used twice.
     """
 
     __slots__ = ("_archived", "_identity", "_receiving", "_rest", "_sending")
@@ -52,13 +52,14 @@ class SessionRecord:
         pq_ratchet: bool = True,
         existing: SessionRecord | None = None,
     ) -> SessionRecord:
-        """A new record from a peer's bundle, of version 4 when the bundle has a Kyber pre-key, else 3.
-
-        `registration_id` is our own. `pq_ratchet=False` leaves field 5 out of a version 4 session, for peers whose
-        release does not know it. The sessions in `existing` go into the new record's archive.
+        """Make a record from a peer's bundle, of version 4 when the bundle has a Kyber pre-key, otherwise 3.
 
         Raises InvalidKey, InvalidSignature; PostQuantumRequired for a bundle without Kyber when `require_pq`, or when
-        `existing` ever had it; UntrustedIdentity when `existing` is of another identity.
+        `existing` ever had it; UntrustedIdentity when `existing` has another identity.
+
+        registration_id: our own
+        pq_ratchet:      False leaves field 5 out of a version 4 session, for peers whose release does not know it
+        existing:        record whose sessions go into the new record's archive
         """
         demanded = require_pq or (existing is not None and existing.has_used_pq)
         prekeys.check_downgrade(demanded, bundle)
@@ -98,15 +99,15 @@ class SessionRecord:
         require_pq: bool = False,
         allow_downgrade: bool = False,
     ) -> SessionRecord:
-        """The record in which `decrypt` can read this first message.
+        """Return the record in which `decrypt` can read this first message.
 
-        When `existing` already knows the message's base key, that is `existing` itself. Otherwise it is a new record,
-        `existing` is left as it was, and its sessions go into the new one's archive. Nothing has authenticated yet:
-        store the record and delete the one-time pre-key only after `decrypt` has returned.
+        When `existing` knows the message's base key, the result is `existing` itself. Otherwise it is a new record with
+        the sessions of `existing` in its archive; `existing` is not changed. Nothing has authenticated yet: store the
+        record and delete the one-time pre-key only after `decrypt` has returned.
 
-        Raises UnknownPreKey when a pre-key that the message names is not the one given; UntrustedIdentity when
-        `existing` is of another identity (trust it by calling again with None); PostQuantumRequired for a version 3
-        message when `require_pq`, or when `existing` ever used version 4 without `allow_downgrade`; InvalidMessage.
+        Raises UnknownPreKey when a pre-key that the message names is not the given one; UntrustedIdentity when
+        `existing` has another identity (to trust it, call again with None); PostQuantumRequired for a version 3 message
+        when `require_pq`, or when `existing` ever used version 4 without `allow_downgrade`; InvalidMessage.
         """
         if existing is not None:
             if existing.remote_identity != message.identity_key:
@@ -134,11 +135,11 @@ class SessionRecord:
 
     @classmethod
     def load(cls, own: identity.IdentityKeyPair, sending: bytes, rest: bytes) -> SessionRecord:
-        """A record from its two blobs.
+        """Load a record from its two blobs.
 
         Raises CorruptState on a damaged or unknown blob, on halves that do not belong together, and on a record of
-        another identity. What is needed only to receive is decoded when it is needed, so CorruptState may also come
-        from the first `decrypt`.
+        another identity. Data needed only for receiving is decoded on demand, so the first `decrypt` may raise
+        CorruptState too.
         """
         half = state.SendingHalf.decode(sending)
         state.check_halves(half, rest, own.public)
@@ -146,7 +147,7 @@ class SessionRecord:
 
     @property
     def remote_identity(self) -> bytes:
-        """33 typed bytes."""
+        """Return the peer's identity key, 33 typed bytes."""
         return self._sending.remote_identity
 
     @property
@@ -155,36 +156,35 @@ class SessionRecord:
 
     @property
     def base_key(self) -> bytes:
-        """33 typed bytes that name the current session: the key with which its initiator set it up."""
+        """Return the key with which the current session was set up, and which identifies it: 33 typed bytes."""
         return self._receiving.base_key if self._receiving is not None else state.base_key_of(self._rest)
 
     @property
     def unacknowledged(self) -> bool:
-        """Whether messages still go out as PreKeySignalMessages, since nothing has been read on this session.
+        """Return whether messages are sent as PreKeySignalMessages, because none has been received on this session.
 
-        Official libraries stop using such a session for sending after 30 days; the caller has the clock.
+        Official libraries stop sending on such a session after 30 days. The caller has the clock for that.
         """
         return self._sending.unacknowledged
 
     @property
     def version(self) -> int:
-        """3 (X3DH) or 4 (PQXDH)."""
+        """Return 3 (X3DH) or 4 (PQXDH)."""
         return self._sending.version
 
     @property
     def has_used_pq(self) -> bool:
-        """Whether any session in this record, archived ones included, is of version 4."""
+        """Return whether any session in this record, including archived ones, is of version 4."""
         self._decode()
         return self.version == messages.VERSION_4 or any(
             state.SendingHalf.decode(sending).version == messages.VERSION_4 for sending, _ in self._archived
         )
 
     def supersede(self, existing: SessionRecord) -> None:
-        """Take the sessions of `existing` into the archive of this record, which `initiate` has just made.
+        """Archive the sessions of `existing` in this record, which `initiate` has just made.
 
-        For who sets up at leisure while `existing` is still in use, which ends here: as `initiate(existing=…)` then.
-
-        Raises UntrustedIdentity when `existing` is of another identity.
+        For a session that was set up while `existing` was still in use. The result is that of `initiate(existing=…)`
+        now. Raises UntrustedIdentity when `existing` has another identity.
         """
         if existing.remote_identity != self.remote_identity:
             raise errors.UntrustedIdentity(self.remote_identity)
@@ -194,9 +194,9 @@ class SessionRecord:
         self._keep_in_bounds()
 
     def encrypt(self, plaintext: bytes) -> tuple[int, bytes]:
-        """(kind, body): MESSAGE (2), or PREKEY (3) while `unacknowledged`. Changes the sending half only.
+        """Return (kind, body): MESSAGE (2), or PREKEY (3) while `unacknowledged`. Changes only the sending half.
 
-        Raises NoSession when the session's counters are used up (after 2^32 messages).
+        Raises NoSession when the session's counters are exhausted (after 2^32 messages).
         """
         sending = self._sending
         body = ratchet.encrypt(sending, self._identity.public, plaintext)
@@ -219,19 +219,19 @@ class SessionRecord:
         )
 
     def needs_setup(self, message: messages.PreKeySignalMessage) -> bool:
-        """False when the base key is already known, so that no pre-key need be loaded."""
+        """Return whether the base key is unknown. Only then pre-keys must be loaded."""
         return all(base_key != message.base_key for base_key in self._base_keys())
 
     def decrypt(self, kind: int, body: bytes, spend: work.Spend = work.unlimited) -> bytes:
-        """The plaintext of a message of kind MESSAGE or PREKEY. Nothing changes unless it is returned.
+        """Return the plaintext of a message of kind MESSAGE or PREKEY. Changes nothing when it raises.
 
-        The current session is tried first, then the archived ones, newest first; one that decrypts becomes current. No
-        more are tried after the one that knows the message's ratchet key. What does not authenticate has cost at most
-        2 x 25,001 steps of chains, be it made for that: as many as an honest message after a long silence. `spend` is
-        asked before more is done than nearly every message needs.
+        The current session is tried first, then the archived ones, newest first; the one that decrypts becomes current.
+        None is tried after the one that knows the message's ratchet key. A message that does not authenticate costs at
+        most 2 x 25,001 steps of chains, even if it was made for that: as many as an honest message after a long
+        silence. `spend` is called before more work than nearly every message needs.
 
-        Raises InvalidMessage (TooFarAhead and OverBudget among them); DuplicateMessage; NoSession for a first message
-        that `respond` has not seen; UntrustedIdentity for a first message of another identity; CorruptState.
+        Raises InvalidMessage (including TooFarAhead and OverBudget); DuplicateMessage; NoSession for a first message
+        that `respond` has not handled; UntrustedIdentity for a first message of another identity; CorruptState.
         """
         receiving = self._decode()
         if kind == messages.MESSAGE:
@@ -262,18 +262,18 @@ class SessionRecord:
 
     @property
     def length(self) -> int:
-        """The length of `receiving_half()`, in bytes."""
+        """Return the length of `receiving_half()`, in bytes."""
         if self._receiving is None:
             return len(self._rest)
         archived = sum([_LENGTHS.size + len(sending) + len(receiving) for sending, receiving in self._archived])
         return self._receiving.size + 1 + archived
 
     def sending_half(self) -> bytes:
-        """147 bytes: all that `encrypt` changes."""
+        """Return the 147 bytes that `encrypt` changes."""
         return self._sending.encode()
 
     def receiving_half(self) -> bytes:
-        """Everything else; it starts with a version byte of its own."""
+        """Return everything else, starting with its version byte."""
         if self._receiving is None:
             return self._rest
         parts = [self._receiving.encode(), bytes([len(self._archived)])]
@@ -283,7 +283,7 @@ class SessionRecord:
 
     @classmethod
     def _begin(cls, own: identity.IdentityKeyPair, session: _Session, existing: SessionRecord | None) -> SessionRecord:
-        """A new session, with those of `existing` in its archive."""
+        """Make a record of a new session, with the sessions of `existing` in its archive."""
         archived: list[_Halves] = []
         if existing is not None:
             last = existing._decode()
@@ -314,7 +314,7 @@ class SessionRecord:
         return receiving
 
     def _base_keys(self) -> Iterator[bytes]:
-        """The current session's, then those of the archive in its order."""
+        """Yield the base key of the current session, then those of the archive in its order."""
         yield self._decode().base_key
         for _, receiving in self._archived:
             yield state.base_key_of(receiving)
@@ -326,7 +326,8 @@ class SessionRecord:
     def _try_archived(
         self, message: messages.SignalMessage, failure: errors.InvalidMessage, spend: work.Spend
     ) -> bytes:
-        """Decrypt with the archived session that can, else raise `failure`, or that of the session it belongs to."""
+        """Decrypt with an archived session; otherwise raise `failure`, or the error of the session with the ratchet
+        key."""
         for position, (_, blob) in enumerate(self._archived):
             if not state.may_have_chain(blob, message.ratchet_key) and not spend(work.ARCHIVED_STEPS):
                 failure = errors.OverBudget("a message that would begin a chain")
@@ -347,7 +348,7 @@ class SessionRecord:
         reach: ratchet.Reach,
         spend: work.Spend,
     ) -> bytes:
-        """Decrypt with an archived session, which becomes current only on success."""
+        """Decrypt with an archived session, which becomes current on success only."""
         sending, receiving = session
         plaintext, _ = ratchet.decrypt(sending, receiving, message, reach, spend)
         others = self._archived[:position] + self._archived[position + 1 :]
@@ -357,12 +358,12 @@ class SessionRecord:
         return plaintext
 
     def _keep_in_bounds(self, has_grown: bool = True) -> None:
-        """Drop archived sessions beyond `MAX_ARCHIVED`, and of the stored keys what makes `MAX_LENGTH` too long.
+        """Drop archived sessions beyond `MAX_ARCHIVED`, and stored keys until `MAX_LENGTH` is kept.
 
-        Keys of the oldest session go first, and the current one's last. Without stored keys a record has less than
-        30 kB, so there are always enough of them.
+        Keys of the oldest session are dropped first, those of the current one last. Without stored keys a record has
+        less than 30 kB, so dropping keys is always enough.
         """
-        # One that was stored when the bounds were wider is cut to them, too.
+        # Also applies to records that were stored under higher limits.
         if not has_grown and len(self._archived) <= MAX_ARCHIVED:
             return
         del self._archived[MAX_ARCHIVED:]
