@@ -38,7 +38,7 @@ class DuplicateMessage(E2EEError):
 
 
 class NoSession(E2EEError):
-    """No session exists for this message: respond to it, or initiate one.
+    """The message belongs to no session: respond to it, or initiate one.
 
     For a group message: its chain is unknown. Keep the message, and request the distribution message from its sender.
     """

@@ -326,8 +326,10 @@ class SessionRecord:
     def _try_archived(
         self, message: messages.SignalMessage, failure: errors.InvalidMessage, spend: work.Spend
     ) -> bytes:
-        """Decrypt with an archived session; otherwise raise `failure`, or the error of the session with the ratchet
-        key."""
+        """Decrypt with an archived session.
+
+        Raises `failure` when none can, or the error of the session that knows the ratchet key.
+        """
         for position, (_, blob) in enumerate(self._archived):
             if not state.may_have_chain(blob, message.ratchet_key) and not spend(work.ARCHIVED_STEPS):
                 failure = errors.OverBudget("a message that would begin a chain")
