@@ -14,6 +14,7 @@ from coreapp.config import Config
 from coreapp.journal import Journal
 from coreapp.settings import Settings
 from coreapp.upstream import Upstream
+from coreapp.used_keys import UsedKeys
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
@@ -63,6 +64,7 @@ class ShardContext:
     settings: of the process; shared: what its shards do at the same time, together; config: what the business sets over
     the API; safe: seals what of it is secret; prekeys: the private ones that the number has; bodies:
     seals those of callbacks; count: the jobs in the queue; files: the store of the files that messages name;
+    used_keys: what the process knows of idempotency keys;
     working: directory of this machine for files on their way, the same store where that is a directory.
     """
 
@@ -78,6 +80,7 @@ class ShardContext:
     journal: Journal
     bodies: BodySealer
     safe: SecretSealer
+    used_keys: UsedKeys
     upstream: Upstream
     network: NetworkApi
     webhook_guard: EgressGuard

@@ -8,7 +8,10 @@ from __future__ import annotations
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 
+from prometheus_client import Counter
+
 from coreapp.errors import KeyInUse
+from coreapp.used_keys import UsedKeys
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
@@ -22,17 +25,26 @@ PATIENCE = 4.0  # seconds that a caller waits for a database that is away
 # that comes after a pause is looked up at once.
 SPACING = 0.01
 
+CHECKED = Counter(
+    "tidings_idempotency_keys_total",
+    "Messages with an idempotency key, by where the key was looked for",
+    ["checked"],
+)
+
 
 class IdempotencyKeys:
     """Idempotency keys of the messages of one account. Memory holds the keys in progress, one for each request."""
 
-    def __init__(self, database: Database, clock: Clock, *, account: str) -> None:
+    def __init__(self, database: Database, clock: Clock, used: UsedKeys, *, account: str) -> None:
         self._database = database
         self._clock = clock
+        self._used = used
         self._account = account
-        # By the shared form of a key, so that two users do not begin to use one at the same time; with the form in
-        # which the use is to be stored, as soon as that is known.
-        self._in_progress: dict[bytes, bytes] = {}
+        # By the text of a key, so that two users do not begin to use one at the same time; with the form in which the
+        # use is to be stored, empty until that is known.
+        self._in_progress: dict[str, bytes] = {}
+        self._by_filter = CHECKED.labels("filter")
+        self._by_database = CHECKED.labels("database")
         self._reads: Batcher[Key, Found] = Batcher("idempotency-read", self._read, max_size=500, spacing=SPACING)
 
     async def once(self, question: core.AcceptMessage, accept: Callable[[], Awaitable[str]]) -> str:
@@ -41,27 +53,36 @@ class IdempotencyKeys:
         Only a request that was done uses up its key: one that was refused may be corrected and sent again. Raises
         `KeyInUse`, and what `accept` raises.
         """
-        key = idempotency.key_of(question.username, question.idempotency_key)
-        if key.shared in self._in_progress:
+        text = question.idempotency_key
+        if text in self._in_progress:
             raise KeyInUse(in_progress=True)
-        self._in_progress[key.shared] = key.shared
+        key = idempotency.key_of(question.username, text)
+        self._in_progress[text] = b""
         try:
+            if self._used.is_fresh(key):
+                self._by_filter.inc()
+                self._in_progress[text] = key.shared
+                return await accept()
+            self._by_database.inc()
             found = await outages.within(PATIENCE, self._reads.put(key))
             if found.used is None:
-                self._in_progress[key.shared] = found.form
+                self._in_progress[text] = found.form
                 return await accept()
         finally:
-            del self._in_progress[key.shared]
+            del self._in_progress[text]
         if not hmac.compare_digest(found.used.fingerprint, question.fingerprint):
             raise KeyInUse(in_progress=False)
         return found.used.answer
 
     def use(self, question: core.AcceptMessage, message_id: str) -> Sequence[UsedKey]:
-        """Return what to commit with the message that `once` has made; nothing for a request without a key."""
+        """Return what to commit with the message that `once` has made; nothing for a request without a key.
+
+        The key counts as used from now on, whatever becomes of the commit.
+        """
         if not question.idempotency_key:
             return ()
-        key = idempotency.key_of(question.username, question.idempotency_key)
-        form, now = self._in_progress[key.shared], int(self._clock.now() * 1000)
+        form, now = self._in_progress[question.idempotency_key], int(self._clock.now() * 1000)
+        self._used.add(form)
         username = question.username or None
         return (UsedKey(self._account, MESSAGES, form, question.fingerprint, message_id, now, username),)
 

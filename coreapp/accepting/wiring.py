@@ -41,7 +41,7 @@ def wire_accepting(
     recovery: Recovery,
 ) -> Accepting:
     """Nothing that the last owner left is resumed yet."""
-    keys = IdempotencyKeys(context.database, context.clock, account=context.account)
+    keys = IdempotencyKeys(context.database, context.clock, context.used_keys, account=context.account)
     jobs = JobQueue(
         context,
         RecipientChecks(context, peers, groups.requests),

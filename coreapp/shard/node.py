@@ -12,6 +12,7 @@ from coreapp.account.registrar import Registrar
 from coreapp.account.requests import AccountRequests
 from coreapp.config import ConfigSource
 from coreapp.context import SharedLimits
+from coreapp.journal import Change
 from coreapp.settings import Settings
 from coreapp.shard import layout_change, spreading
 from coreapp.shard.health import Databases
@@ -20,6 +21,7 @@ from coreapp.shard.membership import Membership, Survey
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Process, open_shard
 from coreapp.shard.term import Term
+from coreapp.used_keys import UsedKeys
 from coreapp.webhook_secrets import WebhookSecrets
 from tidings.changes.watch import Watch
 from tidings.client.http import NetworkApi
@@ -79,10 +81,12 @@ class Node:
             safe=safe,
             config=self.config,
             shared=SharedLimits.of(settings),
+            used_keys=UsedKeys(database, clock, account=settings.account),
             files=working if settings.media_bucket is None else open_store(settings.media_dir, settings.media_bucket),
             working=working,
         )
         self.shards = OpenShards()
+        self.shards.on_change(self._follow_open_shards)
         # Set while this process answers for all shards that it has claimed, of which there is one at least.
         self.owned = asyncio.Event()
         self.databases = Databases(database, network)
@@ -112,6 +116,7 @@ class Node:
         beside = [
             asyncio.create_task(self.config.run(left), name=self.config.name),
             asyncio.create_task(self._changes.run(left), name=self._changes.name),
+            asyncio.create_task(self.process.used_keys.run(left), name=self.process.used_keys.name),
         ]
         looking = asyncio.create_task(self._keep_looking(stop), name="look")
         try:
@@ -247,6 +252,12 @@ class Node:
                 del self._terms[lease.shard]
             self._note_owned()
             self._look.kick()
+
+    def _follow_open_shards(self) -> None:
+        contexts = [shard.context for shard in self.shards]
+        self.process.used_keys.follow(
+            {context.lease: functools.partial(context.journal.write, Change(context.account)) for context in contexts}
+        )
 
     def _opened(self) -> None:
         self._note_owned()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from coreapp.shard.shard import Shard
 from tidings.storage.business.shards import Lease
@@ -16,6 +16,7 @@ class OpenShards:
         self._shards: dict[int, Shard] = {}
         # Of the layout that they are part of.
         self._count = 1
+        self._changed: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -23,6 +24,10 @@ class OpenShards:
     def __iter__(self) -> Iterator[Shard]:
         """In the order of their numbers."""
         return iter([self._shards[number] for number in sorted(self._shards)])
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Have `call` called whenever a shard begins or ceases to answer."""
+        self._changed = call
 
     @property
     def numbers(self) -> list[int]:
@@ -48,9 +53,11 @@ class OpenShards:
         lease = shard.context.lease
         self._count = lease.shards
         self._shards[lease.shard] = shard
+        self._changed()
 
     def remove(self, lease: Lease) -> None:
         """The one of this lease does not answer any more; one of a later lease does."""
         found = self._shards.get(lease.shard)
         if found is not None and found.context.lease == lease:
             del self._shards[lease.shard]
+            self._changed()

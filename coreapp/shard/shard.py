@@ -31,6 +31,7 @@ from coreapp.sending.wiring import Sending, wire_sending
 from coreapp.settings import Settings
 from coreapp.shard.garbage import wire_garbage
 from coreapp.statuses.wiring import wire_statuses
+from coreapp.used_keys import UsedKeys
 from coreapp.webhook.queue import FROM_RECIPIENTS
 from coreapp.webhook.wiring import Webhook, wire_webhook
 from tidings.client.http import NetworkApi
@@ -117,6 +118,7 @@ class Process:
     safe: SecretSealer
     config: ConfigSource
     shared: SharedLimits
+    used_keys: UsedKeys
     files: FileStore
     working: DirectoryStore
 
@@ -144,6 +146,7 @@ async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard
             journal=Journal(database, lease, last_seq=last_seq, seal=bodies.seal),
             bodies=bodies,
             safe=process.safe,
+            used_keys=process.used_keys,
             upstream=link,
             network=network,
             webhook_guard=EgressGuard(settings.outgoing_webhooks),

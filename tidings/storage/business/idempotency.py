@@ -121,6 +121,26 @@ def _is_of(used: UsedKey, key: Key) -> bool:
     return not key.username or used.username in (None, key.username)
 
 
+_LIST_FORMS = (
+    sa.select(table.c.key_hash)
+    .where(
+        table.c.account == sa.bindparam("account"),
+        table.c.resource == sa.bindparam("resource"),
+        table.c.key_hash > sa.bindparam("after"),
+    )
+    .order_by(table.c.key_hash)
+    .limit(sa.bindparam("limit"))
+)
+
+
+async def list_forms(
+    connection: AsyncConnection, *, account: str, resource: str, after: bytes, limit: int
+) -> Sequence[bytes]:
+    """Return the hashes under which keys are stored, expired ones included: the first `limit` after `after`."""
+    parameters = {"account": account, "resource": resource, "after": after, "limit": limit}
+    return (await connection.execute(_LIST_FORMS, parameters)).scalars().all()
+
+
 async def save(connection: AsyncConnection, keys: Sequence[UsedKey]) -> None:
     """Write used keys, in the transaction that makes the ids in `answer`.
 

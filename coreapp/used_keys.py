@@ -1,0 +1,145 @@
+"""What this process knows of used idempotency keys without asking the database.
+
+A process that owns every shard is the only one that commits keys of messages: each commit is fenced by a lease. After
+it has read the table under these leases, a filter in memory contains all of them, and a key that the filter does not
+contain is certainly fresh. Otherwise the database is asked (docs/decisions/0055).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from prometheus_client import Gauge
+
+from tidings.runtime.bloom_filter import RotatingFilter
+from tidings.runtime.clock import Clock
+from tidings.runtime.service import Wakeup
+from tidings.storage import outages
+from tidings.storage.business import idempotency
+from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, Key
+from tidings.storage.business.shards import Lease
+from tidings.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+PAGE = 500  # keys that are read at a time
+# Seconds of pause after each second of reading, so that reading 7,000,000 keys takes minutes and a fifth of a core.
+PAUSE_SHARE = 4.0
+RETRY_SECONDS = 1.0  # until an attempt to read that failed is repeated
+PATIENCE = 4.0  # seconds that one page waits for a database that is away
+
+COMPLETE = Gauge(
+    "tidings_idempotency_filter_complete", "1 while a fresh idempotency key is recognized without the database"
+)
+
+# Waits until all that one shard's journal was given so far is on disk.
+Settle = Callable[[], Awaitable[None]]
+
+
+class UsedKeys:
+    """A service: the filter of used keys of one account's messages, for all shards of this process.
+
+    Any change in the leases makes the filter incomplete, and it is read again. While another process owns a shard,
+    there is no filter and no memory is used.
+    """
+
+    name = "used-keys"
+
+    def __init__(self, database: Database, clock: Clock, *, account: str) -> None:
+        self._database = database
+        self._clock = clock
+        self._account = account
+        self._shards: Mapping[Lease, Settle] = {}
+        # `None` while another process may commit keys.
+        self._filter: RotatingFilter | None = None
+        # Set while the filter contains every key in the table.
+        self.complete = asyncio.Event()
+        self._changed = Wakeup()
+
+    @property
+    def memory(self) -> int:
+        """Bytes allocated for the filter."""
+        return self._filter.memory if self._filter is not None else 0
+
+    def follow(self, shards: Mapping[Lease, Settle]) -> None:
+        """Take note of the shards that this process answers for now."""
+        if shards.keys() == self._shards.keys():
+            return
+        self._shards = dict(shards)
+        self.complete.clear()
+        COMPLETE.set(0)
+        self._filter = None
+        if _are_all(shards):
+            self._filter = RotatingFilter(LIFETIME_MS / 1000, self._clock.now())
+            self._changed.kick()
+
+    def is_fresh(self, key: Key) -> bool:
+        """Whether certainly no request has used the key; `False` when the database has to be asked."""
+        found = self._filter
+        return found is not None and self.complete.is_set() and key.shared not in found and key.own not in found
+
+    def add(self, form: bytes) -> None:
+        """Add a key in the form in which it is stored. Called before its commit, whose outcome may stay unknown."""
+        if self._filter is not None:
+            self._filter.add(form, self._clock.now())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda _: self._changed.kick())
+        try:
+            while not stop.is_set():
+                await self._changed.wait(None if await self.run_once() else RETRY_SECONDS)
+        finally:
+            stopping.cancel()
+
+    async def run_once(self) -> bool:
+        """Read the table if the filter lacks it. Returns whether there is nothing left to do."""
+        found = self._filter
+        if found is None or self.complete.is_set():
+            return True
+        # Keys that were committed, or given to a journal, before the filter was made are only in the table.
+        settled = await asyncio.gather(*(settle() for settle in self._shards.values()), return_exceptions=True)
+        if any(isinstance(result, BaseException) for result in settled):
+            # The shard of a journal that failed is about to be left.
+            return False
+        loop = asyncio.get_running_loop()
+        started, count, after = loop.time(), 0, b""
+        while found is self._filter:
+            asked = loop.time()
+            try:
+                page = await self._database.query(
+                    functools.partial(
+                        idempotency.list_forms, account=self._account, resource=MESSAGES, after=after, limit=PAGE
+                    ),
+                    patience=PATIENCE,
+                )
+            except Exception as error:
+                if not outages.is_outage(error):
+                    raise
+                log.warning("used_keys.unreachable", extra={"error": repr(error)})
+                return False
+            self._add_all(found, page)
+            count += len(page)
+            if len(page) < PAGE:
+                break
+            after = page[-1]
+            await asyncio.sleep((loop.time() - asked) * PAUSE_SHARE)
+        if found is self._filter:
+            self.complete.set()
+            COMPLETE.set(1)
+            log.info("used_keys.read", extra={"count": count, "seconds": round(loop.time() - started, 3)})
+        return True
+
+    def _add_all(self, found: RotatingFilter, forms: Iterable[bytes]) -> None:
+        now = self._clock.now()
+        for form in forms:
+            found.add(form, now)
+
+
+def _are_all(leases: Iterable[Lease]) -> bool:
+    """Whether these are the leases of every shard of one layout."""
+    layouts = {(lease.layout, lease.shards) for lease in leases}
+    return len(layouts) == 1 and {lease.shard for lease in leases} == set(range(next(iter(layouts))[1]))
