@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pymysql
 import pytest
+import sqlalchemy as sa
 
+from harness import metrics
 from tests import statements
-from tests.coreapp.conftest import BUSINESS, Client, World
+from tests.coreapp.conftest import BUSINESS, Client, Running, World
+from tests.coreapp.signals import soon
 from tidings.runtime.clock import ManualClock
-from tidings.storage.business import idempotency, messages
+from tidings.storage import outages
+from tidings.storage.business import idempotency, messages, shards
+from tidings.storage.database import Connection, Database
 from tidings.wire import core
+from tidings.wire.addresses import shard_of
 
 PHONE = "15550110001"
+FIRST_SHARD, SECOND_SHARD = (
+    next(number for number in (f"1555011{n:04}" for n in range(100)) if shard_of(number, 2) == shard)
+    for shard in (0, 1)
+)
 CONTENT = b'{"type":"text","text":{"body":"once"}}'
 
 
@@ -25,6 +38,45 @@ async def send(
             n, BUSINESS, to, "text", CONTENT, "request", idempotency_key=key, fingerprint=fingerprint, username=username
         )
     )
+
+
+async def ready(world: World) -> Running:
+    """A Coreapp that owns the only shard, and knows the used keys."""
+    world.add_phones(PHONE)
+    running = await world.start()
+    await world.connected(running)
+    await running.client.check(PHONE)
+    await soon(lambda: complete(running))
+    return running
+
+
+async def alone(world: World) -> Running:
+    """A Coreapp that owns both shards, and knows the used keys."""
+    world.add_phones(FIRST_SHARD, SECOND_SHARD)
+    running = await world.start(node="first", shards=2)
+    await world.connected(running)
+    await soon(lambda: running.node.shards.numbers == [0, 1])
+    for number in (FIRST_SHARD, SECOND_SHARD):
+        await running.client.check(number, of=number)
+    await soon(lambda: complete(running))
+    return running
+
+
+async def joined(world: World, first: Running) -> Running:
+    """A second Coreapp, which gets the second shard."""
+    second = await world.start(node="second", shards=2, owned=False)
+    await soon(lambda: (first.node.shards.numbers, second.node.shards.numbers) == ([0], [1]))
+    await second.client.check(SECOND_SHARD, of=SECOND_SHARD)
+    return second
+
+
+async def two_owners(world: World) -> tuple[Running, Running]:
+    first = await alone(world)
+    return first, await joined(world, first)
+
+
+def complete(running: Running) -> bool:
+    return running.node.process.used_keys.complete.is_set()
 
 
 async def count(world: World) -> int:
@@ -114,15 +166,118 @@ async def test_a_repeat_over_a_webapp_of_the_other_release_makes_one_message(
     assert await count(world) == 1
 
 
-async def test_fresh_keys_at_once_share_a_statement(world: World) -> None:
-    world.add_phones(PHONE)
-    running = await world.start()
-    await world.connected(running)
-    await running.client.check(PHONE)
+async def test_of_50_requests_with_one_key_at_once_one_makes_a_message_and_49_get_its_answer_or_wait(
+    world: World,
+) -> None:
+    running = await ready(world)
+    answers = await asyncio.gather(*(send(running.client, "k1") for _ in range(50)))
+    accepted = {answer.id for answer in answers if isinstance(answer, core.Accepted)}
+    others = [answer for answer in answers if not isinstance(answer, core.Accepted)]
+    assert len(accepted) == 1
+    assert all(isinstance(answer, core.KeyTaken) and answer.in_progress for answer in others)
+    assert (await send(running.client, "k1")).id in accepted
+    assert await count(world) == 1
+
+
+async def test_a_fresh_key_is_not_looked_up_and_a_used_one_is(world: World) -> None:
+    running = await ready(world)
+    by_filter = metrics.value("tidings_idempotency_keys_total", checked="filter")
+    by_database = metrics.value("tidings_idempotency_keys_total", checked="database")
     with statements.noted("FROM idempotency_keys") as noted:
-        answers = await asyncio.gather(*(send(running.client, f"k{n}") for n in range(200)))
+        answers = [await send(running.client, f"k{n}") for n in range(20)]
+    assert noted == []
+    with statements.noted("FROM idempotency_keys") as noted:
+        assert (await send(running.client, "k7")).id == answers[7].id
+    assert len(noted) == 1
+    assert metrics.value("tidings_idempotency_keys_total", checked="filter") == by_filter + 20
+    assert metrics.value("tidings_idempotency_keys_total", checked="database") == by_database + 1
+    assert metrics.value("tidings_idempotency_filter_complete") == 1
+    assert await count(world) == 20
+
+
+async def test_fresh_keys_are_looked_up_together_where_another_process_owns_a_shard(world: World) -> None:
+    first, second = await two_owners(world)
+    with statements.noted("FROM idempotency_keys") as noted:
+        answers = await asyncio.gather(*(send(first.client, f"k{n}", to=FIRST_SHARD) for n in range(200)))
     assert all(isinstance(answer, core.Accepted) for answer in answers)
     assert 1 <= len(noted) <= 20
+    assert not complete(first)
+    assert not complete(second)
+
+
+async def test_a_key_is_known_to_the_owner_of_another_shard(world: World) -> None:
+    first, second = await two_owners(world)
+    accepted = await send(first.client, "k1", to=FIRST_SHARD)
+    assert isinstance(accepted, core.Accepted)
+    refused = await send(second.client, "k1", b"g" * 32, to=SECOND_SHARD)
+    assert isinstance(refused, core.KeyTaken)
+    assert not refused.in_progress
+    assert await count(world) == 1
+
+
+async def test_a_key_is_known_after_its_shard_has_gone_to_another_process_and_come_back(world: World) -> None:
+    first = await alone(world)
+    before = await send(first.client, "before", to=SECOND_SHARD)
+    second = await joined(world, first)
+    during = await send(second.client, "during", to=SECOND_SHARD)
+    assert (await send(second.client, "before", to=SECOND_SHARD)).id == before.id
+    await second.stopped()
+    # At once, while the table is read, and later.
+    await soon(lambda: first.node.shards.numbers == [0, 1])
+    for _ in range(2):
+        assert (await send(first.client, "before", to=SECOND_SHARD)).id == before.id
+        assert (await send(first.client, "during", to=SECOND_SHARD)).id == during.id
+        await soon(lambda: complete(first))
+    assert await count(world) == 2
+
+
+class Breaking(Database):
+    """A database whose connection breaks after the next `breaks` commits of a key, when the lease is lost, too."""
+
+    breaks = 0
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, **limits: Any) -> AsyncIterator[Connection]:
+        # Only a journal waits for longer than a minute, and only it writes keys.
+        is_journal = limits.get("seconds", 0.0) > 60.0
+        with statements.noted("idempotency_keys") as noted:
+            async with super().transaction(**limits) as connection:
+                yield connection
+        if is_journal and self.breaks and any("INSERT" in statement for statement in noted):
+            self.breaks -= 1
+            async with super().transaction() as connection:
+                await connection.execute(shards.table.update().values(epoch=shards.table.c.epoch + 1))
+            error = sa.exc.OperationalError("COMMIT", {}, pymysql.err.OperationalError(2013, "Lost connection"))
+            outages.note_commit(error)
+            raise error
+
+
+@pytest.fixture
+async def breaking(world: World) -> AsyncIterator[Breaking]:
+    """The database of the world."""
+    world.database = breaking = Breaking(world.database.settings, "business")
+    yield breaking
+    await world.close()
+    await breaking.close()
+
+
+async def test_a_key_whose_commit_has_an_unknown_outcome_is_known(world: World, breaking: Breaking) -> None:
+    running = await ready(world)
+    epoch = running.shard.context.lease.epoch
+    breaking.breaks = 1
+    refused = await send(running.client, "k1")
+    assert isinstance(refused, core.Refused)
+    assert refused.unknown
+    assert breaking.breaks == 0
+    await soon(lambda: any(shard.context.lease.epoch > epoch + 1 for shard in running.node.shards))
+    # At once, while the table is read, and later.
+    answers = []
+    for _ in range(2):
+        answers.append(await send(running.client, "k1"))
+        await soon(lambda: complete(running))
+    assert [type(answer) for answer in answers] == [core.Accepted] * 2
+    assert len({answer.id for answer in answers}) == 1
+    assert await count(world) == 1
 
 
 async def test_a_refused_request_leaves_its_key_free(world: World) -> None:
@@ -144,9 +299,12 @@ async def test_the_first_answer_is_kept_by_whoever_takes_over_after_a_kill(world
     first = await send(running.client, "k1")
     await running.killed()
     taken_over = await world.start(node="second")
-    again = await send(taken_over.client, "k1")
-    assert isinstance(again, core.Accepted)
-    assert again.id == first.id
+    # At once, while the table is read, and later.
+    for _ in range(2):
+        again = await send(taken_over.client, "k1")
+        assert isinstance(again, core.Accepted)
+        assert again.id == first.id
+        await soon(lambda: complete(taken_over))
     assert await count(world) == 1
 
 

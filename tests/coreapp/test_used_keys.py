@@ -1,0 +1,177 @@
+"""A process relies on what it knows of used keys only while it is certain to know all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from coreapp.used_keys import UsedKeys
+from tests import statements
+from tests.coreapp.signals import soon
+from tidings.runtime.clock import ManualClock
+from tidings.storage.business import idempotency
+from tidings.storage.business.idempotency import MEDIA, MESSAGES, Key, UsedKey
+from tidings.storage.business.shards import Lease
+from tidings.storage.database import Database
+
+ACCOUNT, OTHER = "15550000000", "15550000001"
+Make = Callable[[str], Awaitable[Database]]
+
+
+def key(text: str, username: str = "admin") -> Key:
+    return idempotency.key_of(username, text)
+
+
+FRESH = key("fresh")
+
+
+async def save(database: Database, *forms: bytes, account: str = ACCOUNT, resource: str = MESSAGES) -> None:
+    rows = [UsedKey(account, resource, form, b"f" * 32, "id", 1_000, "admin") for form in forms]
+    async with database.transaction() as connection:
+        await idempotency.save(connection, rows)
+
+
+async def settled() -> None:
+    """Nothing is on its way to the disk."""
+
+
+def lease(shard: int = 0, *, shards: int = 1, epoch: int = 1, layout: int = 0) -> Lease:
+    return Lease(shard, "node", epoch, shards, layout)
+
+
+@pytest.fixture
+async def database(database_factory: Make) -> Database:
+    return await database_factory("business")
+
+
+@pytest.fixture
+def used(database: Database) -> UsedKeys:
+    return UsedKeys(database, ManualClock(), account=ACCOUNT)
+
+
+async def test_once_the_table_was_read_only_keys_that_are_not_in_it_are_fresh(
+    database: Database, used: UsedKeys
+) -> None:
+    # Three pages.
+    many = [key(f"k{n}") for n in range(1_200)]
+    await save(database, *(one.shared for one in many))
+    await save(database, key("by its user").own)
+    await save(database, FRESH.shared, account=OTHER)
+    await save(database, FRESH.shared, resource=MEDIA)
+    used.follow({lease(): settled})
+    assert not used.is_fresh(FRESH)
+    assert await used.run_once()
+    assert used.complete.is_set()
+    assert used.is_fresh(FRESH)
+    assert not any(used.is_fresh(one) for one in (*many, key("by its user")))
+    # The shared form counts for every user.
+    assert not used.is_fresh(key("k7", "anna"))
+
+
+async def test_while_the_table_is_being_read_no_key_is_fresh(database: Database, used: UsedKeys) -> None:
+    await save(database, *(key(f"k{n}").shared for n in range(1_200)))
+    used.follow({lease(): settled})
+    with statements.noted("FROM idempotency_keys") as pages:
+        reading = asyncio.create_task(used.run_once())
+        await soon(lambda: len(pages) == 2)
+        assert used.memory > 0
+        assert not used.is_fresh(FRESH)
+        assert await reading
+    assert len(pages) == 3
+    assert used.is_fresh(FRESH)
+
+
+async def test_a_key_that_is_used_is_not_fresh_whatever_becomes_of_its_commit(used: UsedKeys) -> None:
+    used.follow({lease(): settled})
+    await used.run_once()
+    for form in (FRESH.shared, FRESH.own):
+        used.follow({})
+        used.follow({lease(): settled})
+        await used.run_once()
+        assert used.is_fresh(FRESH)
+        used.add(form)
+        assert not used.is_fresh(FRESH)
+
+
+async def test_a_commit_that_was_under_way_is_waited_for_before_the_table_is_read(
+    database: Database, used: UsedKeys
+) -> None:
+    waits, on_disk = asyncio.Event(), asyncio.Event()
+
+    async def settle() -> None:
+        waits.set()
+        await on_disk.wait()
+        await save(database, FRESH.shared)
+
+    used.follow({lease(): settle})
+    with statements.noted("SELECT idempotency_keys") as pages:
+        reading = asyncio.create_task(used.run_once())
+        await waits.wait()
+        assert pages == []
+        on_disk.set()
+        assert await reading
+    assert len(pages) == 1
+    assert not used.is_fresh(FRESH)
+
+
+async def test_a_journal_that_has_failed_leaves_the_filter_incomplete(used: UsedKeys) -> None:
+    async def fail() -> None:
+        raise ConnectionError("the journal is broken")
+
+    used.follow({lease(): fail})
+    assert not await used.run_once()
+    assert not used.is_fresh(FRESH)
+
+
+@pytest.mark.parametrize(
+    "leases",
+    [
+        [],
+        [lease(0, shards=2)],
+        [lease(1, shards=2)],
+        [lease(0, shards=2), lease(1, shards=2, layout=1)],
+        [lease(0, shards=3), lease(2, shards=3)],
+    ],
+)
+async def test_without_the_leases_of_all_shards_no_key_is_fresh(used: UsedKeys, leases: list[Lease]) -> None:
+    used.follow(dict.fromkeys(leases, settled))
+    assert await used.run_once()
+    used.add(FRESH.shared)
+    assert not used.is_fresh(key("another"))
+    assert used.memory == 0
+
+
+@pytest.mark.parametrize("then", [[lease(0, shards=2)], [lease(0, shards=2), lease(1, shards=2, epoch=2)]])
+async def test_a_shard_that_is_lost_or_opened_again_makes_the_filter_incomplete(
+    database: Database, used: UsedKeys, then: list[Lease]
+) -> None:
+    both = [lease(0, shards=2), lease(1, shards=2)]
+    used.follow(dict.fromkeys(both, settled))
+    await used.run_once()
+    # The same shards: nothing has changed.
+    used.follow(dict.fromkeys(reversed(both), settled))
+    assert used.is_fresh(FRESH)
+    used.follow(dict.fromkeys(then, settled))
+    assert not used.is_fresh(FRESH)
+    # As its other owner.
+    await save(database, FRESH.shared)
+    used.follow(dict.fromkeys([lease(0, shards=2), lease(1, shards=2, epoch=3)], settled))
+    assert await used.run_once()
+    assert not used.is_fresh(FRESH)
+    assert used.is_fresh(key("another"))
+
+
+async def test_a_shard_that_is_lost_while_the_table_is_read_ends_the_reading(
+    database: Database, used: UsedKeys
+) -> None:
+    await save(database, *(key(f"k{n}").shared for n in range(1_200)))
+    used.follow(dict.fromkeys([lease(0, shards=2), lease(1, shards=2)], settled))
+    with statements.noted("FROM idempotency_keys") as pages:
+        reading = asyncio.create_task(used.run_once())
+        await soon(lambda: len(pages) == 1)
+        used.follow({lease(0, shards=2): settled})
+        assert await reading
+    assert len(pages) < 3
+    assert not used.complete.is_set()
