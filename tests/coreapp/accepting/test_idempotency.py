@@ -205,6 +205,15 @@ async def test_fresh_keys_are_looked_up_together_where_another_process_owns_a_sh
     assert not complete(second)
 
 
+async def test_a_key_is_known_to_the_other_shards_of_the_process(world: World) -> None:
+    running = await alone(world)
+    assert isinstance(await send(running.client, "k1", to=FIRST_SHARD), core.Accepted)
+    refused = await send(running.client, "k1", b"g" * 32, to=SECOND_SHARD)
+    assert isinstance(refused, core.KeyTaken)
+    assert not refused.in_progress
+    assert await count(world) == 1
+
+
 async def test_a_key_is_known_to_the_owner_of_another_shard(world: World) -> None:
     first, second = await two_owners(world)
     accepted = await send(first.client, "k1", to=FIRST_SHARD)
