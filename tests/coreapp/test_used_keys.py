@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
+import pymysql
 import pytest
+import sqlalchemy as sa
 
 from coreapp.used_keys import UsedKeys
 from tests import statements
-from tests.coreapp.signals import soon
+from tests.coreapp.signals import TIMEOUT, soon
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import idempotency
 from tidings.storage.business.idempotency import MEDIA, MESSAGES, Key, UsedKey
 from tidings.storage.business.shards import Lease
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 
 ACCOUNT, OTHER = "15550000000", "15550000001"
 Make = Callable[[str], Awaitable[Database]]
@@ -123,6 +127,40 @@ async def test_a_journal_that_has_failed_leaves_the_filter_incomplete(used: Used
     used.follow({lease(): fail})
     assert not await used.run_once()
     assert not used.is_fresh(FRESH)
+
+
+class Away(Database):
+    """A server that refuses the next `refusals` connections."""
+
+    refusals = 0
+
+    @contextlib.asynccontextmanager
+    async def reading(self, **limits: Any) -> AsyncIterator[Connection]:
+        if self.refusals:
+            self.refusals -= 1
+            raise sa.exc.OperationalError("SELECT", {}, pymysql.err.OperationalError(2003, "cannot connect"))
+        async with super().reading(**limits) as connection:
+            yield connection
+
+
+async def test_while_the_database_is_away_no_key_is_fresh_and_afterwards_the_table_is_read(database: Database) -> None:
+    away = Away(database.settings, "business", patience=0.0)
+    used, stop = UsedKeys(away, ManualClock(), account=ACCOUNT), asyncio.Event()
+    await save(database, key("used").shared)
+    away.refusals = 1
+    used.follow({lease(): settled})
+    assert not await used.run_once()
+    assert not used.is_fresh(FRESH)
+    away.refusals = 1
+    running = asyncio.create_task(used.run(stop))
+    async with asyncio.timeout(TIMEOUT):
+        await used.complete.wait()
+        assert away.refusals == 0
+        assert used.is_fresh(FRESH)
+        assert not used.is_fresh(key("used"))
+        stop.set()
+        await running
+    await away.close()
 
 
 @pytest.mark.parametrize(
