@@ -1,1 +1,1 @@
-"""The command line: the one place that knows every process, the environment and the terminal."""
+"""Command line: the only package that imports every process and reads the environment and the terminal."""

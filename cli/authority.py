@@ -1,4 +1,4 @@
-"""A certificate authority of an installation's own, and the certificates of its processes, in a directory."""
+"""Private certificate authority of an installation, and the certificates of its processes, in one directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidings.runtime import private_files
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650
-# What is left of a certificate's time when another one takes its place.
+# A certificate is renewed when it expires within this many days.
 RENEW_DAYS = 30
 
 _DAY = datetime.timedelta(days=1)
@@ -27,7 +27,10 @@ _USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsa
 
 
 class Authority:
-    """`ca.pem` and `ca.key` of a directory. Keys are their owner's alone, certificates everybody's."""
+    """Certificate authority stored as `ca.pem` and `ca.key` in a directory.
+
+    Key files have mode 0600, certificate files 0644.
+    """
 
     def __init__(
         self,
@@ -44,12 +47,15 @@ class Authority:
 
     @classmethod
     def open(cls, directory: Path, now: datetime.datetime) -> tuple[Authority, bool]:
-        """The directory's authority, and whether it was made now. Raises `Failure` and `OSError`."""
+        """Load the directory's authority, or create it. Returns the authority and whether it was created.
+
+        Raises `Failure` when the files are incomplete, unreadable or expired, and `OSError`.
+        """
         private_files.make_directory(directory)
         path, key_path = directory / f"{AUTHORITY}.pem", directory / f"{AUTHORITY}.key"
         try:
             if not path.exists():
-                # A key alone is there when the process ended before its certificate was.
+                # A key without a certificate remains when the process ended between the two writes.
                 key = _load_key(key_path) if key_path.exists() else ec.generate_private_key(ec.SECP256R1())
                 certificate = _certify(_name("Tidings authority"), key, None, (key, []), now, AUTHORITY_DAYS * _DAY)
                 _write(directory, AUTHORITY, key, certificate)
@@ -67,16 +73,20 @@ class Authority:
         return cls(directory, key=loaded, certificate=certificate, now=now), False
 
     def renew(self, name: str, hosts: Sequence[str], days: int, *, anyway: bool) -> tuple[datetime.datetime, bool]:
-        """Have a certificate for a process; when it ends, and whether it was made now. Raises `Failure`.
+        """Issue a certificate for a process unless a good one exists. Returns its expiry and whether it is new.
 
-        One that is there stays if it is this authority's, for these hosts and valid for a while; anyway: not even then.
+        An existing certificate is kept if this authority issued it for exactly these hosts and it is valid for more
+        than `RENEW_DAYS` days. Raises `Failure` for an invalid host.
+
+        days: validity of a new certificate, in days, at most that of the authority.
+        anyway: issue a new one even if the existing one is good.
         """
         names = [_general_name(host) for host in hosts]
         present = self._find(name)
         if present is not None and not anyway and self._holds(present, names):
             return present.not_valid_after_utc, False
         key = ec.generate_private_key(ec.SECP256R1())
-        # Nothing is valid for longer than what vouches for it.
+        # No certificate is valid for longer than its authority's.
         time = min(days * _DAY, self.certificate.not_valid_after_utc - self._now)
         made = _certify(_name(name), key, self.certificate, (self._key, names), self._now, time)
         _write(self._directory, name, key, made)
@@ -101,7 +111,7 @@ class Authority:
 
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Raises `OSError`, `ValueError` and `TypeError`."""
+    """Load an elliptic-curve private key. Raises `OSError`, `ValueError` and `TypeError`."""
     key = serialization.load_pem_private_key(path.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError("not a key of an elliptic curve")
@@ -116,7 +126,11 @@ def _certify(
     now: datetime.datetime,
     time: datetime.timedelta,
 ) -> x509.Certificate:
-    """An authority's certificate when there is no issuer."""
+    """Return a signed certificate.
+
+    issuer: certificate of the authority; None for the authority's own certificate.
+    signing: private key that signs, and the subject's alternative names (unused for an authority).
+    """
     own, names = signing
     is_authority = issuer is None
     usage = x509.KeyUsage(not is_authority, False, False, False, False, is_authority, is_authority, False, False)
@@ -126,7 +140,7 @@ def _certify(
         .issuer_name(issuer.subject if issuer is not None else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # Clocks of machines differ.
+        # One hour of tolerance for clocks that run slow.
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + time)
         .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), critical=True)
@@ -141,7 +155,10 @@ def _certify(
 
 
 def _write(directory: Path, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
-    """Each is whole at any time; a process that finds only one of them new goes on with what it has."""
+    """Write key, then certificate; each file is replaced atomically.
+
+    A process that reads a new key with an old certificate keeps the pair that it has loaded.
+    """
     private = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     for ending, content, mode in (("key", private, 0o600), ("pem", certificate.public_bytes(_PEM), 0o644)):
         private_files.replace(directory / f"{name}.{ending}", content, mode)

@@ -1,4 +1,4 @@
-"""A web server for callbacks: hands their bodies to whoever looks at them, and answers 200."""
+"""HTTP server that receives callbacks: passes their bodies to a function and answers 200."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-MAX_BODY = 16 * 1024 * 1024  # bytes; a larger one is answered 413
-GRACE = 1  # seconds that requests in progress have at the end
+MAX_BODY = 16 * 1024 * 1024  # bytes; a larger body is answered 413
+GRACE = 1  # seconds that requests in progress have to finish when the server stops
 
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # Signals belong to the command.
+        # The command handles signals itself.
         yield
 
 
 @contextlib.asynccontextmanager
 async def receiving(host: str, port: int, show: Callable[[bytes], None]) -> AsyncIterator[tuple[str, int]]:
-    """Where it listens: POSTs to every path are shown. Port 0 is any that is free.
+    """Serve while the block runs. Yields the host and port that it listens on.
 
-    Raises `OSError` when it cannot listen there, and `OverflowError` for what is no port.
+    The body of a POST to any path is passed to `show`. Port 0 selects a free port.
+    Raises `OSError` when it cannot listen there, and `OverflowError` for an invalid port number.
     """
 
     async def callback(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The environment of each process that `tidings up` starts: without the secrets of the others."""
+"""Environment of each process that `tidings up` starts, without the secrets of the other processes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tidings.runtime import api_key, first_password, process_secrets, secret_sou
 from tidings.runtime.process_secrets import CoreappSecrets
 from tidings.runtime.secret_files import OWNERS
 
-# Commands by the process whose secrets they read, where that is not their own name.
+# Process whose secrets a command reads, for commands that are not named like their process.
 _PROCESSES = {"robots": "handset"}
-# Besides the secrets that an installation can make for itself.
+# Variables with secrets that an installation cannot generate, and the processes that read them.
 _OTHERS: Mapping[str, tuple[str, ...]] = {
     "WA_DB_PASSWORD": ("webapp", "coreapp", "network"),
     "WA_DB_PASSWORD" + secret_sources.FILE: ("webapp", "coreapp", "network"),
@@ -31,10 +31,11 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
 
 
 def of(command: str, variables: Mapping[str, str], secrets: CoreappSecrets) -> dict[str, str]:
-    """What `tidings <command>` is given of `variables`.
+    """Return the part of `variables` that `tidings <command>` may read.
 
-    A key that is derived from `TIDINGS_MASTER_KEY` is given instead of it to those who need no more. secrets: as the
-    Coreapp reads them in this environment.
+    A process that needs only a key derived from `TIDINGS_MASTER_KEY` gets the derived key instead of the master key.
+
+    secrets: secrets as the Coreapp reads them in this environment.
     """
     process = _PROCESSES.get(command, command)
     derived: dict[str, Sequence[bytes]] = {}

@@ -1,4 +1,4 @@
-"""Keeps what a child process says in a file of bounded size, and repeats its warnings on the console."""
+"""Log file of a child process, of bounded size, with its warnings repeated on the console."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from pathlib import Path
 
 from tidings.runtime import private_files
 
-# Both styles of `tidings.runtime.log`.
+# Lines at warning level or above, in both styles of `tidings.runtime.log`.
 _WORTH_REPEATING = re.compile(
     rb'^(?:\d\d:\d\d:\d\d\.\d{3} (?:WARNING|ERROR  |CRITICAL)|\{.*"level": "(?:warning|error|critical)").*$',
     re.MULTILINE,
 )
-# Said by the command line itself just before it exits, without a time.
+# Line without a time that the command line prints just before it exits with an error.
 _LAST_WORD = re.compile(rb"^tidings ([a-z]+: .*)$", re.MULTILINE)
 RETRY_SECONDS = 5.0
 
 
 class ChildLog:
-    """Appends to `path`; at `limit` bytes the file becomes `path.1` and a new one starts.
+    """Log file that is rotated by size: above `limit` bytes it is renamed to `path.1` and a new file is opened.
 
-    Never raises: while the file cannot be written (a full disk, a read-only directory), lines are counted, and the file
-    says how many are missing when it can be written again. It is tried every five seconds.
+    Never raises. While the file cannot be written (a full disk, a read-only directory), lines are counted and dropped,
+    and writing is retried every 5 seconds. The count is written to the file as soon as it can be written again.
 
-    repeat: called with each line that is a warning or worse, and when the file can no longer, or again, be written.
+    repeat: called with each line at warning level or above, and when writing the file starts to fail or to work again.
+    limit: bytes.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class ChildLog:
         self.last_word = ""
         self._file: io.FileIO | None = None
         self._size = 0
-        # Lines since the file could no longer be written; `None` while it can.
+        # Lines dropped since writing failed; None while the file can be written.
         self._missing: int | None = None
         self._retry_at = 0.0
         try:
@@ -59,10 +60,10 @@ class ChildLog:
             self._fail(error)
 
     def write(self, chunk: bytes) -> None:
-        """Take what came, in pieces of any size."""
+        """Append a chunk of the child's output, of any size."""
         self._keep(chunk)
         lines, newline, rest = (self._rest + chunk).rpartition(b"\n")
-        # A line without an end is cut at 64 KiB, so that it cannot fill the memory.
+        # An unterminated line is cut at 64 KiB, which bounds memory.
         self._rest = rest[:65536]
         if newline:
             for match in _WORTH_REPEATING.finditer(lines):
@@ -71,7 +72,7 @@ class ChildLog:
                 self.last_word = match[1].decode(errors="replace")
 
     def close(self) -> None:
-        """No more comes."""
+        """Close the file; calling it again is harmless."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -83,7 +84,7 @@ class ChildLog:
             return
         try:
             if self._missing is not None:
-                # The line that was torn off when the file could no longer be written ends here.
+                # The leading newline ends a line that the failed write may have cut.
                 self._append(f"\n({self._missing} lines are missing here: the file could not be written)\n".encode())
                 self._repeat(f"{self.path} can be written again; {self._missing} lines are missing")
                 self._missing = None

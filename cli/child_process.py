@@ -1,7 +1,8 @@
-"""A `tidings` command as a child process: started until it is ready, started again when it dies, ended in time.
+"""Child process that runs a `tidings` command: waits until it is ready, restarts it after a crash, stops it in time.
 
-A child gets two pipes. On the first it says once, in one line of JSON, that it is ready and where. Of the second it
-only watches the end: when whoever started it ends, however it ends, the kernel closes the pipe and the child stops.
+A child inherits two pipes. On the first it reports once, in one line of JSON, that it is ready and its addresses. On
+the second it waits for end of file: when the parent ends for any reason, the kernel closes the pipe, and the child
+stops.
 """
 
 from __future__ import annotations
@@ -24,30 +25,31 @@ STOP_SECONDS = 20.0
 LAST_WORD_SECONDS = 2.0
 FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 30.0
-# A child that ran for so many seconds is taken to be well: its next death starts the backoff again.
+# Seconds after which a running child counts as healthy: its next crash restarts at the first back-off.
 WELL_AFTER = 60.0
 
 
 class Watcher(Protocol):
-    """Who says what happens to a child."""
+    """Receiver of the events of a child process."""
 
     def ended(self, status: int, again: float) -> None:
-        """It has ended, and is started again in so many seconds."""
+        """The child has ended with this exit status and will be restarted in `again` seconds."""
 
     def not_started(self, error: Exception) -> None:
-        """It was started again, but did not get ready."""
+        """A restarted child did not become ready."""
 
     def is_back(self) -> None:
-        """It was started again, and is ready."""
+        """A restarted child is ready."""
 
     def does_not_stop(self) -> None:
-        """It has not stopped in the time that it had, and is killed."""
+        """The child has not stopped within its time and is killed."""
 
 
 class ChildProcess:
-    """`tidings <command>` in an environment of its own.
+    """Child process that runs `tidings <command>` with the given environment variables.
 
-    name: in the text of a failure. log: where what it writes goes; without, it writes where this process does.
+    name: name of the child in the text of a failure; the command if empty.
+    log: receives the child's output; None to inherit the output of this process.
     """
 
     def __init__(
@@ -70,14 +72,14 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
+        """Process id of the running child; None when none is running."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     async def start(self) -> Mapping[str, Any]:
-        """Start it and wait until it is ready; what it says. One that does not get ready is ended.
+        """Start the child and wait until it is ready. Returns its ready message.
 
-        Raises `guard.Failure` with the last word in its log, `OSError` when there can be no process, and `ValueError`
-        for a line that is none.
+        A child that does not become ready is stopped. Raises `guard.Failure` with the last error line of its log,
+        `OSError` when the process cannot be created, and `ValueError` for a malformed ready message.
         """
         try:
             return await self._start()
@@ -86,7 +88,7 @@ class ChildProcess:
             raise
 
     async def keep(self) -> None:
-        """Start it again whenever it ends, until this is cancelled. The first `start` is the caller's."""
+        """Restart the child whenever it ends, until cancelled. The caller must have called `start` first."""
         backoff = FIRST_BACKOFF
         while True:
             assert self._process is not None
@@ -105,7 +107,7 @@ class ChildProcess:
                 self._watcher.not_started(error)
 
     async def end(self, seconds: float) -> None:
-        """Ask it to stop; after so many seconds it is killed. Nothing happens to one that has ended."""
+        """Send SIGTERM, and SIGKILL after `seconds` seconds. Does nothing if the child has ended."""
         process = self._process
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -140,7 +142,7 @@ class ChildProcess:
         raise guard.Failure(last_word or f"{self._name} ended at its start with status {status}{self._see()}")
 
     async def _spawn(self) -> int:
-        """Start the process; where it will say that it is ready."""
+        """Start the process. Returns the descriptor of the pipe for its ready message."""
         with contextlib.ExitStack() as unused, contextlib.ExitStack() as theirs:
             ready, ready_write = os.pipe()
             unused.callback(os.close, ready)
@@ -155,7 +157,7 @@ class ChildProcess:
                 stdout=asyncio.subprocess.PIPE if self._log is not None else None,
                 stderr=asyncio.subprocess.STDOUT if self._log is not None else None,
                 pass_fds=(ready_write, lifeline_read),
-                # Ctrl-C in the terminal is for us, who end the children in order.
+                # Ctrl-C in the terminal must reach only this process, which stops the children in order.
                 start_new_session=True,
             )
             unused.pop_all()
@@ -164,7 +166,7 @@ class ChildProcess:
         return ready
 
     async def _read_to_the_end(self) -> None:
-        """Read the child's last words; not for long when another process holds its end of the pipe."""
+        """Read the rest of the child's output, for at most `LAST_WORD_SECONDS`: another process may hold the pipe."""
         if self._reader is not None:
             await asyncio.wait([self._reader], timeout=LAST_WORD_SECONDS)
             self._reader.cancel()

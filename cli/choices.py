@@ -1,4 +1,4 @@
-"""Which rows of the queues a command is for, from its options."""
+"""Command-line options that select rows of the queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options that narrow what a command is for."""
+    """Add the options that select rows."""
     statuses = (*CALLBACK_STATUSES, *JOB_STATUSES)
     parser.add_argument(
         "--status",
@@ -37,7 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[str]) -> Choice:
-    """of: statuses that there are; default: without `--status`. Raises `Failure`."""
+    """Return the selection that the options describe. Raises `Failure` for an invalid option.
+
+    of: statuses of this kind of row.
+    default: statuses to select without `--status`.
+    """
     foreign = [status for status in options.status if status not in of]
     if foreign:
         raise guard.Failure(f"--status {foreign[0]} is none of {', '.join(of)}")
@@ -55,12 +59,12 @@ def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[st
 
 
 def is_own(event: str) -> bool:
-    """Whether this has the form of an event id that is stored with its callback, as statuses have one."""
+    """Return whether the event id has the form of those stored with their callback, as callbacks of statuses are."""
     return _OWN_EVENT.fullmatch(event) is not None
 
 
 def parse_seq(event: str) -> int:
-    """The `seq` of an event id that was derived from it. Raises `Failure`."""
+    """Return the `seq` from which an event id was derived. Raises `Failure`."""
     try:
         return int(event.removeprefix("evt_"), 16)
     except ValueError as error:
@@ -68,9 +72,11 @@ def parse_seq(event: str) -> int:
 
 
 def parse_time(text: str, option: str, now: float) -> int:
-    """Unix milliseconds of a time in ISO 8601, UTC unless it says otherwise, or so long ago; 0 for none.
+    """Return a point in time in Unix milliseconds, 0 for an empty text. Raises `Failure`.
 
-    Raises `Failure`.
+    text: ISO 8601 time (UTC without an offset), or an age such as 90m or 2h.
+    option: name of the option, for the error text.
+    now: Unix seconds.
     """
     if not text:
         return 0
@@ -84,7 +90,7 @@ def parse_time(text: str, option: str, now: float) -> int:
 
 
 def describe(choice: Choice) -> str:
-    """The choice in a line, for people and the audit."""
+    """Return the selection as one line, for the console and the audit log."""
     words = [f"{'/'.join(choice.statuses)}"] if choice.statuses else []
     if choice.since:
         words.append(f"since {utc(choice.since)}")
@@ -102,5 +108,5 @@ def describe(choice: Choice) -> str:
 
 
 def utc(milliseconds: int) -> str:
-    """A time as it is printed."""
+    """Return a time in Unix milliseconds as ISO 8601 text in UTC."""
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

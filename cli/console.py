@@ -1,4 +1,4 @@
-"""The console of a command that must go on whatever becomes of its terminal."""
+"""Console of a command that must keep running when its terminal blocks or closes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import queue
 import sys
 import threading
 
-# Lines that wait for a terminal that takes none (Ctrl-S, a pipe nobody reads); further ones are dropped and counted.
+# Lines queued while the terminal blocks (Ctrl-S, a pipe without a reader). Further lines are dropped and counted.
 LIMIT = 1000
 CLOSE_SECONDS = 1.0
 
 
 class Console:
-    """Prints lines in a thread of its own: `say` neither waits nor raises.
+    """Prints lines from a separate thread, so that `say` neither blocks nor raises.
 
-    Lines that could not be printed are counted, and the next one that can be says how many.
+    Lines that could not be printed are counted. The count is printed before the next line that can be printed.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
-        """descriptor: standard output by default."""
+        """Start the printing thread.
+
+        descriptor: file descriptor to print to; None for standard output.
+        """
         self._descriptor = sys.stdout.fileno() if descriptor is None else descriptor
         self._waiting: queue.Queue[str | None] = queue.Queue(LIMIT)
         self._lost = 0
@@ -30,18 +33,18 @@ class Console:
 
     @property
     def lost(self) -> int:
-        """Lines that could not be printed, and of which no later line has told."""
+        """Number of lines that could not be printed and have not been reported yet."""
         return self._lost
 
     def say(self, line: str) -> None:
-        """One line, soon."""
+        """Queue one line for printing."""
         try:
             self._waiting.put_nowait(line)
         except queue.Full:
             self._lose(1)
 
     def close(self) -> None:
-        """Print what waits, for at most a second."""
+        """Print the queued lines. Waits at most 1 second for room in a full queue and 1 second for the thread."""
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=CLOSE_SECONDS)
         self._thread.join(CLOSE_SECONDS)
@@ -57,7 +60,7 @@ class Console:
             text = f"({lost} lines could not be shown)\n" if lost else ""
             left = memoryview(f"{text}{line}\n".encode(errors="replace"))
             try:
-                # Not through `sys.stdout`, whose lock a write that never ends would keep at the end of the process.
+                # `os.write` instead of `sys.stdout`: a blocked write would hold its lock and block process exit.
                 while left:
                     left = left[os.write(self._descriptor, left) :]
             except OSError:

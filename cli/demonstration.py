@@ -1,4 +1,4 @@
-"""Plays a business against a whole system over HTTP, and looks into the recipient's own inbox."""
+"""Simulation of a business: sends messages over HTTP to a whole installation and checks the recipient's inbox."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATUSES = ("sent", "delivered", "read")
 
 
 def environment(own: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """The environment of an installation that shares nothing with one that may run here already."""
+    """Return the environment of an installation that shares no port, file or setting with others on this machine."""
     variables = {name: value for name, value in own.items() if not name.startswith(("TIDINGS_", "WA", "COREAPP_"))}
     api, http, tcp, link, metrics = (f"127.0.0.1:{port}" for port in free_ports(5))
     return {
@@ -51,7 +51,7 @@ def environment(own: Mapping[str, str], directory: Path) -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different loopback ports that nobody listens on at this moment."""
+    """Return `count` different loopback ports that are free at this moment."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -63,7 +63,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Demonstration:
-    """Sends one message to a recipient that reads and one to a recipient that answers; ticks off what must come."""
+    """Sends one message to a robot that reads and one to a robot that replies, and waits for all expected events."""
 
     def __init__(self, where: Where, data_dir: Path, say: Callable[[str], None]) -> None:
         self._where = where
@@ -76,7 +76,7 @@ class Demonstration:
         self._news = asyncio.Event()
 
     def missing(self) -> list[str]:
-        """Events that have not happened yet."""
+        """Return the expected events that have not happened yet."""
         missing = [f"the callback “{name}”" for name in STATUSES if (self._message_id, name) not in self._statuses]
         if self._shown != TEXT:
             missing.append(f"the text that {READER} decrypted")
@@ -85,7 +85,10 @@ class Demonstration:
         return missing
 
     async def run(self, timeout: float) -> list[str]:
-        """Returns what has not come after `timeout` seconds. Raises `Failure` when a request is refused."""
+        """Run the demonstration. Returns the expected events that are missing after `timeout` seconds.
+
+        Raises `Failure` when a request is refused or the API cannot be reached.
+        """
         try:
             async with (
                 callback_receiver.receiving("127.0.0.1", 0, self._callback) as (host, port),
@@ -149,7 +152,7 @@ class Demonstration:
         self._news.set()
 
     async def _look_into_inbox(self) -> None:
-        """The text as the recipient's process decrypted and kept it; its own log must have the same fingerprint."""
+        """Poll the recipient's database for the decrypted text, whose SHA-256 must also be in the robots' log."""
         database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{self._data_dir / 'handset.db'}"), "handset")
         secrets = process_secrets.read(HandsetSecrets, {}, self._data_dir)
         vault = Vault(secrets.handset_key.keys[0])

@@ -12,9 +12,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read(path: Path) -> dict[str, str]:
-    """Return the variables of a file: lines of NAME=VALUE, quoted as in a shell; `#` and `;` begin comments.
+    """Return the variables of a file with lines of NAME=VALUE.
 
-    A leading `-` in the name allows the file to be absent, as in a unit. Raises `Failure`.
+    Values are quoted as in a shell, and lines that start with `#` or `;` are comments. A leading `-` in the path
+    allows the file to be absent, as in a systemd unit. Raises `Failure`.
     """
     optional = str(path).startswith("-")
     path = Path(str(path)[1:]) if optional else path

@@ -24,7 +24,7 @@ _READABLE: Mapping[str, Sequence[str]] = {
 
 
 def of(body: bytes) -> Sequence[str]:
-    """Return a line per event of a callback's body; a body that is no callback is one line."""
+    """Return one line per event of a callback's body, or one line for a body that is not a callback."""
     try:
         found = json.loads(body)
     except ValueError:
@@ -41,7 +41,7 @@ def _events(body: Mapping[str, Any]) -> Iterator[str]:
         errors = "".join(f": {_error(each)}" for each in _objects(status, "errors"))
         to = f"to {_plain(status.get('recipient_id'))}"
         yield f"status    {_plain(status.get('status')):<11} {_plain(status.get('id'))} {to}{errors}"
-    # Those of a message are its sender's profile.
+    # The contacts of a message contain only its sender's profile.
     if "messages" not in body:
         for contact in _objects(body, "contacts"):
             yield f"contact   {_plain(contact.get('status')):<11} {_plain(contact.get('input'))}"
@@ -81,7 +81,7 @@ def _objects(body: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _plain(value: Any) -> str:
-    """A short value without quotation marks; what a terminal would act on is escaped."""
+    """Return a value without quotation marks, cut at `WIDTH` characters, with control characters escaped."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return _escaped(text)[:WIDTH]
 

@@ -1,4 +1,4 @@
-"""Settings of where the files of an installation are: apart from the others, since they are read with the network's."""
+"""Settings for the file stores of an installation; a separate module because it imports the network's settings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidings.runtime import env, settings
 
 
 class FilesSettings(TableSettings):
-    """Where the files are. media_dir, media_bucket: of the business; blobs: of the network."""
+    """Locations of the business's media and the network's blobs."""
 
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
-    media_bucket: MediaBucket = env.MADE
+    media_bucket: MediaBucket = env.MADE  # in the place of the directory, if one is set
     blobs: Annotated[Blobs, env.made(read_blobs)] = env.MADE

@@ -1,4 +1,4 @@
-"""Turns what can go wrong with a command into one clear line and an exit status."""
+"""Conversion of a command's errors into one line on standard error and an exit status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = ("tidings", "webapp", "coreapp", "network", "handset")
 
 
 class Failure(Exception):
-    """A command cannot go on; `str()` is the line for the person in front of it."""
+    """The command cannot continue; `str()` is the line to print for the user."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -33,7 +33,7 @@ class Outcome:
 
 
 def explain(error: BaseException) -> tuple[int, str] | None:
-    """Exit status and one line for an error that a person can do something about; `None` for one of ours."""
+    """Return the exit status and one line for an error that a user can act on; None for a defect in Tidings."""
     for cause in _causes(error):
         if isinstance(cause, KeyboardInterrupt):
             return INTERRUPTED, "interrupted"
@@ -42,7 +42,7 @@ def explain(error: BaseException) -> tuple[int, str] | None:
         if isinstance(cause, Failure):
             return FAILED, str(cause)
         if _is_ours(cause) and isinstance(cause.__cause__, OSError) and not isinstance(cause, service.ServiceFailed):
-            # Says more than the system does: which variable has the address.
+            # More specific than the system's error: names the variable with the address.
             return FAILED, str(cause)
         outage = outages.describe(cause)
         if outage:
@@ -51,20 +51,20 @@ def explain(error: BaseException) -> tuple[int, str] | None:
             line = _explain_os_error(cause)
             if line:
                 return FAILED, line
-    # Our own errors are named and worded for people; any other is a defect.
+    # Tidings' own errors are worded for users; any other error is a defect.
     return (FAILED, str(error)) if _is_ours(error) else None
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether an error is one of this program's own, whose text is for people."""
+    """Return whether the error's class is defined by Tidings, so that its text is meant for users."""
     return type(error).__module__.partition(".")[0] in _OURS
 
 
 @contextlib.contextmanager
 def one_line(who: str) -> Iterator[Outcome]:
-    """Report any error of the block as one line on standard error; the outcome carries the exit status.
+    """Report any error of the block as one line on standard error, and store the exit status in the outcome.
 
-    The traceback comes too with `TIDINGS_LOG_LEVEL=debug`.
+    With `TIDINGS_LOG_LEVEL=debug` the error is raised instead, with its traceback.
     """
     outcome = Outcome()
     try:
@@ -76,13 +76,13 @@ def one_line(who: str) -> Iterator[Outcome]:
             FAILED,
             f"{type(error).__name__}: {error} (TIDINGS_LOG_LEVEL=debug shows where)",
         )
-        # Without a terminal, the exit status says it.
+        # If standard error is closed, the exit status alone reports the error.
         with contextlib.suppress(OSError):
             print(f"{who}: {' '.join(line.split())}", file=sys.stderr, flush=True)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, what it carries, and what it was raised from, outermost first."""
+    """Yield the error, the errors that it contains and those that it was raised from, outermost first."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -100,7 +100,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _explain_os_error(error: OSError) -> str | None:
     if error.errno == errno.EADDRINUSE:
-        # asyncio puts the address into the text only.
+        # asyncio gives the address only in the text.
         found = re.search(r"\('([^']+)', (\d+)", str(error))
         where = f"{found[1]}:{found[2]}" if found else "an address it needs"
         return f"{where} is in use: is Tidings (or another program) running there already?"

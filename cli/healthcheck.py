@@ -1,7 +1,7 @@
-"""`tidings-healthcheck [ROLE]`: is the process of this container ready? For the health check of an image.
+"""`tidings-healthcheck [ROLE]`: health check of a container image, tests whether the container's process is ready.
 
-It is run every few seconds beside a server, so it loads nothing but a few modules of the standard library, and it needs
-no secret. Without a role it is the one of the container's first process.
+It runs every few seconds next to a server, so it imports only a few modules of the standard library, and it needs no
+secret. The default role is that of the container's first process.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ SECONDS = 4.0
 FIRST_PROCESS = Path("/proc/1/cmdline")
 
 PATH = "/health/ready"
-# The variable of the address that answers, and its default, of each process that listens.
+# Per role, the variable with the address that serves `PATH`, and its default.
 _ANSWERS = {
     "webapp": ("TIDINGS_API_ADDRESS", "127.0.0.1:9090"),
     "coreapp": ("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253"),
     "network": ("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095"),
 }
-# Words of TIDINGS_ALLOW_PLAINTEXT with which metrics are in the clear.
+# Values in TIDINGS_ALLOW_PLAINTEXT that allow metrics without TLS.
 _PLAINTEXT_METRICS = {"1", "true", "yes", "on", "all", "metrics"}
 _LOOPBACK = ("127.", "::1", "localhost")
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 
 def main() -> int:
-    """Exit status 0 when it is ready, 1 when it is not, 2 for a role that answers nobody; one line says why."""
+    """Print one line about the process. Returns exit status 0 if it is ready, 1 if not, 2 without a known role."""
     words = sys.argv[1:] or FIRST_PROCESS.read_bytes().decode(errors="replace").split("\0")
     role = find_role(words)
     if role is None:
@@ -47,12 +47,15 @@ def main() -> int:
 
 
 def find_role(words: Sequence[str]) -> str | None:
-    """The first word that is one: of `tidings webapp`, also behind an interpreter or an init."""
+    """Return the first word that is a role, such as `webapp` in `python -m cli.main webapp`; None without one."""
     return next((word for word in words if word in _ANSWERS), None)
 
 
 def ask(role: str, variables: Mapping[str, str]) -> tuple[int, str]:
-    """Status and the beginning of the body of its answer. Raises `OSError`, `ValueError` and `HTTPException`."""
+    """Request `PATH`. Returns the HTTP status and up to 300 bytes of the response body.
+
+    Raises `OSError`, `ValueError` and `HTTPException`.
+    """
     host, port = where(role, variables)
     connection: http.client.HTTPConnection
     if speaks_tls(role, variables):
@@ -68,7 +71,7 @@ def ask(role: str, variables: Mapping[str, str]) -> tuple[int, str]:
 
 
 def where(role: str, variables: Mapping[str, str]) -> tuple[str, int]:
-    """Host and port by which the process is reached from beside it."""
+    """Return host and port by which the process is reached from inside its container."""
     variable, default = _ANSWERS[role]
     host, _, port = (variables.get(variable) or default).rpartition(":")
     host = host.strip("[]")
@@ -76,7 +79,7 @@ def where(role: str, variables: Mapping[str, str]) -> tuple[str, int]:
 
 
 def speaks_tls(role: str, variables: Mapping[str, str]) -> bool:
-    """As the settings of the processes have it."""
+    """Return whether the address uses TLS, by the same rules as the settings of the processes."""
     if role == "webapp":
         given = variables.get("TIDINGS_API_TLS")
         address = variables.get("TIDINGS_API_ADDRESS") or _ANSWERS[role][1]
@@ -90,7 +93,7 @@ def speaks_tls(role: str, variables: Mapping[str, str]) -> bool:
 
 
 def _own() -> ssl.SSLContext:
-    """It is this container's own process that answers, and nothing is said to it."""
+    """Return a context that does not verify certificates: the server is in this container and no secret is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

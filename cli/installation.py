@@ -1,4 +1,4 @@
-"""One whole installation on this machine: its tables, then network, coreapp, webapp and robots as children."""
+"""Whole installation on one machine: upgrades its tables, then runs network, Coreapp, Webapp and robots as children."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import accounts, users
 from tidings.storage.database import Database
 
-# What the README's commands need, on loopback alone: `tidings listen` on this machine, and texts to robots that never
-# wrote before. Not set where these variables, or those behind them, are.
+# Settings for trying Tidings as the README describes, applied only when the API listens on loopback: callbacks to
+# `tidings listen` on this machine, and texts to robots that have not written before. Each variable has its value and
+# the name of a more general variable; it is not set when either is set already.
 ON_LOOPBACK = {
     "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": ("127.0.0.0/8,::1", "TIDINGS_OUTGOING_ALLOW"),
     "TIDINGS_REENGAGEMENT_WINDOW": ("0", ""),
@@ -29,41 +30,40 @@ BUSINESSES = "TIDINGS_NETWORK_BUSINESS_NUMBERS"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Where:
-    """Where each part serves.
-
-    robots_log: empty while the robots do not run. first_password: of the administrator, to be changed at the first
-    login; empty when it was, or is the environment's.
-    """
+    """Addresses of the parts of a running installation."""
 
     api_url: str
     network_url: str
-    network_tcp: str
-    coreapp_link: str
-    coreapp_metrics: str
-    robots_log: str
+    network_tcp: str  # host:port
+    coreapp_link: str  # host:port
+    coreapp_metrics: str  # URL
+    robots_log: str  # path; empty while the robots do not run
     robots_per_kind: int
     robots_prefixes: Sequence[str]
+    # The administrator's password until the first login; empty if it was changed or came from the environment.
     first_password: str
 
 
 class Installation:
-    """Everything that belongs to one data directory. variables: its environment.
+    """All processes of one data directory.
 
-    Raises `SettingsError` for what is wrong in the environment, or when the directory cannot be used.
+    Raises `SettingsError` when a setting is wrong or the directory cannot be used.
+
+    variables: environment variables of the installation.
     """
 
     def __init__(self, variables: Mapping[str, str], say: Callable[[str], None]) -> None:
-        # Reported once, by `tidings up`, and not by each child again.
+        # `tidings up` has reported unread variables once; without them no child reports them again.
         unread = {variable.name for variable in unread_variables.find(variables)}
         variables = {name: value for name, value in variables.items() if name not in unread}
-        # The name of the node stays the same from start to start, so that the next Coreapp need not wait for the
-        # lease of one that was killed.
+        # The node name stays the same across starts, so that the next Coreapp need not wait for the lease of a killed
+        # one to expire.
         self._variables = {
             **variables,
             "TIDINGS_EMBEDDED": "1",
             "COREAPP_HOSTNAME": variables.get("COREAPP_HOSTNAME") or f"{socket.gethostname()}:up",
         }
-        # The secrets are made here, before several children could each want to.
+        # Reading the settings creates missing secrets, before several children could race to create them.
         self._settings = UpSettings.read(self._variables)
         self.opened = opened(variables, self._settings.api_address[0])
         self._variables |= self.opened
@@ -73,7 +73,7 @@ class Installation:
         self.supervisor = Supervisor(self.data_dir / "logs", say)
 
     def read(self) -> None:
-        """Raises `Failure` when the directory is in use."""
+        """Lock the data directory. Raises `Failure` when another installation runs on it."""
         self._lock = self._open_lock()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,13 +85,13 @@ class Installation:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
-            # A full or read-only disk: what is there serves as well.
+            # On a full or read-only disk, lock an existing file or the directory itself.
             return os.open(path if path.exists() else self.data_dir, os.O_RDONLY | os.O_CLOEXEC)
 
     async def start(self) -> Where:
-        """Bring the tables up to date, then start each process when those it needs are ready.
+        """Upgrade the tables, then start each process after those that it needs are ready.
 
-        Raises `SettingsError` for a database of another number, and `Failure`.
+        Raises `SettingsError` for a database of another business number, and `Failure`.
         """
         self._say("bringing the tables up to date ...")
         await tables.upgrade(self._settings.families, say=_silent)
@@ -100,7 +100,7 @@ class Installation:
             await accounts.require_number(database, self._settings.account)
         finally:
             await database.close()
-        # No code registers the number of this installation.
+        # The installation's number can be registered only with the registration key, not with a registration code.
         businesses = self._variables.get(BUSINESSES) or self._settings.account
         network = await self._start("network", {BUSINESSES: businesses})
         http, tcp = _dialled(network["http"]), _dialled(network["tcp"])
@@ -127,8 +127,11 @@ class Installation:
         )
 
     async def _first_password(self) -> Mapping[str, str]:
-        """A variable for the Webapp, whose output is a log: where others reach the API, it is given its first password,
-        another one at each start until it is changed."""
+        """Return a variable with a random first password for the Webapp, or nothing.
+
+        The password is set only when the API is reachable from other machines, and differs at each start until it is
+        changed. This process passes and prints it because the Webapp's output goes to a log file.
+        """
         if env.is_loopback(self._settings.api_address[0]) or first_password.read(self._variables):
             return {}
         if await password_changed(self._settings.business):
@@ -141,7 +144,7 @@ class Installation:
         return first.get(first_password.VARIABLE, first_password.DEFAULT)
 
     async def close(self, within: float = STOP_SECONDS) -> None:
-        """Stop every process, in the reverse order; kill those that have not ended after so many seconds."""
+        """Stop the processes in reverse order; kill those that have not ended after `within` seconds."""
         await self.supervisor.close(within)
         if self._lock >= 0:
             os.close(self._lock)
@@ -161,7 +164,7 @@ class Installation:
 
 
 def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:
-    """Variables that `tidings up` sets because the API listens on loopback only."""
+    """Return the variables that `tidings up` sets when the API listens only on loopback."""
     if not env.is_loopback(host):
         return {}
     return {
@@ -172,7 +175,7 @@ def opened(variables: Mapping[str, str], host: str) -> dict[str, str]:
 
 
 async def password_changed(where: DatabaseSettings) -> bool:
-    """Has the administrator replaced the first password?"""
+    """Return whether the administrator has changed the first password."""
     database = Database(where, "business")
     try:
         async with database.reading() as connection:
@@ -183,7 +186,7 @@ async def password_changed(where: DatabaseSettings) -> bool:
 
 
 def _dialled(address: Any) -> str:
-    """`host:port` for one who calls from this machine."""
+    """Return `host:port` for connections from this machine."""
     host, port = address
     if host in ("0.0.0.0", "::"):  # noqa: S104
         host = "127.0.0.1"

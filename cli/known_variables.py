@@ -1,7 +1,7 @@
-"""The names of all environment variables that Tidings reads.
+"""Names of all environment variables that Tidings reads.
 
-They stand here as literals, so that a process need not import the settings of every other one; a test compares them
-with the settings classes and the sources.
+They are literals, so that a process need not import the settings of the others. A test compares them with the settings
+classes and the sources.
 """
 
 # Read by a process or a command.
@@ -178,7 +178,7 @@ SETTINGS = frozenset(
     }
 )
 
-# Secrets: each also with the suffix _FILE, the master key with _COMMAND, too.
+# Secrets. Each may also be set with the suffix _FILE, the master key also with _COMMAND.
 SECRETS = frozenset(
     {
         "TIDINGS_ADMIN_PASSWORD",
@@ -200,7 +200,7 @@ SECRETS = frozenset(
     }
 )
 
-# Read by the Compose files alone.
+# Read only by the Compose files.
 COMPOSE = frozenset(
     {
         "TIDINGS_API_PORT",

@@ -1,4 +1,4 @@
-"""Questions of a command to the Coreapps of its installation, over the link that Webapps use."""
+"""Requests from a command to the Coreapps of its installation, over the link that Webapps use."""
 
 from __future__ import annotations
 
@@ -22,20 +22,27 @@ ANSWER_SECONDS = 30.0
 
 
 class Links:
-    """One connection for each question: commands ask few."""
+    """Client for Coreapps that opens one connection per request, since commands make few requests."""
 
     def __init__(self, key: str, files: TlsFiles, plaintext: frozenset[str]) -> None:
-        """key: of the link. plaintext: as of `exposure.link_calls`. Raises `UnusableCertificate`."""
+        """Raises `UnusableCertificate`.
+
+        key: secret key of the link.
+        plaintext: connections that may go without TLS, as for `exposure.link_calls`.
+        """
         self._key = key
         self._calls = exposure.link_calls(files, plaintext)
 
     @classmethod
     def of(cls, settings: CoreappSettings) -> Links:
-        """Raises `UnusableCertificate`."""
+        """Create a client from settings. Raises `UnusableCertificate`."""
         return cls(settings.secrets.link_key, settings.tls_files, settings.plaintext)
 
     async def ask(self, address: str, make: Callable[[int], core.Question]) -> Any:
-        """The answer of the Coreapp at `host:port`. make(n): the question. Raises `Failure`."""
+        """Send one request to the Coreapp at `host:port`. Returns its response. Raises `Failure`.
+
+        make: returns the request with the given request number.
+        """
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
         caller = _Caller()
@@ -64,7 +71,7 @@ class _Caller:
         self.requests: Requests[Any] = Requests()
 
     def opened(self, connection: Connection) -> None:
-        """Nothing to do."""
+        """Ignore the event: `Links.ask` sends the requests."""
 
     def received(self, connection: Connection, frame: Any) -> None:
         self.requests.answered(frame.n, frame)
@@ -74,7 +81,7 @@ class _Caller:
 
 
 def who() -> str:
-    """The user who runs this, as the machine knows them, and the machine: for audits."""
+    """Return `user@host` of the user who runs the command, for audit entries."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

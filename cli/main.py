@@ -1,4 +1,4 @@
-"""`tidings COMMAND`: finds the command's module and runs it, loading no other."""
+"""`tidings COMMAND`: imports and runs the command's module, without importing the other commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMMANDS = {
 
 
 class Command(Protocol):
-    """The functions of a module in `cli.commands`."""
+    """Functions of a module in `cli.commands`."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
@@ -47,8 +47,8 @@ class Command(Protocol):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the result is the exit status: 0 done, 1 failed, 2 wrong use or settings, 130 interrupted."""
-    # What no code of ours makes by mode, a library's temporary file say, is private too.
+    """Run one command. Returns the exit status: 0 done, 1 failed, 2 wrong usage or settings, 130 interrupted."""
+    # Files that are created without an explicit mode, such as a library's temporary files, are private too.
     os.umask(0o077)
     words = list(sys.argv[1:] if arguments is None else arguments)
     listing = "\n".join(f"  {name:<14} {line}" for name, line in COMMANDS.items())

@@ -1,4 +1,4 @@
-"""Runs one process: settings from the environment, logging, the event loop, and a word to whoever started it."""
+"""Runner of one process: settings from the environment, logging, event loop, and the ready message to its parent."""
 
 from __future__ import annotations
 
@@ -30,18 +30,21 @@ Serve = Callable[[Settings, asyncio.Event, Ready], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
 
-# Seconds from the loss of the supervisor to the end of a process that does not stop by itself.
+# Seconds between SIGTERM and SIGKILL after the supervisor is lost.
 ORPHAN_GRACE = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The two pipes by which `tidings up` and its children know of each other."""
+    """Add the options for the two pipes between `tidings up` and its children."""
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
 
 
 def configure_logging(name: str, settings: LogSettings, write: Callable[[str], None] | None = None) -> None:
-    """Log as the settings say, to standard error or to `write`, line by line."""
+    """Configure logging from the settings.
+
+    write: called with each line; None to write to standard error.
+    """
     target = {} if write is None else {"write": write}
     log.configure(name, level=settings.log_level, style=settings.log_style, **target)
 
@@ -52,9 +55,9 @@ def run(
     serve: Serve[Settings],
     options: argparse.Namespace,
 ) -> int:
-    """Read the settings, then serve until SIGINT or SIGTERM. Raises whatever `serve` raises, and `SettingsError`."""
+    """Read the settings, then serve until SIGINT or SIGTERM. Raises the errors of `serve`, and `SettingsError`."""
     for pipe in filter(None, (options.ready_fd, options.lifeline_fd)):
-        # Whoever started us looks for their ends, which children of our own must not keep open.
+        # The parent waits for these pipes to close, so this process's children must not inherit them.
         os.set_inheritable(pipe, False)
     if options.lifeline_fd is not None:
         die_with(options.lifeline_fd)
@@ -76,15 +79,15 @@ def run(
 
 
 def run_loop(main: Any) -> Any:
-    """`asyncio.run` on uvloop where there is one."""
+    """Run a coroutine like `asyncio.run`, on uvloop if it is installed."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if uvloop else None) as runner:
         return runner.run(main)
 
 
 def die_with(lifeline: int) -> None:
-    """Stop when the other end of the pipe closes, which is when the supervisor ends, however it ends.
+    """Stop this process when the other end of the pipe closes, that is, when the supervisor ends for any reason.
 
-    A thread of its own, so that a busy event loop does not delay it.
+    A separate thread waits for this, so that a busy event loop does not delay it.
     """
 
     def watch() -> None:
@@ -113,7 +116,10 @@ async def _serve(name: str, settings: Settings, serve: Serve[Settings], ready_fd
 
 
 def describe(offered: Any) -> Mapping[str, Any]:
-    """A process's description of itself when it is ready, in plain values: a dataclass, a mapping or nothing."""
+    """Return the content of a process's ready message as a mapping of plain values.
+
+    offered: a dataclass, a mapping or None.
+    """
     if offered is None:
         return {}
     if dataclasses.is_dataclass(offered) and not isinstance(offered, type):

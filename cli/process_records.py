@@ -1,7 +1,7 @@
-"""Records of running processes: the variables that each was started with, for `tidings doctor`.
+"""Records of running processes, with the environment variables of each, for `tidings doctor`.
 
-A record is a file in `processes` of the data directory. Its process holds a lock on it while it lives, so that a
-record of a process that was killed is known as such, whatever has its number since.
+A record is a file in the folder `processes` of the data directory. Its process holds a lock on the file while it
+runs, so the record of a killed process is recognised even if its process id has been reused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidings.runtime import private_files
 log = logging.getLogger(__name__)
 
 FOLDER = "processes"
-# Variables besides SECRETS whose values may hold a password.
+# Variables not in SECRETS whose values may contain a password.
 _ADDRESSES = frozenset(
     {
         "TIDINGS_BUSINESS_DB_URL",
@@ -34,29 +34,29 @@ _ADDRESSES = frozenset(
         "TIDINGS_TRAFFIC_PASSWORD",
     }
 )
-# What a process of an installation reads besides variables with a prefix of Tidings.
+# Variables that a process reads although their names have none of Tidings' prefixes.
 _NODE_NAMES = frozenset({"COREAPP_HOSTNAME", "WACORE_HOSTNAME", "WEBAPP_HOSTNAME"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """What one process was started with."""
+    """Program version and environment variables of one running process."""
 
     process: str  # "webapp", "coreapp", "network" or "robots"
-    pid: int  # in the process's own namespace
+    pid: int  # in the process's own PID namespace
     version: str  # of the program
     variables: Mapping[str, str]  # without secrets
     withheld: Sequence[str]  # names of variables that were set and whose values are secret
 
     def environment(self, variables: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the variables of this process, with its secrets as far as `variables` has them."""
+        """Return the variables of this process, plus those of its secrets that `variables` contains."""
         secrets = {name: variables[name] for name in self.withheld if name in variables}
         return {**self.variables, **secrets}
 
 
 @contextlib.contextmanager
 def kept(process: str, data_dir: Path, variables: Mapping[str, str]) -> Iterator[None]:
-    """Keep a record of this process while the block runs; a directory that cannot be written is logged."""
+    """Keep a record of this process while the block runs. Logs a warning if it cannot be written."""
     folder = data_dir / FOLDER
     path = folder / f"{process}-{socket.gethostname()}-{os.getpid()}.json"
     descriptor = -1
@@ -79,7 +79,7 @@ def kept(process: str, data_dir: Path, variables: Mapping[str, str]) -> Iterator
 
 
 def find(process: str, data_dir: Path) -> ProcessRecord | None:
-    """Return the record of a process of this kind that runs on this host, the one that started last."""
+    """Return the record of the process of this kind that started last on this host; None if none is running."""
     try:
         found = list(_live(data_dir / FOLDER, process))
     except OSError:
@@ -99,12 +99,12 @@ def _record(process: str, variables: Mapping[str, str]) -> ProcessRecord:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a variable may hold a secret, and so is not recorded."""
+    """Return whether the variable's value may contain a secret and is therefore not recorded."""
     return name in known_variables.SECRETS or name in _ADDRESSES or name.endswith("_COMMAND")
 
 
 def _live(folder: Path, process: str) -> Iterator[ProcessRecord]:
-    """Records whose process on this host lives, oldest first; those of dead ones are deleted. Raises `OSError`."""
+    """Yield the records of running processes on this host, oldest first. Deletes stale records. Raises `OSError`."""
     paths = [path for path in folder.glob(f"{process}-{socket.gethostname()}-*.json") if path.is_file()]
     for path in sorted(paths, key=lambda path: path.stat().st_mtime):
         with contextlib.suppress(FileNotFoundError), path.open() as file:

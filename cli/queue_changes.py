@@ -1,4 +1,7 @@
-"""Replays and purges: by the Coreapp that owns a shard; those of callbacks in its place, where nobody does."""
+"""Replays and purges of queue rows, done by the Coreapp that owns the shard.
+
+Changes of callbacks in a shard without an owner are done by this process.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +18,35 @@ from tidings.storage.business.shards import Owner
 from tidings.storage.database import Connection, Database, pages
 from tidings.wire import core
 
-# Rows of one question to a Coreapp.
+# Rows per request to a Coreapp.
 PAGE = 1000
 
 
 class Count(NamedTuple):
-    """Rows that were changed as asked, and those that stay: they had changed before, or were sent."""
+    """Result of a change."""
 
-    done: int
-    stay: int = 0
+    done: int  # rows that were changed as requested
+    stay: int = 0  # rows left as they are, because they had changed or were sent before
 
 
 class QueueChanges:
-    """Callbacks and jobs that are named, each with its shard. For a change of callbacks a shard that nobody owns is
-    owned, by its lease."""
+    """Replays and purges the given callbacks and jobs of each shard.
+
+    To change callbacks in a shard without an owner, this process claims the shard's lease for one transaction.
+    """
 
     def __init__(self, database: Database, coreapps: Links, *, silence: float) -> None:
-        """silence: seconds after which an owner that says nothing has lost its shard."""
+        """silence: seconds without a heartbeat after which an owner has lost its shard."""
         self._database = database
         self._coreapps = coreapps
         self._silence = silence
         self._who = links.who()
 
     async def replay(self, seqs: Mapping[int, Sequence[int]]) -> int:
-        """Make them due now, dead letters pending again; how many. seqs: by shard. Raises `Failure`."""
+        """Make failing callbacks due now and dead letters pending again. Returns their number. Raises `Failure`.
+
+        seqs: `seq` of the callbacks, by shard.
+        """
 
         def ask(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
             return lambda n: core.ReplayCallbacks(n, list(page), self._who, shard)
@@ -54,9 +62,10 @@ class QueueChanges:
         return (await self._change(seqs, ask, alone)).done
 
     async def purge(self, seqs: Mapping[int, Sequence[int]], choice: str, statuses: Sequence[str]) -> Count:
-        """Delete those that have one of these statuses still. seqs: by shard; choice: for the audit.
+        """Delete the callbacks that still have one of `statuses`. Raises `Failure`.
 
-        Raises `Failure`.
+        seqs: `seq` of the callbacks, by shard.
+        choice: description of the selection, for the audit entry.
         """
 
         def ask(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
@@ -72,9 +81,12 @@ class QueueChanges:
         return await self._change(seqs, ask, alone)
 
     async def purge_jobs(self, ids: Mapping[int, Sequence[str]], choice: str, statuses: Sequence[str]) -> Count:
-        """Delete messages that were never sent. ids: by shard; choice, statuses: as of `purge`. Raises `Failure`.
+        """Delete messages that were never sent. Raises `Failure`, also when a shard has no owner.
 
-        Only who owns the shard can say that they have failed: callbacks are sealed.
+        Only the owner of the shard can report that they have failed, because callbacks are sealed.
+
+        ids: ids of the messages, by shard.
+        choice, statuses: as for `purge`.
         """
         owners = await self._owners()
         done = stay = 0
@@ -123,7 +135,7 @@ class QueueChanges:
         try:
             answer = await self._coreapps.ask(owner.address, ask)
         except guard.Failure as failure:
-            # It may have died, and its lease with it.
+            # The owner may have died; then its lease can be claimed once it has expired.
             try:
                 return await self._in_its_place(shard, work)
             except guard.Failure:
@@ -131,7 +143,10 @@ class QueueChanges:
         return _count_of(answer, owner)
 
     async def _in_its_place(self, shard: int, work: Callable[[Connection], Awaitable[Count]]) -> Count:
-        """With the shard's lease, from the begin of the transaction to its end."""
+        """Run the work in one transaction that claims and releases the shard's lease.
+
+        Raises `Failure` when the lease of an owner has not expired.
+        """
         async with self._database.transaction() as connection:
             lease = await shards.claim(connection, shard, owner="tidings queue", address="", silence=self._silence)
             if lease is None:
@@ -142,7 +157,7 @@ class QueueChanges:
 
 
 def _count_of(answer: Any, owner: Owner) -> Count:
-    """What a Coreapp has done. Raises `Failure`."""
+    """Return the counts in a Coreapp's response. Raises `Failure` for an unexpected response."""
     if not isinstance(answer, core.Replayed | core.Purged):
         raise guard.Failure(f"the Coreapp at {owner.address} answered {answer!r}")
     return Count(answer.count, answer.changed if isinstance(answer, core.Purged) else 0)

@@ -1,4 +1,4 @@
-"""What `tidings queue` prints of jobs, callbacks and audits: lines for people, objects for programs."""
+"""Output of `tidings queue` for jobs, callbacks and audit entries: lines of text, and objects for JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
 
 
 def age(milliseconds: int, now: float) -> str:
-    """How long ago, in one unit. now: Unix seconds."""
+    """Return an age in one unit, such as `12s` or `3h`.
+
+    milliseconds: Unix milliseconds.
+    now: Unix seconds.
+    """
     seconds = max(0.0, now - milliseconds / 1000)
     for length, unit in _UNITS:
         if seconds >= 2 * length:
@@ -24,7 +28,7 @@ def age(milliseconds: int, now: float) -> str:
 
 
 def callback_line(row: CallbackView, now: float) -> str:
-    """One callback for people."""
+    """Return one callback as a line of text. now: Unix seconds."""
     next_attempt = {
         queue_views.DEAD: "given up",
         queue_views.FAILING: f"again at {utc(row.due_at)}",
@@ -36,7 +40,7 @@ def callback_line(row: CallbackView, now: float) -> str:
 
 
 def callback_object(row: CallbackView, now: float) -> dict[str, Any]:
-    """One callback for programs."""
+    """Return one callback as a JSON object. now: Unix seconds."""
     return {
         "event_id": row.event_id,
         "shard": row.shard,
@@ -54,7 +58,7 @@ def callback_object(row: CallbackView, now: float) -> dict[str, Any]:
 
 
 def job_line(row: JobView, now: float) -> str:
-    """One job for people."""
+    """Return one job as a line of text. now: Unix seconds."""
     line = f"{row.id}  {row.recipient}  shard {row.shard}  {age(row.created_at, now)} old, {row.status}"
     if not row.attempts:
         return line
@@ -62,7 +66,7 @@ def job_line(row: JobView, now: float) -> str:
 
 
 def job_object(row: JobView, now: float) -> dict[str, Any]:
-    """One job for programs."""
+    """Return one job as a JSON object. now: Unix seconds."""
     return {
         "id": row.id,
         "shard": row.shard,
@@ -78,7 +82,7 @@ def job_object(row: JobView, now: float) -> dict[str, Any]:
 
 
 def depth_lines(depths: Sequence[Depth], now: float) -> Sequence[str]:
-    """The summary for people."""
+    """Return the depths of the queues as a table. now: Unix seconds."""
     if not depths:
         return ["no jobs, no callbacks"]
     head = f"{'queue':<10} {'shard':>5}  {'status':<9} {'rows':>8}  oldest"
@@ -89,7 +93,7 @@ def depth_lines(depths: Sequence[Depth], now: float) -> Sequence[str]:
 
 
 def depth_object(depth: Depth, now: float) -> dict[str, Any]:
-    """A line of the summary for programs."""
+    """Return one depth as a JSON object. now: Unix seconds."""
     oldest = round(max(0.0, now - depth.oldest / 1000))
     return {
         "queue": depth.queue,
@@ -101,7 +105,7 @@ def depth_object(depth: Depth, now: float) -> dict[str, Any]:
 
 
 def audit_object(entry: Replay | Purge) -> dict[str, Any]:
-    """A replay of one callback, or a purge of several."""
+    """Return one audit entry as a JSON object: a replay of one callback, or a purge of several rows."""
     at = {"at": utc(entry.at), "shard": entry.shard, "by": entry.by}
     if isinstance(entry, Replay):
         return {**at, "action": "replay", "event_id": entry.event_id}
@@ -109,7 +113,7 @@ def audit_object(entry: Replay | Purge) -> dict[str, Any]:
 
 
 def audit_line(entry: Replay | Purge) -> str:
-    """The same for people."""
+    """Return one audit entry as a line of text."""
     if isinstance(entry, Replay):
         return f"{utc(entry.at)}  replay  {entry.event_id}  {entry.by}"
     return f"{utc(entry.at)}  purge   {entry.deleted} {entry.queue} of shard {entry.shard}: {entry.choice}  {entry.by}"

@@ -1,4 +1,4 @@
-"""Settings of the commands that are no processes of an installation."""
+"""Settings of the commands that are not processes of an installation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidings.runtime.settings import DatabaseSettings
 
 
 class TableSettings(settings.InstallationSettings):
-    """Where the tables are."""
+    """Databases of the business and of the network."""
 
     business: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
     network: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
@@ -23,29 +23,30 @@ class TableSettings(settings.InstallationSettings):
 
 
 class BusinessSettings(TableSettings):
-    """With the business number."""
+    """Databases and the business number."""
 
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
 
 
 class CoreappSettings(BusinessSettings):
-    """With the secrets of a Coreapp, which are made when they are not there."""
+    """Databases, business number and the secrets of a Coreapp. Reading the settings creates missing secrets."""
 
     secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE
 
 
 class LeaseSettings(env.Variables):
-    """What Coreapps agree on about leases. lease_seconds: silence after which a shard has no owner."""
+    """Lease settings that all Coreapps share."""
 
+    # Seconds without a heartbeat after which a shard has no owner.
     lease_seconds: Annotated[float, env.number(1.0, 3600.0)] = env.variable("TIDINGS_LEASE_SECONDS", 30.0)
 
 
 class QueueSettings(CoreappSettings, LeaseSettings):
-    """With the leases of shards."""
+    """Settings of a Coreapp and of the leases of shards."""
 
 
 class TopSettings(env.Variables):
-    """Where the metrics of the processes of this environment are."""
+    """Addresses of the metrics of this environment's processes."""
 
     api_address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
     api_tls: Annotated[bool, env.made(lambda data: not env.is_loopback(data["api_address"][0]), env.parse_flag)] = (
@@ -59,6 +60,6 @@ class TopSettings(env.Variables):
 
 
 class UpSettings(CoreappSettings):
-    """With the API's address."""
+    """Settings of a Coreapp and the API's address."""
 
     api_address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")

@@ -1,4 +1,4 @@
-"""Runs the processes of one installation as children: in order, restarted when they die, stopped in reverse."""
+"""Supervisor of an installation's processes: starts them in order, restarts them, and stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from cli.child_process import STOP_SECONDS, ChildProcess
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Child:
-    """A process to run: `tidings <command>` in this environment."""
+    """Process to run: `tidings <command>` with these environment variables."""
 
     command: str
     environment: Mapping[str, str]
 
 
 class Supervisor:
-    """Keeps children running. `say` prints one line for the person at the console."""
+    """Keeps children running.
+
+    say: prints one line on the console.
+    """
 
     def __init__(self, log_dir: Path, say: Callable[[str], None]) -> None:
         self._log_dir = log_dir
@@ -34,9 +37,9 @@ class Supervisor:
         self._running: list[_Running] = []
 
     async def start(self, child: Child) -> Mapping[str, Any]:
-        """Start one and wait until it is ready; returns what it said. From then on it is kept running.
+        """Start a child, wait until it is ready, and keep it running from then on. Returns its ready message.
 
-        Raises `guard.Failure` with the child's own last word when it does not come up.
+        Raises `guard.Failure` with the child's last error line when it does not become ready.
         """
         running = _Running(child, self._log_dir, self._say)
         self._running.append(running)
@@ -45,7 +48,7 @@ class Supervisor:
         return where
 
     async def start_or_keep_trying(self, child: Child) -> Mapping[str, Any] | None:
-        """As `start`, for one that the others can do without: `None` when it does not come up; it is tried again."""
+        """Start a child that the others do not need. Returns None if it does not become ready; it is retried then."""
         try:
             return await self.start(child)
         except guard.Failure as failure:
@@ -54,26 +57,28 @@ class Supervisor:
             return None
 
     def pids(self) -> dict[str, int]:
-        """The process ids of those that run now."""
+        """Return the process ids of the running children, by command."""
         return {running.command: running.pid for running in self._running if running.pid is not None}
 
     async def close(self, within: float = STOP_SECONDS) -> None:
-        """Stop all, the last started first; together they have so many seconds, and each at least one, then it is
-        killed."""
+        """Stop all children, the last started first.
+
+        They share `within` seconds, but each has at least 1 second before it is killed.
+        """
         deadline = time.monotonic() + within
         while self._running:
             await self._running[-1].stop(max(1.0, deadline - time.monotonic()))
             self._running.pop()
 
     def kill(self) -> None:
-        """Kill all at once; may be called from the handler of a signal."""
+        """Kill all children at once. Safe to call from a signal handler."""
         for pid in self.pids().values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
 class _Running:
-    """One child with its log; what happens to it is said at the console."""
+    """Child with its log; its events are printed on the console."""
 
     def __init__(self, child: Child, log_dir: Path, say: Callable[[str], None]) -> None:
         self.command = child.command

@@ -1,4 +1,4 @@
-"""The tables of the business and of the network, made and brought up to date."""
+"""Creation and upgrade of the tables of the business and of the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from tidings.storage.database import Database
 
 
 async def upgrade(databases: Mapping[str, DatabaseSettings], say: Callable[[str], None]) -> None:
-    """Make the databases that are missing, then upgrade each; says of each what changed."""
+    """Create missing databases, then upgrade each.
+
+    databases: settings by family of tables.
+    say: called with one line per family, with the revisions before and after.
+    """
     for family, where in databases.items():
         await schema.create_database(where)
         database = Database(where, family)

@@ -1,4 +1,4 @@
-"""Workers: several processes of one command, started again when they die, stopped together."""
+"""Workers: several processes of one command, restarted when they die and stopped together."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cli.child_process import ChildProcess
 
 log = logging.getLogger(__name__)
 
-# Seconds that a worker has to stop, beyond those over which it lets its clients go.
+# Seconds that a worker has to stop, in addition to the period in which it drains its connections.
 STOP_SECONDS = 30.0
 
 
 class Workers:
-    """One worker for each environment. What they log goes where this process logs."""
+    """Runs one worker per environment. Workers inherit the output of this process."""
 
     def __init__(self, command: str, environments: Sequence[Mapping[str, str]], *, grace: float = 0.0) -> None:
-        """grace: seconds that each has to stop, beyond the usual ones."""
+        """grace: seconds that each worker has to stop, in addition to `STOP_SECONDS`."""
         self._workers = [
             ChildProcess(command, variables, _Log(index), name=f"worker {index}")
             for index, variables in enumerate(environments)
@@ -27,9 +27,9 @@ class Workers:
         self._seconds = STOP_SECONDS + grace
 
     async def run(self, stop: asyncio.Event, ready: Callable[[Mapping[str, Any]], None]) -> None:
-        """Keep them running until `stop`; `ready` is called with what the first one says when all are ready.
+        """Keep the workers running until `stop`. Raises `guard.Failure` when one does not become ready at the start.
 
-        Raises `guard.Failure` when one of them does not come up at the start.
+        ready: called once all workers are ready, with the ready message of the first.
         """
         keepers: list[asyncio.Task[None]] = []
         try:
@@ -45,7 +45,7 @@ class Workers:
 
 
 class _Log:
-    """What happens to one worker, logged."""
+    """Logs the events of one worker."""
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -57,7 +57,7 @@ class _Log:
         log.error("worker.not_started", extra={"worker": self._index, "error": str(error)})
 
     def is_back(self) -> None:
-        """It logs itself that it is ready."""
+        """Ignore the event: the worker itself logs that it is ready."""
 
     def does_not_stop(self) -> None:
         log.error("worker.killed", extra={"worker": self._index})

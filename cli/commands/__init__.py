@@ -1,1 +1,1 @@
-"""One module for each command: `add_arguments(parser)` and `run(options)`, which returns the exit status."""
+"""Commands, one module each: `add_arguments(parser)`, and `run(options)`, which returns the exit status."""

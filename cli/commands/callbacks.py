@@ -1,4 +1,4 @@
-"""`tidings callbacks`: look at what the webhook did not take, and send again what was given up."""
+"""`tidings callbacks`: lists failing callbacks and dead letters, and replays them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidings.wire import core
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The action, and the callbacks that it is for."""
+    """Add the action and the event ids of the callbacks."""
     parser.add_argument(
         "action",
         choices=("list", "replay", "replays"),
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask the database (list, replays) or the Coreapp that owns the shard (replay)."""
+    """Read the database (list, replays), or send requests to the Coreapps that own the shards (replay)."""
     found = CoreappSettings.read(os.environ)
     if options.action == "list":
         return asyncio.run(_list(found.business))
@@ -85,7 +85,7 @@ def _comes_again(row: Callback) -> str:
 
 
 async def _replay(found: CoreappSettings, events: Sequence[str]) -> int:
-    """Replay the callbacks with these event ids, or all without any. Raises `Failure`."""
+    """Replay the callbacks with these event ids; without ids, up to 1,000 dead letters per shard. Raises `Failure`."""
     seqs = [choices.parse_seq(event) for event in events if not choices.is_own(event)]
     own = [event for event in events if choices.is_own(event)]
     coreapps, who = Links.of(found), links.who()
@@ -100,7 +100,7 @@ async def _replay(found: CoreappSettings, events: Sequence[str]) -> int:
         raise guard.Failure("no Coreapp owns a shard: start one first")
     seqs += found_events
     if events and not seqs:
-        # No `seq` at all would mean every callback.
+        # An empty list would replay dead letters that were not named.
         print("0 callbacks are pending again")
         return 0
     total = 0

@@ -1,4 +1,4 @@
-"""`tidings certificates`: an authority of the installation's own, and a certificate for each of its processes."""
+"""`tidings certificates`: creates a private authority for the installation, and a certificate for each process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The directory, and who is to have a certificate."""
+    """Add the directory and the processes that get a certificate."""
     parser.epilog = (
         "Makes an authority (ca.pem, ca.key) and a certificate with its key for each process (NAME.pem, NAME.key), "
         f"as far as they are not there. Run again, it renews what ends within {RENEW_DAYS} days; processes notice."
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make what is missing, and say what is there."""
+    """Issue missing certificates, and print one line per certificate."""
     if not 1 <= options.days <= 3650:
         raise Failure("--days is not from 1 to 3650")
     wanted = [_parse(word) for word in options.processes or PROCESSES]

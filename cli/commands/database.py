@@ -1,4 +1,4 @@
-"""`tidings database sql`: the statements that an administrator of a database server executes once."""
+"""`tidings database sql`: prints the statements that an administrator executes once on a database server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PREFIX = "WA_DB_NAME_PREFIX"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to print."""
+    """Add the action and its options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     sql = actions.add_parser("sql", help="print CREATE DATABASE, CREATE USER and GRANT, with random passwords")
     sql.add_argument("--host", default="%", help="host that the processes connect from (default %%: any)")
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the statements, and as comments the variables for each process."""
+    """Print the statements, followed by the variables of each process as SQL comments."""
     prefix = os.environ.get(PREFIX) or "tidings_"
     business, network, migrate = (
         User(name=f"{prefix}{role}", password=secrets.token_urlsafe(24), schemas=schemas, rights=rights)

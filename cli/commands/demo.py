@@ -16,12 +16,15 @@ from tidings.runtime.settings import LogSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How long it may take."""
+    """Add the time limit."""
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for everything (60)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit status 0 only if the handset decrypted what was sent and every callback came."""
+    """Run the demonstration. Returns 0 if the handset decrypted the text and all callbacks and the reply arrived.
+
+    Raises `Failure` otherwise.
+    """
     process.configure_logging("demo", LogSettings(log_level="warning"))
     with tempfile.TemporaryDirectory(prefix="tidings-demo-") as directory:
         return asyncio.run(_demo(Path(directory), options.timeout))
@@ -30,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
 async def _demo(directory: Path, timeout: float) -> int:
     task = asyncio.current_task()
     assert task is not None
-    # Unwind, so that the children are stopped and the directory removed; also where SIGINT is ignored, as in a script's
-    # background.
+    # Cancel the task, so that the children are stopped and the directory is removed. Setting a handler also works where
+    # SIGINT is ignored, as for a background job of a script.
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""`tidings doctor`: looks at an installation from where it is run, says what is wrong and what to do about it."""
+"""`tidings doctor`: checks an installation from this machine, and prints what is wrong and how to correct it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORDS = {Level.FINE: "ok", Level.WARNING: "warning", Level.ERROR: "ERROR"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The processes, and what may be done to look at them."""
+    """Add the processes to check, and the checks that are allowed."""
     parser.add_argument(
         "processes",
         nargs="*",
@@ -34,11 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run every check that this environment allows; the status is that of the worst finding."""
+    """Run every check that applies to this environment. Returns the level of the worst finding."""
     wrong = [name for name in options.processes if name not in configuration.KINDS]
     if wrong:
         raise SystemExit(f"tidings doctor: {wrong[0]!r} is none of {', '.join(configuration.KINDS)}")
-    # What the parts of the library log is said by the findings.
+    # The findings report what the library would log.
     log.configure("doctor", level="ERROR", write=_drop)
     wanted = Wanted(options.processes or tuple(configuration.KINDS), quick=options.quick, post=options.post)
     found = process.run_loop(_look(Plan(os.environ, wanted)))

@@ -1,4 +1,4 @@
-"""`tidings files`: which file stores the databases record, and another one in their place."""
+"""`tidings files`: compares file stores with those that the databases record, or records another store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidings.storage.database import Database
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do, and with which files."""
+    """Add the action and the file store."""
     parser.add_argument(
         "action",
         choices=("status", "adopt"),
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Work in the database, beside the processes of the installation; they notice within seconds."""
+    """Read or change the database while the installation runs; its processes apply a change within seconds."""
     return asyncio.run(_run(options, FilesSettings.read(os.environ)))
 
 

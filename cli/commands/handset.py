@@ -14,7 +14,7 @@ from tidings.runtime import log, service
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The number of the handset."""
+    """Add the number of the handset."""
     parser.add_argument("number", metavar="NUMBER", help="the recipient's phone number, +15550100001 say")
 
 

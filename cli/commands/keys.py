@@ -1,4 +1,4 @@
-"""`tidings keys`: which keys the database is sealed under, and new ones in their place without a stop."""
+"""`tidings keys`: shows the keys that the database is sealed under, and rotates them while the installation runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidings.storage.database import Database
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do, and with which key."""
+    """Add the action and the kind of key."""
     parser.add_argument(
         "action",
         choices=("status", "rotate", "drop"),
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Work in the database, beside the processes of the installation. No key is ever shown."""
+    """Read or change the database while the installation runs. Keys themselves are never printed, only their ids."""
     crashpoints.arm(os.environ.get("TIDINGS_CRASH_AT"))
     found = CoreappSettings.read(os.environ)
     return asyncio.run(_run(options, found))

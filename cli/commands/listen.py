@@ -1,4 +1,4 @@
-"""`tidings listen`: a webhook receiver for looking at callbacks."""
+"""`tidings listen`: webhook receiver that prints callbacks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tidings.runtime import service
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to listen."""
+    """Add the address to listen on and the output format."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8800, help="port to listen on (default 8800)")
     parser.add_argument("--json", action="store_true", help="print each callback whole, as one line of JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line for each event, or each callback as JSON, and answer 200, until Ctrl-C."""
+    """Answer callbacks with 200 and print each event as a line, or each callback as JSON, until Ctrl-C."""
     process.run_loop(_listen(options.host, options.port, _show_json if options.json else _show_events))
     return 0
 

@@ -11,11 +11,11 @@ from cli.settings import TableSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None: the databases are named by the environment."""
+    """Add nothing: environment variables name the databases."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Upgrade the tables of the business and of the network, and say from what to what."""
+    """Upgrade the tables of the business and of the network, and print the revisions before and after."""
     settings = TableSettings.read(os.environ)
     process.configure_logging("migrate", settings)
     asyncio.run(tables.upgrade(settings.families, print))

@@ -31,7 +31,10 @@ async def _serve(settings: Settings, stop: asyncio.Event, ready: process.Ready) 
 
 
 def worker_environment(variables: Mapping[str, str], settings: Settings, index: int) -> dict[str, str]:
-    """What one of several workers is given: it is a node of its own."""
+    """Return the environment of one of several workers; each worker is a separate node.
+
+    index: number of the worker, from 0.
+    """
     own = {
         "TIDINGS_NETWORK_WORKERS": "1",
         "TIDINGS_NETWORK_REUSE_PORT": "1",

@@ -1,4 +1,7 @@
-"""`tidings provision`: the secrets and certificates of an installation in containers, handed to each its own."""
+"""`tidings provision`: creates the secrets and certificates of an installation in containers.
+
+Each container's volume receives only the files of its role.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from tidings.runtime.process_secrets import KEY_LENGTH
 from tidings.runtime.secret_files import ChangedMeanwhile, SecretFiles, UnusableFile
 from tidings.runtime.secret_sources import SecretUnavailable
 
-# By which an operator gives a password in the place of a random one.
+# Variables by which an operator sets a password instead of a random one.
 _GIVEN: Mapping[str, str] = {
     "business": "WA_DB_PASSWORD",
     "network": "WA_DB_PASSWORD",
@@ -30,15 +33,15 @@ _GIVEN: Mapping[str, str] = {
     "admin": first_password.VARIABLE,
 }
 _OF_DATABASE = ("business", "network", "migrate")
-# What changes keys: kinds of them that are to have a new one, and ids of those that are not needed any more.
+# Variables that change keys: the kinds of keys that get a new key, and the ids of old keys to remove.
 NEW_KEYS, DROP_KEYS = "TIDINGS_NEW_KEYS", "TIDINGS_DROP_KEYS"
-# Typed by people.
+# Passwords that people type.
 _TYPED = ("admin", "grafana")
 _PASSWORDS = (*_GIVEN, "root", "redis", "grafana")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where they are kept, where the volumes are, and who is to have one."""
+    """Add the directory of all secrets, the directory of the volumes, and the roles."""
     parser.epilog = (
         f"Roles: {', '.join(ROLES)}. Run again, it makes what is missing and renews certificates. Nothing else "
         f"changes, unless one of {', '.join(dict.fromkeys(_GIVEN.values()))} is set. {NEW_KEYS} (master, settings) "
@@ -58,7 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make what is missing, hand it over, and say who got what; no secret is shown."""
+    """Create missing secrets and certificates, copy them to the volumes, and print the files of each role.
+
+    Secrets are not printed. Every volume gets the new keys before any role seals with them.
+    """
     wanted = dict(map(_parse, options.roles))
     made = make(options.directory.expanduser().absolute(), wanted, os.environ)
     change_keys(SecretFiles(made.directory), os.environ)
@@ -72,7 +78,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapping[str, str]) -> Made:
-    """Everything of an installation, on disk; wanted: the hosts of each role. Raises `Failure` and `OSError`."""
+    """Create missing secrets, passwords and certificates of an installation on disk. Returns all of them.
+
+    Raises `Failure` and `OSError`.
+
+    wanted: host names of each role, by role.
+    """
     authority, _ = Authority.open(directory / "tls", datetime.datetime.now(datetime.UTC))
     for name, hosts in wanted.items():
         if ROLES[name].certificate:
@@ -87,7 +98,7 @@ def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapp
         raise Failure(str(error)) from None
     passwords = {name: _password(name, variables) or kept.get(name) or _random(name) for name in _PASSWORDS}
     if variables.get("WA_DB_USERNAME"):
-        # One user for all of them.
+        # One database user for all roles.
         passwords |= dict.fromkeys(_OF_DATABASE, passwords["business"])
     handover.write_passwords(directory / "passwords.json", passwords)
     prefix = variables.get("WA_DB_NAME_PREFIX") or "tidings_"
@@ -101,9 +112,9 @@ def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapp
 
 
 def change_keys(files: SecretFiles, variables: Mapping[str, str]) -> None:
-    """Put a new key before the present one, or take one away that nothing needs any more, as the environment asks.
+    """Add a new key before the current one, or remove an old key, as the environment variables request.
 
-    What is done already is left as it is. Raises `Failure` and `OSError`.
+    Calling it again changes nothing. Raises `Failure` and `OSError`.
     """
     kept = dict(files.load("coreapp"))
     fields = {field.removesuffix("_key"): field for field in handover.ROTATED}

@@ -1,4 +1,4 @@
-"""`tidings queue`: look into the job queue and the callback queue, post callbacks again, or delete what waits."""
+"""`tidings queue`: lists jobs and callbacks, posts callbacks again, and deletes queued rows."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ Row = TypeVar("Row", bound=CallbackView | JobView)
 
 @dataclasses.dataclass(frozen=True)
 class _Queue(Generic[Row]):
-    """One of the queues. list_page(): as in `queue_views`; key: of a row, by which they are in order and are named."""
+    """One of the two queues."""
 
     name: str
-    list_page: Callable[..., Awaitable[Sequence[Row]]]
-    key: Callable[[Row], Any]
-    make_object: Callable[[Row, float], dict[str, Any]]
-    make_line: Callable[[Row, float], str]
+    list_page: Callable[..., Awaitable[Sequence[Row]]]  # function of `queue_views`
+    key: Callable[[Row], Any]  # returns the key that identifies and orders rows
+    make_object: Callable[[Row, float], dict[str, Any]]  # from a row and the time in Unix seconds
+    make_line: Callable[[Row, float], str]  # from a row and the time in Unix seconds
 
     async def read(self, connection: Connection, choice: Choice, limit: int = 0) -> Sequence[Row]:
-        """The first of those chosen, or, with 0, all."""
+        """Return the first `limit` of the selected rows, or all of them if `limit` is 0."""
         rows: list[Row] = []
         after: dict[str, Any] = {}
         while page := await self.list_page(
@@ -59,7 +59,7 @@ class _Queue(Generic[Row]):
         return rows
 
     def by_shard(self, rows: Sequence[Row]) -> dict[int, list[Any]]:
-        """Their keys."""
+        """Return the keys of the rows, by shard."""
         found: dict[int, list[Any]] = {}
         for row in rows:
             found.setdefault(row.shard, []).append(self.key(row))
@@ -79,7 +79,7 @@ _CALLBACKS: _Queue[CallbackView] = _Queue(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The action, what it is for, and how it is printed."""
+    """Add the action, the selection of rows and the output format."""
     parser.add_argument(
         "action",
         nargs="?",
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask the database; replays and purges are done by the Coreapp that owns the shard, if one does."""
+    """Read the database. Replays and purges are requests to the Coreapp that owns the shard, if there is one."""
     return int(process.run_loop(_run(options, QueueSettings.read(os.environ))))
 
 
@@ -199,7 +199,10 @@ _CHANGES = {"replay": _replay, "purge": _purge, "purge-jobs": _purge_jobs}
 async def _confirmed(
     options: argparse.Namespace, database: Database, queue: _Queue[Row], choice: Choice, effect: str
 ) -> Sequence[Row]:
-    """The rows that were chosen, once whoever asks has confirmed it; effect: of the deletion. Raises `Failure`."""
+    """Return the selected rows after the user has confirmed their deletion. Raises `Failure` without confirmation.
+
+    effect: sentence about the effect of the deletion.
+    """
     async with database.reading() as connection:
         rows = await queue.read(connection, choice)
     if not rows:
@@ -210,7 +213,11 @@ async def _confirmed(
 
 
 def _confirm(rows: Sequence[CallbackView | JobView], choice: Choice, what: str, effect: str) -> None:
-    """Have the number of rows typed. what: they are; effect: of the deletion. Raises `Failure`."""
+    """Ask the user to type the number of rows. Raises `Failure` for another input, and without a terminal.
+
+    what: name of the queue.
+    effect: sentence about the effect of the deletion.
+    """
     if not sys.stdin.isatty():
         raise guard.Failure(f"{len(rows)} {what} would be deleted: ask for it with --yes")
     statuses = collections.Counter(row.status for row in rows)
@@ -227,7 +234,7 @@ def _confirm(rows: Sequence[CallbackView | JobView], choice: Choice, what: str, 
 
 
 def _choose_jobs(options: argparse.Namespace) -> Choice:
-    """Raises `Failure`."""
+    """Return the selection of jobs. Raises `Failure` for options that apply only to callbacks."""
     if options.kind or options.event:
         raise guard.Failure("--kind and --event are of callbacks")
     return choices.read(options, of=JOB_STATUSES, default=())

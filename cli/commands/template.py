@@ -1,4 +1,4 @@
-"""`tidings template`: make, import, list and delete the templates of messages."""
+"""`tidings template`: creates, imports, lists and deletes message templates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Work = Callable[[Connection], Awaitable[Value]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The action, and the templates that it is for."""
+    """Add the actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     create = actions.add_parser("create", help="make a template from a JSON file")
     create.add_argument("file", metavar="FILE", help="one definition, or a list of them; - reads standard input")
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Change or read the database; Webapps see a change within a second."""
+    """Read or change the database. Webapps notice a change within 1 second."""
     found = BusinessSettings.read(os.environ)
     where, account = found.business, found.account
     if options.action == "create":

@@ -1,4 +1,4 @@
-"""`tidings top`: rates, queues, latencies and processes of an installation, live or once."""
+"""`tidings top`: shows rates, queues, latencies and processes of an installation, continuously or once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATHS = {"webapp": "/metrics", "coreapp": "/metrics", "network": "/metrics"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which processes, how often, and how it is shown."""
+    """Add the processes, the interval and the output format."""
     for role in _PATHS:
         parser.add_argument(
             f"--{role}",
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look until `q`, or once; the status of that is 1 while a process is away."""
+    """Show the view until `q`, or print it once. The exit status of `--once` is 1 if a process does not respond."""
     if not 0.1 <= options.interval <= 3600:
         raise guard.Failure("--interval is not from 0.1 to 3600 seconds")
     if options.json and not options.once:
@@ -102,7 +102,7 @@ def _url(address: str, path: str) -> str:
 
 
 def _near(address: tuple[str, int]) -> str:
-    """For one who calls from this machine."""
+    """Return `host:port` for connections from this machine."""
     host, port = address
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

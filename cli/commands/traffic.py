@@ -1,4 +1,4 @@
-"""`tidings traffic`: the shape of live requests recorded, replayed, and sent to another installation in part."""
+"""`tidings traffic`: records the shape of live requests, replays it, or sends some of them to another installation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOREVER = 10 * 365 * 86400.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do, with what."""
+    """Add the actions and their options."""
     what = parser.add_subparsers(dest="what", required=True, metavar="record|replay|tee")
     recording = what.add_parser(
         "record", help="write down when requests come, their types and sizes: no contents, no numbers"
@@ -48,7 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Until it is done or Ctrl-C; 1 when a replay was not answered as it should be."""
+    """Record, replay or copy requests until done or Ctrl-C.
+
+    Returns 1 if a request of a replay was dropped or not answered with 200 or 201, else 0.
+    """
     for name, least, most in (("share", 0, 1), ("speed", 0.001, 1000), ("in_flight", 1, 100_000), ("count", 1, 10**9)):
         value = getattr(options, name, least)
         if not least <= value <= most:

@@ -20,7 +20,7 @@ from tidings.runtime.first_password import ADMINISTRATOR
 from tidings.runtime.settings import LogSettings
 
 NEW_PASSWORD = "Tidings-2026!"  # noqa: S105
-# Seconds that a start which is under way has to end when it is to stop.
+# Seconds that an unfinished start has to end when the command is stopped.
 START_GRACE = 5.0
 SETTINGS_HELP = """\
 Settings are environment variables. The five that matter first:
@@ -50,13 +50,13 @@ ROBOTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None: settings come from the environment."""
+    """Add only the help text: settings come from the environment."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = SETTINGS_HELP
 
 
 def run(options: argparse.Namespace) -> int:
-    """Start everything and stay until SIGINT or SIGTERM; the second of them kills everything at once."""
+    """Run all processes until SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM kills all processes at once."""
     console = Console()
     try:
         level = os.environ.get("TIDINGS_LOG_LEVEL") or "warning"
@@ -82,7 +82,8 @@ async def _stay(installation: Installation, say: Callable[[str], None]) -> None:
 
     def begin_to_stop() -> None:
         stop.set()
-        # From now on the signals need no event loop. A terminal that closes says so more than once.
+        # From now on the handlers work without the event loop. SIGHUP keeps its handler: a closing terminal sends it
+        # more than once.
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
             signal.signal(number, end_at_once)
@@ -108,7 +109,10 @@ async def _stay(installation: Installation, say: Callable[[str], None]) -> None:
 
 
 def describe(where: Where, installation: Installation, seconds: float) -> str:
-    """A summary for the person at the console."""
+    """Return the summary to print on the console.
+
+    seconds: duration of the start.
+    """
     last = where.robots_per_kind - 1
     robots = "\n".join(
         f"    {prefix}{kind}0000 … {prefix}{kind}{last:04d}  {what}"
@@ -118,7 +122,7 @@ def describe(where: Where, installation: Installation, seconds: float) -> str:
     reader = f"{where.robots_prefixes[0]}110001" if where.robots_prefixes else READER
     served_safely = where.api_url.startswith("https:")
     https = "as the API; POST /v1/certificates/external" if served_safely else "TIDINGS_API_TLS=1 before this command"
-    # Of a certificate that was made here nobody knows yet.
+    # The certificate was issued here, so curl cannot verify it (`-k`).
     curl = "curl -sk" if served_safely else "curl -s"
     if where.first_password:
         credentials = f"{ADMINISTRATOR} / {where.first_password}, to be changed at the first login"

@@ -8,7 +8,7 @@ import tidings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None."""
+    """Add nothing."""
 
 
 def run(options: argparse.Namespace) -> int:

@@ -19,5 +19,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(secret: str) -> None:
-    # Standard output, where no line of the log goes.
+    # Standard output, which is not the log.
     print(secret, flush=True)

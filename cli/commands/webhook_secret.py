@@ -1,4 +1,4 @@
-"""`tidings webhook-secret`: the secrets that sign callbacks, and rotating them without a stop."""
+"""`tidings webhook-secret`: shows the secrets that sign callbacks, and rotates them while the installation runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Change = Callable[[Sequence[WebhookSecret], int], Sequence[WebhookSecret]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The action, and what a rotation needs to know."""
+    """Add the action and the options of a rotation."""
     parser.add_argument(
         "action",
         choices=("show", "rotate", "retire"),
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print them, or change them in the database, where every Coreapp finds them within 5 seconds."""
+    """Print the secrets, after changing them in the database if requested. Coreapps apply a change within 5 seconds."""
     return asyncio.run(_run(CoreappSettings.read(os.environ), options))
 
 
@@ -65,7 +65,7 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
 
 
 def _rotation(options: argparse.Namespace) -> Change:
-    """Raises `Failure` for wrong options."""
+    """Return the change that adds a new secret. Raises `Failure` for wrong options."""
     if not 0 < options.keep <= 8760:
         raise guard.Failure("--keep is not a number of hours from 0 to 8760")
     fresh = signature.PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()

@@ -1,1 +1,1 @@
-"""A live view of an installation from the metrics of its processes: read, compared with the reading before, drawn."""
+"""Live view of an installation, from two successive scrapes of its processes' metrics."""

@@ -1,4 +1,4 @@
-"""The view in a terminal: drawn after every look, and whenever a key changes what is shown."""
+"""Terminal view, redrawn after every scrape and after every key press."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from cli.top import screen
 from cli.top.snapshot import Snapshot, compare
 from cli.top.sources import Reading, Sources
 
-KEYS_SECONDS = 0.1  # between two looks at the keys
+KEYS_SECONDS = 0.1  # between two polls of the keyboard
 
 
 @dataclasses.dataclass(slots=True)
 class State:
-    """What the keys have chosen."""
+    """State of the view, changed by key presses."""
 
     sort: str = screen.SORTS[0]
     paused: bool = False
     quits: bool = False
-    due: bool = False
+    due: bool = False  # scrape now, even if paused
 
     def press(self, key: str) -> None:
-        """A key that means nothing is passed over."""
+        """Apply a key press; keys without a meaning are ignored."""
         if key in ("q", "Q", "\x1b"):
             self.quits = True
         elif key in ("s", "S"):
@@ -41,17 +41,17 @@ class State:
 
 
 class LiveView:
-    """Looks every few seconds until `q`. A process that is away stays in the table, and is asked again."""
+    """Scrapes all processes periodically until `q`. A process that does not respond stays in the table."""
 
     def __init__(self, sources: Sources, *, interval: float, sort: str) -> None:
-        """interval: seconds between two looks."""
+        """interval: seconds between two scrapes."""
         self._sources = sources
         self._interval = interval
         self._state = State(sort)
         self._before: Sequence[Reading] = ()
 
     async def run(self) -> None:
-        """Until `q`. Needs a terminal."""
+        """Show the view until `q`. Needs a terminal."""
         loop = asyncio.get_running_loop()
         with _terminal() as window:
             snapshot = await self._look()
@@ -74,7 +74,7 @@ class LiveView:
         return snapshot
 
     def _read_keys(self, window: Any) -> bool:
-        """Take what was typed, a new size included; was there anything?"""
+        """Process pending key presses and changes of the terminal's size. Returns whether there were any."""
         found = False
         while (code := window.getch()) != curses.ERR:
             found = True
@@ -108,7 +108,7 @@ def _draw(window: Any, snapshot: Snapshot, state: State) -> None:
     window.erase()
     shown = screen.lines(snapshot, sort=state.sort, width=width - 1, height=height, paused=state.paused)
     for number, line in enumerate(shown):
-        # The last cell of a window cannot be written.
+        # curses raises an error for the last cell of a window.
         with contextlib.suppress(curses.error):
             window.addstr(number, 0, line, curses.A_REVERSE if number == 0 else curses.A_NORMAL)
     window.refresh()

@@ -1,4 +1,4 @@
-"""Samples of one process's `/metrics`, and what two readings of it say together."""
+"""Samples of one process's `/metrics`, and rates and quantiles from two scrapes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Samples:
-    """The values of one reading. at: monotonic seconds. Of a metric that is not there every answer is `None`."""
+    """Values of one scrape."""
 
-    at: float
-    values: Mapping[str, Mapping[Labels, float]]
+    at: float  # monotonic seconds
+    values: Mapping[str, Mapping[Labels, float]]  # by name, then by labels
 
     @classmethod
     def parse(cls, text: str, at: float) -> Samples:
-        """From Prometheus's text format. Raises `ValueError`."""
+        """Parse Prometheus's text format. Raises `ValueError`."""
         values: dict[str, dict[Labels, float]] = {}
         for family in parser.text_string_to_metric_families(text):
             for sample in family.samples:
@@ -28,16 +28,16 @@ class Samples:
         return cls(at, values)
 
     def total(self, name: str, **labels: str) -> float | None:
-        """The sum over all samples with these labels."""
+        """Return the sum over all samples with these labels; None without any."""
         found = [value for known, value in self._of(name, labels)]
         return sum(found) if found else None
 
     def greatest(self, name: str, **labels: str) -> float | None:
-        """The greatest of them."""
+        """Return the maximum of all samples with these labels; None without any."""
         return max((value for _, value in self._of(name, labels)), default=None)
 
     def by(self, name: str, label: str, **labels: str) -> dict[str, float]:
-        """Sums by the value of one label."""
+        """Return the sums of the samples with `labels`, by the value of one other label."""
         found: dict[str, float] = {}
         for known, value in self._of(name, labels):
             key = dict(known).get(label, "")
@@ -50,7 +50,7 @@ class Samples:
 
 
 def rate(before: Samples | None, after: Samples, name: str, **labels: str) -> float | None:
-    """A counter's growth a second; `None` while there is only one reading, or the process was started again since."""
+    """Return a counter's growth per second. None without an earlier scrape, or if the process restarted since."""
     now = after.total(name, **labels)
     if before is None or now is None or after.at <= before.at:
         return None
@@ -60,15 +60,18 @@ def rate(before: Samples | None, after: Samples, name: str, **labels: str) -> fl
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spread:
-    """Of what a histogram observed between two readings. p50, p99: seconds, `None` where nothing was observed."""
+    """Observations of a histogram between two scrapes."""
 
-    rate: float
-    p50: float | None
-    p99: float | None
+    rate: float  # observations per second
+    p50: float | None  # seconds; None without observations
+    p99: float | None  # seconds; None without observations
 
 
 def spread(before: Samples | None, after: Samples, name: str, **labels: str) -> Spread | None:
-    """`None` for a histogram that is not there, and while there is only one reading."""
+    """Return a histogram's observations between two scrapes.
+
+    None without the histogram or an earlier scrape, or if the process restarted since.
+    """
     if before is None or after.at <= before.at:
         return None
     buckets = after.by(f"{name}_bucket", "le", **labels)
@@ -83,8 +86,13 @@ def spread(before: Samples | None, after: Samples, name: str, **labels: str) -> 
 
 
 def quantile(buckets: Sequence[tuple[float, float]], part: float) -> float | None:
-    """By cumulative counts up to each edge, as Prometheus does: evenly within a bucket, and the last finite edge for
-    what lies beyond it."""
+    """Return a quantile by linear interpolation within a bucket, as Prometheus does; None without observations.
+
+    A quantile above the last finite edge is that edge.
+
+    buckets: upper edge and cumulative count of each bucket, in order.
+    part: quantile, from 0 to 1.
+    """
     count = buckets[-1][1]
     if count <= 0:
         return None

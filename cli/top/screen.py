@@ -1,4 +1,4 @@
-"""A snapshot as lines of text, of a given width and height."""
+"""Conversion of a snapshot to lines of text of a given width and height."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ KEYS = "q quit   s sort   p pause   space look now"
 def lines(
     snapshot: Snapshot, *, sort: str = "name", width: int = 200, height: int = 0, paused: bool = False
 ) -> list[str]:
-    """height: lines that there is room for, 0 for any number; the latencies give way first."""
+    """Return the view as lines. Lines beyond `height` are cut; the latencies come last.
+
+    width: maximum length of a line, in characters.
+    height: maximum number of lines; 0 for no limit.
+    """
     at = f"{datetime.fromtimestamp(snapshot.at, UTC):%Y-%m-%d %H:%M:%S} UTC"
     away = sum(row.state != "up" for row in snapshot.processes)
     state = f"{len(snapshot.processes)} processes, {away} away" if away else f"{len(snapshot.processes)} processes"
@@ -107,7 +111,7 @@ def _number(value: float | None, factor: float = 1.0, digits: int = 0) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """In one unit that is short: `340ms`, `12s`, `5m`, `3h`, `9d`."""
+    """Return a duration in one unit, such as `340ms`, `12s`, `5m`, `3h` or `9d`; `-` for None."""
     if seconds is None:
         return "-"
     if 0 < seconds < 1:

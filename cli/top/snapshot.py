@@ -1,4 +1,4 @@
-"""What two readings of all processes say: a table of processes, of queues, of latencies, and of shards."""
+"""Comparison of two scrapes of all processes: tables of processes, queues, latencies and shards."""
 
 from __future__ import annotations
 
@@ -12,94 +12,89 @@ from cli.top.sources import Reading
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """One process. `None` is not known.
-
-    state: `up` or `away`, with the reason in error. cpu: of one core, 1 is all of it; memory: bytes; lag: seconds that
-    99 of 100 looks at the event loop were late at most; rate_in, rate_out: messages or envelopes a second.
-    """
+    """One process. A field is None if its value is unknown."""
 
     name: str
-    role: str
-    state: str
-    error: str = ""
-    uptime: float | None = None
-    cpu: float | None = None
-    memory: float | None = None
-    lag: float | None = None
+    role: str  # `webapp`, `coreapp` or `network`
+    state: str  # `up` or `away`
+    error: str = ""  # reason for `away`
+    uptime: float | None = None  # seconds
+    cpu: float | None = None  # cores in use; 1 is one whole core
+    memory: float | None = None  # bytes, resident
+    lag: float | None = None  # seconds; 99th percentile of the event loop's lag
     connections: float | None = None
-    files: float | None = None
-    rate_in: float | None = None
-    rate_out: float | None = None
+    files: float | None = None  # open file descriptors
+    rate_in: float | None = None  # requests, messages or envelopes per second
+    rate_out: float | None = None  # requests, messages or envelopes per second
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One queue. depth: items; limit: at which it is full; oldest: seconds; rates: items a second; fill: by which it
-    grows; delay: seconds that its items take at this rate; drain: seconds until it is empty, `None` while it grows."""
+    """One queue. A field is None if its value is unknown."""
 
     process: str
     queue: str
-    shard: str
-    depth: float
-    limit: float | None
-    oldest: float | None
-    rate_in: float | None
-    rate_out: float | None
-    fill: float | None
-    delay: float | None
-    drain: float | None
+    shard: str  # empty for a queue without a shard
+    depth: float  # items
+    limit: float | None  # items at which it is full
+    oldest: float | None  # age of the oldest item, seconds
+    rate_in: float | None  # items per second
+    rate_out: float | None  # items per second
+    fill: float | None  # growth, items per second
+    delay: float | None  # seconds to process the queued items at the current `rate_out`
+    drain: float | None  # seconds until it is empty at the current `fill`; None while it does not shrink
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LatencyRow:
-    """What was observed since the reading before. p50, p99, mean: seconds; the first two only of histograms."""
+    """Latencies observed since the previous scrape."""
 
     process: str
     what: str
-    rate: float
-    p50: float | None
-    p99: float | None
-    mean: float | None
+    rate: float  # observations per second
+    p50: float | None  # seconds; None for metrics that are not histograms
+    p99: float | None  # seconds; None for metrics that are not histograms
+    mean: float | None  # seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardRow:
-    """owner: a process, empty when none of those that are looked at owns it."""
+    """One shard and its owner."""
 
     shard: str
-    owner: str
+    owner: str  # name of a process; empty if none of the scraped processes owns it
     epoch: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """The change of the number of shards that is under way: from active to wanted. moved: rows in their new places."""
+    """Change of the number of shards in progress."""
 
-    active: int
-    wanted: int
-    moved: int
+    active: int  # present number of shards
+    wanted: int  # future number of shards
+    moved: int  # rows in their new shards
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """at: Unix seconds. change: `None` while the number of shards is not being changed."""
+    """All tables of the view at one time."""
 
-    at: float
+    at: float  # Unix seconds
     processes: Sequence[ProcessRow]
     queues: Sequence[QueueRow]
     latencies: Sequence[LatencyRow]
     shards: Sequence[ShardRow]
-    change: ChangeRow | None = None
+    change: ChangeRow | None = None  # None while the number of shards does not change
 
 
-# Counters of what comes in and goes out, and gauges of connections, by role.
+# Counters for `rate_in` and `rate_out`, and gauges of connections, by role.
 _RATES = {
     "webapp": ("http_request_duration_seconds_count", "http_request_duration_seconds_count"),
     "coreapp": ("tidings_messages_accepted_total", "tidings_messages_sent_total"),
     "network": ("tidings_network_envelopes_total", "tidings_network_deliveries_total"),
 }
 _CONNECTIONS = {"webapp": "web_connections", "network": "tidings_network_connections"}
-# Histograms in seconds, by what they are called here, and the label that tells them apart.
+# Histograms in seconds: metric, displayed name, and the label that distinguishes the rows.
 _LATENCIES = (
     ("http_request_duration_seconds", "HTTP", "handler"),
     ("tidings_webapp_question_seconds", "question", "answer"),
@@ -107,12 +102,13 @@ _LATENCIES = (
     ("tidings_db_transaction_seconds", "transaction", "about"),
     ("tidings_db_commit_seconds", "commit", "family"),
 )
-# What is counted with its milliseconds: the count, their sum, and the label that tells them apart.
+# Pairs of counters: number of events, sum of their milliseconds, displayed name, and the label that distinguishes rows.
 _MEANS = (
     ("callback_requests_total", "callback_requests_duration_ms_sum_total", "webhook", "result"),
     ("out_message_sent_duration_ms_count", "out_message_sent_duration_ms_sum", "accepted to sent", "type"),
 )
-# Gauges of queues of releases that do not say more of them: the gauge, and what counts what has left.
+# Queues of releases without `tidings_queue_depth`: gauge of the depth, counter of items that have left, and gauge of
+# the oldest item's age (empty without one).
 _PLAIN_QUEUES = {
     "jobs": ("tidings_job_queue_size", "tidings_messages_sent_total", ""),
     "callbacks": ("callback_queue_size", "callback_requests_total", "tidings_callback_age_seconds"),
@@ -121,7 +117,11 @@ _PLAIN_QUEUES = {
 
 
 def compare(before: Sequence[Reading], after: Sequence[Reading], at: float) -> Snapshot:
-    """before: the readings before these, empty at the first look."""
+    """Return the snapshot of two successive scrapes.
+
+    before: readings of the previous scrape; empty at the first.
+    at: Unix seconds.
+    """
     earlier = {reading.source: reading.samples for reading in before}
     pairs = [(reading, earlier.get(reading.source)) for reading in after]
     present = [(reading.source.name, old, reading.samples) for reading, old in pairs if reading.samples is not None]
@@ -235,7 +235,7 @@ def _shards(present: Sequence[tuple[str, Samples]]) -> Sequence[ShardRow]:
     for process, new in present:
         for shard, epoch in new.by("tidings_shard_epoch", "shard").items():
             known = owners.get(shard)
-            # Of two that say so the later owner is right.
+            # If two processes report the shard, the one with the higher epoch owns it.
             if known is None or epoch > known.epoch:
                 owners[shard] = ShardRow(shard, process if epoch else "", int(epoch))
     return sorted(owners.values(), key=lambda row: (len(row.shard), row.shard))
@@ -247,5 +247,5 @@ def _change(present: Sequence[Samples]) -> ChangeRow | None:
         active, wanted = (int(new.total("tidings_shards", state=state) or 0) for state in ("active", "wanted"))
         if active != wanted:
             found.append(ChangeRow(active, wanted, int(new.total("tidings_layout_rows_in_place") or 0)))
-    # Whoever makes it knows best.
+    # The process that moves the rows reports the highest count.
     return max(found, key=lambda row: row.moved, default=None)

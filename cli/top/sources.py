@@ -1,4 +1,4 @@
-"""The processes that are looked at, and one look at all of them."""
+"""Scraped processes, and a scrape of all of them."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from cli.top.samples import Samples
 from tidings.runtime import env
 from tidings.runtime.api_key import ApiKey
 
-SECONDS = 3.0  # for the answer of one process
-MAX_BYTES = 16 * env.MIB
+SECONDS = 3.0  # timeout of one process's response
+MAX_BYTES = 16 * env.MIB  # of one response
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """One process. role: `webapp`, `coreapp` or `network`; url: of its metrics."""
+    """One process to scrape."""
 
-    role: str
-    url: str
+    role: str  # `webapp`, `coreapp` or `network`
+    url: str  # of its metrics
 
     @property
     def name(self) -> str:
-        """Short, and another one for each."""
+        """Short unique name: role, host and port."""
         return f"{self.role} {urlsplit(self.url).netloc}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """What one process answered. samples: `None` when it is away; error: why."""
+    """Result of scraping one process."""
 
     source: Source
-    samples: Samples | None
-    error: str = ""
+    samples: Samples | None  # None when the scrape failed
+    error: str = ""  # why it failed
 
 
 class Sources:
-    """Asks each process. Those on this machine need no certificate that anybody vouches for."""
+    """Scrapes processes over HTTP. Certificates of processes on this machine are not verified."""
 
     def __init__(self, sources: Sequence[Source], *, key: ApiKey, authorities: str = "") -> None:
-        """authorities: a PEM file that servers on other machines are checked against, by default the system's.
+        """Raises `OSError` when the file of authorities cannot be read.
 
-        Raises `OSError` when it cannot be read.
+        authorities: PEM file to verify servers on other machines; empty for the system's authorities.
         """
         self._sources = sources
         headers = {"Authorization": f"Apikey {key}"} if key else {}
@@ -60,11 +60,11 @@ class Sources:
         }
 
     async def read(self) -> Sequence[Reading]:
-        """One reading of each, at the same time; never fails."""
+        """Scrape all processes concurrently. Errors are reported in the readings."""
         return await asyncio.gather(*(self._read(source) for source in self._sources))
 
     async def close(self) -> None:
-        """End the kept connections."""
+        """Close the kept-alive connections."""
         for client in self._clients.values():
             await client.aclose()
 

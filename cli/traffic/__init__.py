@@ -1,1 +1,1 @@
-"""Traffic of an installation: its shape recorded and replayed, and a share of it sent to another installation."""
+"""Traffic of an installation: recording and replay of its shape, and copying of a part to another installation."""

@@ -1,4 +1,4 @@
-"""Listener for copies of requests: Webapps find its socket and connect to it."""
+"""Listener for copies of requests; Webapps connect to its Unix socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from tidings.wire import tap
 from tidings.wire.tap import Copied
 
-# Bytes of a record beside its body.
+# Maximum bytes of a record: its body, and 4 KiB for the other fields.
 _MOST = tap.MAX_BODY + 4096
 
 
@@ -46,9 +46,9 @@ class Inlet(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def listening(path: Path, take: Callable[[Copied], None]) -> AsyncIterator[None]:
-    """Listen at this path, which is this user's alone. Raises `OSError`.
+    """Listen on a Unix socket at `path` with mode 0600, and pass each copied request to `take`.
 
-    A socket that is there already is another listener's, or was left behind by one.
+    A stale socket at the path is replaced. Raises `OSError`, `FileExistsError` when another listener uses the path.
     """
     loop = asyncio.get_running_loop()
     with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What the command does: record shapes, replay them, and send a share of live requests to another installation."""
+"""Actions of `tidings traffic`: record shapes, replay them, and copy some live requests to another installation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cli.traffic.shapes import Numbers, Recipients, Shape
 from cli.traffic.target import Tally, Target
 from tidings.wire.tap import Copied
 
-# Seconds between two lines about what happens.
+# Seconds between two lines of progress.
 INTERVAL = 5.0
 
 Show = Callable[[dict[str, Any]], object]
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(Shape).decode
 
 
 class Recorder:
-    """Shapes of copied requests, a line of JSON each, at most `limit`."""
+    """Writes the shapes of copied requests to a file, one line of JSON each, at most `limit` lines."""
 
     def __init__(self, file: TextIO, limit: int) -> None:
         self._file = file
@@ -37,7 +37,7 @@ class Recorder:
         self.full = asyncio.Event()
 
     def take(self, copied: Copied) -> None:
-        """One request; those beyond the limit are left out."""
+        """Record one request; requests beyond the limit are ignored."""
         if self.count >= self._limit:
             return
         self._since = self._since or copied.at
@@ -49,9 +49,12 @@ class Recorder:
 
 
 class Tee:
-    """A share of the requests, chosen by their recipients, so that a conversation is sent as a whole or not at all.
+    """Sends a part of the requests to another installation.
 
-    with_contents: as they are, but for their numbers; else made up to their shape.
+    Requests are selected by recipient, so that a conversation is sent as a whole or not at all.
+
+    share: part of the recipients, from 0 to 1.
+    with_contents: send the bodies with only the numbers replaced, instead of generated bodies of the same shape.
     """
 
     def __init__(self, target: Target, share: float, numbers: Numbers, *, with_contents: bool) -> None:
@@ -64,7 +67,7 @@ class Tee:
         self.seen = 0
 
     def take(self, copied: Copied) -> None:
-        """One request, sent on or not."""
+        """Send one request if its recipient is selected."""
         self.seen += 1
         shape = shapes.shape_of(copied, copied.at, self._recipients)
         if not self._is_chosen(shape):
@@ -83,7 +86,10 @@ class Tee:
 
 
 async def record(socket: Path, path: Path, *, seconds: float, limit: int, stop: asyncio.Event) -> int:
-    """Into a file, until it is time, or full, or `stop`; how many there were. Raises `OSError`."""
+    """Record shapes to a file for `seconds` seconds, until `limit` requests or `stop`. Returns the number recorded.
+
+    Raises `OSError`.
+    """
     with path.open("w", encoding="utf-8") as file:
         recorder = Recorder(file, limit)
         async with listener.listening(socket, recorder.take):
@@ -92,7 +98,10 @@ async def record(socket: Path, path: Path, *, seconds: float, limit: int, stop: 
 
 
 async def tee(socket: Path, tee: Tee, tally: Tally, *, seconds: float, stop: asyncio.Event, show: Show) -> None:
-    """Until it is time, or `stop`. Raises `OSError`."""
+    """Copy requests for `seconds` seconds or until `stop`, with a line of progress every `INTERVAL` seconds.
+
+    Raises `OSError`.
+    """
     async with listener.listening(socket, tee.take):
         until = time.monotonic() + seconds
         while not stop.is_set() and (left := until - time.monotonic()) > 0:
@@ -103,8 +112,12 @@ async def tee(socket: Path, tee: Tee, tally: Tally, *, seconds: float, stop: asy
 async def replay(
     recorded: Iterable[Shape], target: Target, numbers: Numbers, *, speed: float, stop: asyncio.Event
 ) -> float:
-    """Each at its time, so many times as fast, whether those before it are answered or not; the latest that one was
-    sent after its time, in seconds."""
+    """Send recorded requests at their recorded times, without waiting for responses.
+
+    Returns the longest delay after a request's due time, in seconds.
+
+    speed: factor by which the times are shortened.
+    """
     loop = asyncio.get_running_loop()
     began, latest = loop.time(), 0.0
     for shape in recorded:
@@ -117,14 +130,14 @@ async def replay(
 
 
 def read(path: Path) -> Iterator[Shape]:
-    """The shapes in a file, in their order. Raises `OSError`, and `msgspec.DecodeError` for what is none."""
+    """Yield the shapes in a file, in order. Raises `OSError`, and `msgspec.DecodeError` for an invalid line."""
     with path.open("rb") as file:
         for line in file:
             yield _decode(line)
 
 
 async def _first(events: Sequence[asyncio.Event], seconds: float) -> bool:
-    """Wait until one of them is set, not longer than that; was one?"""
+    """Wait at most `seconds` seconds until one of the events is set. Returns whether one was set."""
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

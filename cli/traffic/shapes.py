@@ -1,5 +1,8 @@
-"""Shape of requests: when they came, of which type and size; nothing of what is in them, and of no number more than
-that it is the same as before. And requests of such a shape, made up."""
+"""Shapes of requests, and generated requests of the same shape.
+
+A shape has the time, type and size of a request. It contains neither contents nor phone numbers: recipients are
+numbered in the order of their first message.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ import msgspec
 from tidings.wire.tap import Copied
 
 MESSAGES, CONTACTS = "messages", "contacts"
-# Characters of a text.
+# Maximum characters of a text.
 MAX_TEXT = 4096
-# Recipients that are told apart; then all others are one.
+# Recipients that are distinguished; all further ones share the last number.
 MAX_RECIPIENTS = 1_000_000
 UNKNOWN = "unknown"
 _TYPES = frozenset(
@@ -27,34 +30,29 @@ _TYPES = frozenset(
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One request.
+    """Shape of one request."""
 
-    at:   seconds since the first; call: `messages` or `contacts`; size: bytes of its body.
-    type: of a message; length: characters of its text; to: its recipient, by a number of the recording's own.
-    many: numbers in a check of contacts; status: that it was answered with; took: milliseconds.
-    """
-
-    at: float
-    call: str
-    size: int
-    type: str = ""
-    length: int = 0
-    to: int = 0
-    many: int = 0
-    status: int = 0
-    took: float = 0.0
+    at: float  # seconds since the first request
+    call: str  # `messages` or `contacts`
+    size: int  # bytes of the body
+    type: str = ""  # type of a message; `unknown` for a type that is not listed here
+    length: int = 0  # characters of a message's text
+    to: int = 0  # index of a message's recipient in the recording, from 1; 0 for none
+    many: int = 0  # phone numbers in a check of contacts
+    status: int = 0  # HTTP status of the response
+    took: float = 0.0  # milliseconds until the response
 
 
 class Recipients:
-    """Numbers of recipients in the order in which they were first written to."""
+    """Assigns an index to each recipient, in the order of their first message."""
 
     def __init__(self) -> None:
-        # What is kept of a number cannot be turned back into it, even by trying them all, without this.
+        # Without this key, the digests cannot be reversed by trying all phone numbers.
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, int] = {}
 
     def index(self, number: str) -> int:
-        """From 1 on."""
+        """Return the index of a recipient, from 1 to `MAX_RECIPIENTS`."""
         digest = hashlib.blake2b(number.encode(), key=self._key, digest_size=8).digest()
         if len(self._known) >= MAX_RECIPIENTS:
             return self._known.get(digest, MAX_RECIPIENTS)
@@ -62,7 +60,10 @@ class Recipients:
 
 
 def shape_of(copied: Copied, since: float, recipients: Recipients) -> Shape:
-    """Of a request. since: Unix seconds of the first one."""
+    """Return the shape of a request.
+
+    since: time of the first request, Unix seconds.
+    """
     body = _decoded(copied.body)
     call = copied.path.rpartition("/")[2]
     common: dict[str, Any] = {
@@ -81,7 +82,7 @@ def shape_of(copied: Copied, since: float, recipients: Recipients) -> Shape:
     to = body.get("to")
     return Shape(
         **common,
-        # Whatever a client writes there is its own: only what is known is written down.
+        # Clients can send any text as the type; only known types are recorded.
         type=type_ if isinstance(type_, str) and type_ in _TYPES else UNKNOWN,
         length=length,
         to=recipients.index(to) if isinstance(to, str) else 0,
@@ -89,7 +90,7 @@ def shape_of(copied: Copied, since: float, recipients: Recipients) -> Shape:
 
 
 class Numbers:
-    """Recipients of made-up requests: `count` numbers from `first` on, in turn."""
+    """Recipients of generated requests: `count` consecutive phone numbers from `first`, used in rotation."""
 
     def __init__(self, first: int, count: int) -> None:
         self._first = first
@@ -100,7 +101,7 @@ class Numbers:
 
 
 def request_of(shape: Shape, numbers: Numbers) -> tuple[str, Mapping[str, Any]]:
-    """Path and body of a request of this shape. What needs media or templates becomes a text of about its size."""
+    """Return path and body of a request of this shape. Messages with media or templates become texts of their size."""
     if shape.call == CONTACTS:
         some = [f"+{numbers.number(shape.to + index)}" for index in range(max(1, shape.many))]
         return "/v1/contacts", {"blocking": "wait", "contacts": some}
@@ -115,7 +116,10 @@ def request_of(shape: Shape, numbers: Numbers) -> tuple[str, Mapping[str, Any]]:
 
 
 def redirected(copied: Copied, to: int, numbers: Numbers) -> tuple[str, Mapping[str, Any]] | None:
-    """The request as it is, to numbers of another installation; `None` for one that was not copied in full."""
+    """Return the request with the phone numbers of another installation; None if it was not copied in full.
+
+    to: index of the recipient.
+    """
     body = dict(_decoded(copied.body))
     if not body:
         return None

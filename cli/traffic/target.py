@@ -1,4 +1,4 @@
-"""Installation that made-up or copied requests are sent to: never more at a time than allowed, the rest is dropped."""
+"""Client that sends generated or copied requests to an installation. Requests above the limit in flight are dropped."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from typing import Any, Self
 
 import aiohttp
 
-# Seconds that an answer may take.
+# Timeout of a request, seconds.
 PATIENCE = 30.0
-# Latencies that are kept.
+# Number of latencies kept for the quantiles.
 KEPT = 100_000
 
 
 class Refused(Exception):
-    """The installation does not let us in; `str()` says what it answered."""
+    """The installation refused the login; `str()` contains the HTTP status."""
 
 
 @dataclasses.dataclass(slots=True)
 class Tally:
-    """What became of requests. statuses: by HTTP status, `error` without an answer; took: milliseconds, the latest."""
+    """Counts and latencies of requests."""
 
     sent: int = 0
     dropped: int = 0
+    # By HTTP status; `error` for requests without a response.
     statuses: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    # Milliseconds of the last `KEPT` requests.
     took: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=KEPT))
 
     def describe(self) -> dict[str, Any]:
-        """For people and programs."""
+        """Return counts and quantiles as a JSON object; the quantiles are None before the first response."""
         ordered = sorted(self.took)
         found: dict[str, Any] = {"sent": self.sent, "dropped": self.dropped, "answers": dict(self.statuses)}
         for name, part in (("p50_ms", 0.5), ("p99_ms", 0.99)):
@@ -42,10 +44,13 @@ class Tally:
 
 
 class Target:
-    """An asynchronous context manager that logs in. Raises `Refused`, and `aiohttp.ClientError`."""
+    """Asynchronous context manager that logs in and sends requests.
+
+    Entering it raises `Refused` and `aiohttp.ClientError`. Leaving it waits at most `PATIENCE` seconds for responses.
+    """
 
     def __init__(self, url: str, user: str, password: str, *, in_flight: int) -> None:
-        """in_flight: requests that may wait for their answers; one more is dropped."""
+        """in_flight: maximum number of requests without a response; further requests are dropped."""
         self._url = url.rstrip("/")
         self._basic = {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
         self._in_flight = in_flight
@@ -79,7 +84,7 @@ class Target:
             self._headers = {"Authorization": f"Bearer {said['users'][0]['token']}"}
 
     def send(self, path: str, body: Mapping[str, Any]) -> None:
-        """Now, or never."""
+        """Send a request at once, or drop it if too many are in flight."""
         if len(self._running) >= self._in_flight:
             self.tally.dropped += 1
             return
