@@ -1,4 +1,4 @@
-"""SQL statements that make the schemas and users of an installation on a MySQL or MariaDB server."""
+"""SQL statements that create the schemas and users of an installation on a MySQL or MariaDB server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALL = "ALL PRIVILEGES"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """A user of the server."""
+    """User of the database server."""
 
     name: str
     password: str = dataclasses.field(repr=False)
@@ -20,9 +20,10 @@ class User:
 
 
 def statements(users: Sequence[User], *, host: str = "%", tls: bool = True) -> str:
-    """Return the statements, one per line. They can be executed again without an effect.
+    """Return the statements, one per line. Executing them again has no effect.
 
-    host: from which the users connect, `%` for any. tls: whether a connection must be encrypted.
+    host: host that the users connect from; `%` for any.
+    tls: whether connections must be encrypted.
     """
     lines = [
         f"CREATE DATABASE IF NOT EXISTS {_name(schema)} CHARACTER SET utf8mb4;"

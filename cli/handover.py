@@ -1,4 +1,4 @@
-"""What each container of an installation is handed: its own secrets, its certificate, and nothing of the others."""
+"""Files that `tidings provision` gives to each container: its own secrets and certificate, none of the others'."""
 
 from __future__ import annotations
 
@@ -11,25 +11,21 @@ from cli import database_sql
 from cli.database_sql import User
 from tidings.runtime import private_files
 
-# Fields of secrets that may have several keys, of which the first seals and all open.
+# Secrets that may consist of several keys: the first one seals, all of them open.
 ROTATED = ("master_key", "settings_key")
 CERTIFICATE, KEY, AUTHORITY = "tls/certificate.pem", "tls/key.pem", "tls/ca.pem"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Role:
-    """Role of a container.
+    """Role of a container."""
 
-    secrets:     whose file of `secrets/` it has; empty for none.
-    certificate: it has one of its own, by which others call it.
-    passwords:   files with one password each, by what they are called there.
-    is_ours:     it runs our image, whose user owns the files. Other images have users of their own, so everybody may
-                 read what is in their volumes: in a volume that is theirs alone, as container secrets are.
-    """
-
-    secrets: str = ""
-    certificate: bool = True
+    secrets: str = ""  # process whose file in `secrets/` it gets; empty for none
+    certificate: bool = True  # whether it gets a server certificate
+    # Names of passwords by the name of the file that contains only that password.
     passwords: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # True for the Tidings image, whose user owns the files. Other images run as other users, so the files in their
+    # volumes are readable by everybody; only that container mounts the volume, as with container secrets.
     is_ours: bool = True
 
 
@@ -58,21 +54,16 @@ ROLES: Mapping[str, Role] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """Made for an installation.
+    """Secrets, passwords and certificates of an installation."""
 
-    directory:  with `secrets/` and `tls/`.
-    passwords:  by their names.
-    users:      of the database: their names by the names of their passwords; schemas: by the same names, each user's.
-    """
-
-    directory: Path
-    passwords: Mapping[str, str] = dataclasses.field(repr=False)
-    users: Mapping[str, str]
-    schemas: Mapping[str, Sequence[str]]
+    directory: Path  # contains `secrets/` and `tls/`
+    passwords: Mapping[str, str] = dataclasses.field(repr=False)  # by name
+    users: Mapping[str, str]  # database users by the name of their password
+    schemas: Mapping[str, Sequence[str]]  # schemas of each database user, by the name of its password
 
 
 def files(name: str, made: Made) -> Iterator[tuple[str, bytes]]:
-    """Path and content of each file of a role, relative to its volume. Raises `OSError`."""
+    """Yield path, relative to the role's volume, and content of each file of a role. Raises `OSError`."""
     role = ROLES[name]
     if role.secrets:
         path = f"secrets/{role.secrets}.json"
@@ -84,7 +75,7 @@ def files(name: str, made: Made) -> Iterator[tuple[str, bytes]]:
         yield KEY, key
         yield CERTIFICATE, certificate
         if name == "proxy":
-            # One file, as HAProxy has it.
+            # HAProxy reads certificate and key from one file.
             yield "tls/certificate-and-key.pem", certificate + key
     for path, password in role.passwords.items():
         yield path, made.passwords[password].encode()
@@ -95,9 +86,9 @@ def files(name: str, made: Made) -> Iterator[tuple[str, bytes]]:
 
 
 def users_sql(made: Made) -> str:
-    """Schemas and users, for a database server that starts on an empty directory. They come over TLS or not at all.
+    """Return the SQL that creates schemas and users on a new database server. Users must connect over TLS.
 
-    Processes read and write rows; only the user of migrations changes tables.
+    Users of processes may read and write rows; only the user of migrations may change tables.
     """
     roles = {user: [name for name, found in made.users.items() if found == user] for user in made.users.values()}
     users = [
@@ -113,8 +104,11 @@ def users_sql(made: Made) -> str:
 
 
 def hand_keys(name: str, made: Made, volume: Path) -> None:
-    """Give a role the keys that it has not got, behind its own: it opens what is sealed under them, and seals under
-    none. So when `hand` brings them forward, everybody opens what anybody seals. Raises `OSError`."""
+    """Append missing keys to those in a role's volume, so that it can open with them but does not seal with them.
+
+    Call it for all roles before `hand`, which puts new keys first: then every role can open what another one seals.
+    Raises `OSError`.
+    """
     path = f"secrets/{ROLES[name].secrets}.json"
     try:
         present, kept = (json.loads((directory / path).read_bytes()) for directory in (volume, made.directory))
@@ -129,7 +123,7 @@ def hand_keys(name: str, made: Made, volume: Path) -> None:
 
 
 def hand(name: str, made: Made, volume: Path) -> bool:
-    """Put a role's files into its volume, as far as they are not there; has anything changed? Raises `OSError`."""
+    """Write the new and changed files of a role to its volume. Returns whether any changed. Raises `OSError`."""
     is_ours = ROLES[name].is_ours
     changed = False
     private_files.make_directory(volume)
@@ -144,7 +138,7 @@ def hand(name: str, made: Made, volume: Path) -> bool:
 
 
 def _write(path: Path, content: bytes, mode: int) -> bool:
-    """Whole at any time. A file that has this content already stays."""
+    """Replace a file atomically, unless it has this content already. Returns whether it was replaced."""
     try:
         if path.read_bytes() == content:
             return False
@@ -160,7 +154,7 @@ def _set_mode(directory: Path, mode: int) -> None:
 
 
 def read_passwords(path: Path) -> dict[str, str]:
-    """Those of an installation, by their names; empty before the first start. Raises `OSError` and `ValueError`."""
+    """Return the passwords by name; empty if the file does not exist. Raises `OSError` and `ValueError`."""
     try:
         found = json.loads(path.read_text())
     except FileNotFoundError:
@@ -171,5 +165,5 @@ def read_passwords(path: Path) -> dict[str, str]:
 
 
 def write_passwords(path: Path, passwords: Mapping[str, str]) -> None:
-    """On disk when this returns. Raises `OSError`."""
+    """Write the passwords, which are on disk when this returns. Raises `OSError`."""
     _write(path, json.dumps(passwords, indent=1).encode(), private_files.FILE_MODE)

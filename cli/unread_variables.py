@@ -19,7 +19,7 @@ STRICT = "TIDINGS_STRICT_ENV"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnreadVariable:
-    """A variable of the environment that no process reads."""
+    """Environment variable that nothing reads."""
 
     name: str
     nearest: str  # the most similar known name; empty when none is similar
@@ -36,7 +36,7 @@ def find(variables: Mapping[str, str]) -> Sequence[UnreadVariable]:
 
 
 def report(variables: Mapping[str, str]) -> None:
-    """Log a warning per unread variable. Raises `SettingsError` with all of them when `TIDINGS_STRICT_ENV` is on."""
+    """Log a warning per unread variable. Raises `SettingsError` naming all of them if `TIDINGS_STRICT_ENV` is on."""
     unread = find(variables)
     if unread and is_strict(variables):
         raise SettingsError("; ".join(map(str, unread)) + f"; correct or unset them, or unset {STRICT}")
@@ -45,7 +45,7 @@ def report(variables: Mapping[str, str]) -> None:
 
 
 def is_strict(variables: Mapping[str, str]) -> bool:
-    """Whether a process refuses to start with a variable that nothing reads."""
+    """Return whether a process refuses to start with a variable that nothing reads. Raises `SettingsError`."""
     try:
         return parse_flag(variables.get(STRICT) or "0")
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""What may be wrong with an installation, looked at from outside: a check for each part, and what to do about it."""
+"""Checks of an installation from outside, one per part; each finding includes a remedy."""

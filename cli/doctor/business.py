@@ -1,4 +1,4 @@
-"""What the business's database has to agree with: our number, our keys, and the webhook that is set in it."""
+"""Checks of the business's database: the business number, the keys, and the stored webhook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidings.storage.database import Database
 
 
 class Number:
-    """The business number that the database is for."""
+    """Check of the business number that the database is for."""
 
     name = "business number"
 
@@ -36,12 +36,12 @@ class Number:
 
 
 class Keys:
-    """The keys that the database is sealed under."""
+    """Check of the keys that the database is sealed under."""
 
     name = "keys"
 
     def __init__(self, database: Database, keys: Mapping[str, SecretKeys]) -> None:
-        """keys: by their names in the table of checks."""
+        """keys: keys by their names in the table of key checks."""
         self._database = database
         self._keys = keys
 
@@ -62,7 +62,7 @@ class Keys:
 
 
 class StoredWebhook:
-    """The webhook that is set in the database."""
+    """Check of the webhook that is set in the database."""
 
     name = "webhook"
 
@@ -76,7 +76,11 @@ class StoredWebhook:
         webhook_secret: str,
         post: bool,
     ) -> None:
-        """webhook_secret: the installation's first; post: as of `Webhook`."""
+        """Create the check.
+
+        webhook_secret: first webhook secret of the installation; empty if unknown.
+        post: as for `Webhook`.
+        """
         self._database = database
         self._account = account
         self._outgoing = outgoing

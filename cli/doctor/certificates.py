@@ -1,4 +1,4 @@
-"""Certificates that are near their end."""
+"""Checks for certificates that expire soon."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ REMEDY = "renew it: `tidings certificates` makes those of an installation's own 
 
 
 class CertificateFiles:
-    """Files of certificates and authorities, and their keys."""
+    """Check of the files of certificates, authorities and private keys."""
 
     name = "certificates"
 
     def __init__(self, files: Mapping[str, TlsFiles]) -> None:
-        """files: by what they are for."""
+        """files: files by their use, such as `link` or `database`."""
         self._files = files
 
     async def run(self) -> Sequence[Finding]:
@@ -42,7 +42,7 @@ class CertificateFiles:
 
 
 class ApiCertificate:
-    """The certificate that the API shows, where one runs here."""
+    """Check of the API's certificate; passes if no API runs at the address."""
 
     name = "certificate of the API"
 
@@ -52,7 +52,7 @@ class ApiCertificate:
 
     async def run(self) -> Sequence[Finding]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Whom it is for, and who vouches for it, is for its clients to say: only its end is looked at.
+        # Only the expiry is checked: whether name and authority are right depends on the clients.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
             async with asyncio.timeout(SECONDS):
@@ -71,7 +71,12 @@ class ApiCertificate:
 
 
 def judge(check: str, end: float, now: float) -> Finding:
-    """end: when it ends; both Unix seconds."""
+    """Return a finding about a certificate's expiry.
+
+    check: name of the finding.
+    end: expiry, Unix seconds.
+    now: Unix seconds.
+    """
     at = f"{datetime.datetime.fromtimestamp(end, datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
     left = end - now
     if left <= 0:

@@ -1,4 +1,4 @@
-"""Clocks of other machines against ours."""
+"""Comparison of other machines' clocks with the local clock."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import email.utils
 
 from cli.doctor.findings import Finding, error, fine, warning
 
-# Seconds. A lease, a token and a signature are off by as much as the clocks are.
+# Difference in seconds above which there is a warning, and an error. The validity of leases, tokens and signatures is
+# off by the same amount.
 GOOD_SECONDS, POOR_SECONDS = 2.0, 30.0
 REMEDY = "have both keep time by NTP (chrony, systemd-timesyncd)"
 
 
 def compare(check: str, theirs: float, ours: float, *, exact: bool) -> Finding:
-    """theirs, ours: Unix seconds at the same moment; exact: theirs is no whole second, cut off."""
+    """Return a finding about the difference of two clocks, read at the same moment.
+
+    check: name of the finding.
+    theirs, ours: Unix seconds.
+    exact: False if `theirs` is truncated to a whole second.
+    """
     difference = theirs - ours
     if not exact:
-        # Anywhere within its second.
+        # The other clock may be anywhere within that second.
         difference = min(difference, difference + 1.0, key=abs) if abs(difference + 0.5) > 0.5 else 0.0
     text = f"differs from ours by {difference:+.1f} s"
     if abs(difference) > POOR_SECONDS:
@@ -26,7 +32,7 @@ def compare(check: str, theirs: float, ours: float, *, exact: bool) -> Finding:
 
 
 def of_header(value: str) -> float | None:
-    """Unix seconds of an HTTP `Date`, `None` for none."""
+    """Return the Unix seconds of an HTTP `Date` header; None for an invalid one."""
     try:
         return email.utils.parsedate_to_datetime(value).timestamp()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The environment of each process: every variable validated, secrets there, files nobody else's."""
+"""Checks of each process's environment variables, secrets and file permissions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS: Mapping[str, type[ProcessSettings]] = {
     "coreapp": coreapp.settings.Settings,
     "network": network.settings.Settings,
 }
-# In the place of secrets that are not there, so that everything else can be validated. Nothing is opened with them.
+# Stand-ins for missing secrets, so that the other settings can be validated. Nothing is decrypted with them.
 _ABSENT = SecretKeys.of(bytes(process_secrets.KEY_LENGTH))
 _STAND_INS: Mapping[str, Any] = {
     "webapp": WebappSecrets(jwt_key="absent" * 6, link_key="", settings_key=_ABSENT),
@@ -44,31 +44,30 @@ _STAND_INS: Mapping[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Examined:
-    """The settings of one process as it would read them. settings: `None` where some are wrong. has_secrets: they were
-    all there."""
+    """Settings of one process as it would read them."""
 
     process: str
-    settings: Any
-    has_secrets: bool
-    mistakes: Sequence[str]
+    settings: Any  # None if any setting is wrong
+    has_secrets: bool  # all secrets were found
+    mistakes: Sequence[str]  # error texts of wrong settings
 
 
 def examine(process: str, variables: Mapping[str, str]) -> Examined:
-    """Read the settings without making a directory or a secret."""
+    """Read the settings of a process without creating a directory or a secret."""
     kind = KINDS[process]
     data_dir = env.parse_path(variables.get("TIDINGS_DATA_DIR") or "data")
     has_secrets = are_there(process, variables, data_dir)
     given: dict[str, Any] = {"data_dir": data_dir}
     if not has_secrets:
         given["secrets"] = _STAND_INS[process]
-    # Read from the variable, it would be made.
+    # Reading the data directory from its variable would create it.
     others = {name: value for name, value in variables.items() if name != "TIDINGS_DATA_DIR"}
     mistakes = kind.mistakes(others, **given)
     return Examined(process, None if mistakes else kind.read(others, **given), has_secrets, mistakes)
 
 
 def are_there(process: str, variables: Mapping[str, str], data_dir: Path) -> bool:
-    """Would the process find all its secrets, without making any?"""
+    """Return whether the process would find all its secrets without creating any."""
     return SecretFiles(data_dir).path(process).exists() or not _not_given(process, variables)
 
 
@@ -79,7 +78,7 @@ def _not_given(process: str, variables: Mapping[str, str]) -> Sequence[str]:
 
 
 class Configuration:
-    """The variables of all processes that are looked at: each wrong one is named once."""
+    """Check of the variables of all examined processes; each wrong variable is reported once."""
 
     name = "configuration"
 
@@ -97,7 +96,7 @@ class Configuration:
 
 
 class UnreadVariables:
-    """Variables with a prefix of Tidings that nothing reads."""
+    """Check for variables with a prefix of Tidings that nothing reads."""
 
     name = "environment"
 
@@ -111,7 +110,7 @@ class UnreadVariables:
 
 
 class RunningProcess:
-    """The variables that a running process was started with, compared with those of this command."""
+    """Comparison of a running process's variables and version with those of this command."""
 
     def __init__(self, record: ProcessRecord, variables: Mapping[str, str]) -> None:
         self.name = f"running {record.process}"
@@ -138,7 +137,7 @@ class RunningProcess:
 
 
 class Secrets:
-    """The secrets of one process: there, and their files its user's alone."""
+    """Check that the secrets of one process exist and that only their owner can read the files."""
 
     def __init__(self, process: str, variables: Mapping[str, str], data_dir: Path) -> None:
         self.name = f"secrets of {process}"
@@ -161,7 +160,7 @@ class Secrets:
 
 
 class PrivateFiles:
-    """The data directory, and keys of certificates."""
+    """Check of the permissions of the data directory, its databases and private keys."""
 
     name = "files"
 
@@ -183,7 +182,10 @@ class PrivateFiles:
 
 
 def loose_findings(check: str, loose: Sequence[str]) -> list[Finding]:
-    """A finding for each file that others may read."""
+    """Return an error for each file that other users may read.
+
+    loose: paths with their modes, as text.
+    """
     return [error(check, f"{text}: others than its owner may read it", "chmod go= on it") for text in loose]
 
 
@@ -193,7 +195,7 @@ def _loose(paths: Sequence[Path]) -> Sequence[str]:
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
         except OSError:
-            # Who needs it says that it is not there.
+            # The check that needs the file reports that it is missing.
             continue
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             found.append(f"{path} has mode {mode:04o}")

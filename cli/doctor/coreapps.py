@@ -1,4 +1,4 @@
-"""The Coreapps: every shard has an owner, who is alive and connected."""
+"""Checks of the Coreapps: every shard has an owner that sends heartbeats and is connected to the network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ELSEWHERE = (
 
 
 class ShardOwners:
-    """The lease of each shard."""
+    """Check of the lease of each shard."""
 
     name = "shards"
 
@@ -48,7 +48,7 @@ class ShardOwners:
 
 
 class CoreappLinks:
-    """The link of each owner, with our key, and what it says of itself."""
+    """Check of the link to each shard owner with this environment's link key, and of the owner's health."""
 
     name = "coreapps"
 

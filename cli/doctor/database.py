@@ -1,4 +1,4 @@
-"""The database of one family of tables: there, at the right revision, durable, near, and at the same time of day."""
+"""Checks of a database: reachable, at the right revision, durable, fast enough, and with an accurate clock."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from tidings.runtime.settings import describe_url
 from tidings.storage import outages, probes, revisions, schema
 from tidings.storage.database import Database
 
-SECONDS = 5.0  # that the database has to answer
+SECONDS = 5.0  # timeout of a response of the database
 
-# Milliseconds a write, as the original's guide reads `mysqlslap`: what it recommends, and what costs it a quarter to a
-# half of its rate.
+# Milliseconds per write as measured by `mysqlslap`, from the guide of the On-Premises API: the recommended maximum, and
+# the latency that reduces its message rate by a quarter to a half.
 GOOD_MS, POOR_MS = 5.0, 15.0
+# Number of concurrent clients, and of writes of all clients together.
 CLIENTS, WRITES = 5, 1000
 
 
 class Reachable:
-    """Whether it answers, which server it is, and over what."""
+    """Check that the database responds. Reports the server's version and the cipher of the connection."""
 
     def __init__(self, database: Database) -> None:
         self.name = f"database {database.family}"
@@ -46,7 +47,7 @@ class Reachable:
 
 
 class Schema:
-    """The revision of the tables."""
+    """Check of the revision of the tables."""
 
     def __init__(self, database: Database) -> None:
         self.name = f"tables {database.family}"
@@ -67,7 +68,7 @@ class Schema:
 
 
 class Durability:
-    """Whether a 2xx means that it is on disk."""
+    """Check that committed data are on disk before a request is answered with 2xx."""
 
     def __init__(self, database: Database) -> None:
         self.name = f"durability {database.family}"
@@ -80,7 +81,7 @@ class Durability:
 
 
 class DatabaseClock:
-    """The difference between the server's clock and ours; leases go by the server's."""
+    """Check of the difference between the server's clock and the local one; leases use the server's clock."""
 
     def __init__(self, database: Database) -> None:
         self.name = f"clock of database {database.family}"
@@ -94,24 +95,26 @@ class DatabaseClock:
 
 
 class WriteLatency:
-    """How long a write takes, as `mysqlslap` is told to measure it by the original's guide: five clients, each of which
-    commits row after row, into a table of its own that is dropped."""
+    """Measurement of the latency of a write, like `mysqlslap` with the options of the On-Premises API's guide.
+
+    Concurrent clients insert and commit single rows into a temporary table that is dropped afterwards.
+    """
 
     def __init__(self, database: Database, *, clients: int = CLIENTS, writes: int = WRITES) -> None:
-        """writes: of all clients together."""
+        """writes: number of writes of all clients together."""
         self.name = f"write latency {database.family}"
         self._database = database
         self._clients = clients
         self._writes = writes
 
     async def run(self) -> Sequence[Finding]:
-        # Writers of SQLite queue: several would measure each other.
+        # SQLite has one writer at a time: several clients would measure each other's waits.
         clients = 1 if self._database.settings.engine == "sqlite" else self._clients
         measured = await probes.measure_writes(self._database.settings, clients=clients, writes=self._writes)
         return [self.judge(measured)]
 
     def judge(self, measured: probes.Writes) -> Finding:
-        """What the figures mean."""
+        """Return the finding for a measurement."""
         text = (
             f"{measured.milliseconds:.1f} ms a write ({measured.count} inserts, {measured.clients} at once, in "
             f"{measured.seconds:.2f} s); {expected(measured.milliseconds)}"
@@ -125,6 +128,9 @@ class WriteLatency:
 
 
 def expected(milliseconds: float) -> str:
-    """The rate that a write latency allows. An answer waits for a commit, which all that came meanwhile share."""
+    """Return a text about the message rate that a write latency allows.
+
+    Each response waits for a commit; requests that arrive during one commit share the next.
+    """
     alone = 1000 / max(milliseconds, 0.1)
     return f"one client that waits for each answer gets at most {alone:,.0f} messages/s, many at once share commits"

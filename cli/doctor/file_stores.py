@@ -1,4 +1,4 @@
-"""File stores: the settings name the one that the database records, and a bucket lets us use it."""
+"""Checks of file stores: the store is the one that the database records, and a bucket grants the needed permissions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,27 @@ from tidings.objects.store import FileStore
 
 
 class LifecycleRules(Protocol):
-    """A bucket. files_prefix: what the keys of all files begin with."""
+    """Lifecycle rules of a bucket."""
 
     @property
-    def files_prefix(self) -> str: ...
+    def files_prefix(self) -> str:
+        """Common prefix of the keys of all files."""
+        ...
 
     async def lifecycle(self) -> Sequence[Mapping[str, Any]]:
-        """The rules that are enabled. Raises `OSError`."""
+        """Return the enabled rules. Raises `OSError`."""
         ...
 
 
 class Bucket:
-    """The rights that a bucket gives us, and its lifecycle rules. A directory has neither."""
+    """Check of a bucket's permissions and lifecycle rules; passes for a directory, which has neither."""
 
     def __init__(self, name: str, store: FileStore, *, keeps: float | None) -> None:
-        """name: of the store; keeps: seconds that a file must be kept, `None` for ever."""
+        """Create the check.
+
+        name: name of the store.
+        keeps: seconds that a file must be kept; None for no limit.
+        """
         self.name = f"{name} bucket"
         self._store = store
         self._keeps = keeps
@@ -37,7 +43,8 @@ class Bucket:
         where = self._store.location
         remedy = "give the credentials the policy of docs/operations.md#buckets, or correct the settings of the bucket"
         try:
-            # Without the right to list, S3 answers 403 for a file that is gone, and its message would wait for ever.
+            # Without the permission to list, S3 answers 403 instead of 404 for a missing file. A message with that file
+            # would then be retried without end.
             await self._store.has_any(["0" * 32])
             stored = await self._store.write(_chunk(), limit=1)
             await self._store.delete([stored.name])
@@ -51,7 +58,7 @@ class Bucket:
         return [self.judge(rules, cast(LifecycleRules, self._store).files_prefix)]
 
     def judge(self, rules: Sequence[Mapping[str, Any]], prefix: str) -> Finding:
-        """What the rules of the bucket mean for the files below the prefix."""
+        """Return the finding for the lifecycle rules that apply to files below the prefix."""
         aborts = False
         for rule in rules:
             of = rule.get("Filter", rule).get("Prefix", "")
@@ -75,7 +82,7 @@ async def _chunk() -> AsyncIterator[bytes]:
 
 
 class RecordedStore:
-    """The marker of one file store."""
+    """Check of the marker of one file store."""
 
     def __init__(self, identity: Identity, store: MarkedStore) -> None:
         self.name = f"{identity.name} store"

@@ -1,4 +1,4 @@
-"""What a check finds, and how many checks are run one after the other."""
+"""Findings of checks, and a sequential runner of checks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Protocol
 from tidings.runtime.env import SettingsError
 from tidings.storage import outages
 
-SECONDS = 120.0  # for one check
+SECONDS = 120.0  # timeout of one check
 
 
 class Level(enum.IntEnum):
-    """How bad it is; the worst is the exit status of the command."""
+    """Severity of a finding; the highest one is the exit status of the command."""
 
     FINE = 0
     WARNING = 1
@@ -24,28 +24,30 @@ class Level(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """check: its name; text: what was found; remedy: what to do about it, empty where nothing is wrong."""
+    """Result of a check."""
 
-    check: str
+    check: str  # name of the check
     level: Level
     text: str
-    remedy: str = ""
+    remedy: str = ""  # how to correct the problem; empty if nothing is wrong
 
 
 class Check(Protocol):
-    """One part of an installation. name: short and lower case."""
+    """Check of one part of an installation."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the check, short and in lower case."""
+        ...
 
     async def run(self) -> Sequence[Finding]:
-        """What there is to say, never nothing. Whatever it raises becomes a finding."""
+        """Return one or more findings. An exception is reported as a finding by the caller."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """Checks of one thing. Where the first finds an error, the others would only say it again."""
+    """Checks of one part. If the first finds an error, the others are skipped: they would report it again."""
 
     first: Check
     rest: Sequence[Check] = ()
@@ -64,7 +66,10 @@ def error(check: str, text: str, remedy: str) -> Finding:
 
 
 async def run_groups(groups: Sequence[Group], *, seconds: float = SECONDS) -> Sequence[Finding]:
-    """Run all, one after the other, so that none measures another. seconds: for each check."""
+    """Run all checks sequentially, so that they do not affect each other's measurements.
+
+    seconds: timeout of each check.
+    """
     found: list[Finding] = []
     for group in groups:
         first = await _run(group.first, seconds)
@@ -90,5 +95,5 @@ async def _run(check: Check, seconds: float) -> Sequence[Finding]:
 
 
 def worst(found: Sequence[Finding]) -> Level:
-    """The level of all together."""
+    """Return the highest level of the findings; `FINE` without findings."""
     return max((finding.level for finding in found), default=Level.FINE)

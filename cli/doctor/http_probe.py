@@ -1,4 +1,4 @@
-"""One request over HTTP/1.1 on a connection of its own, with the time that each part took."""
+"""Single HTTP/1.1 request on a new connection, with the time that each part took."""
 
 from __future__ import annotations
 
@@ -12,32 +12,28 @@ from collections.abc import Mapping
 from cli.doctor import clock
 from tidings.egress.responses import BadResponse, ContentParser
 
-READ = 64 * 1024  # bytes at once
+READ = 64 * 1024  # bytes per read
 
 
 class NoHttp(ConnectionError):
-    """What answered is no server of HTTP, or closed the connection."""
+    """The server does not speak HTTP/1.1, or closed the connection before its response."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """headers: by their names in lower case. date: of the server, Unix seconds without their fraction; `None` for none.
-
-    connected, answered: seconds from the begin until there was a connection (TLS included), and the answer's head.
-    at: our clock when that came. tls: the version and cipher, empty for none. ends: of the server's certificate, Unix
-    seconds; 0 for none, or one that was not verified.
-    """
+    """Head of a response, with timings."""
 
     status: int
-    headers: Mapping[str, str]
-    connected: float
-    answered: float
-    at: float
-    tls: str = ""
-    ends: float = 0.0
+    headers: Mapping[str, str]  # names in lower case
+    connected: float  # seconds from the start until connected, including TLS
+    answered: float  # seconds from the start until the head of the response arrived
+    at: float  # local time at that moment, Unix seconds
+    tls: str = ""  # version and cipher; empty without TLS
+    ends: float = 0.0  # expiry of the server's certificate, Unix seconds; 0 without one or if it was not verified
 
     @property
     def date(self) -> float | None:
+        """Server's clock in whole Unix seconds; None without a valid `Date` header."""
         return clock.of_header(self.headers.get("date", ""))
 
 
@@ -49,9 +45,11 @@ async def ask(
     tls: ssl.SSLContext | None,
     started: float,
 ) -> Answer:
-    """Send a request on a connected socket, which is closed after it; only the head of the answer is read.
+    """Send a request on a connected socket, read the head of the response, and close the socket.
 
-    started: of `time.monotonic`, when the connection was begun. Raises `OSError`, of which `ssl.SSLError` is one.
+    Raises `OSError`, including `ssl.SSLError`.
+
+    started: monotonic seconds when the connection attempt started.
     """
     reader, writer = await asyncio.open_connection(
         sock=sock, ssl=tls, server_hostname=host if tls is not None else None, limit=READ
@@ -68,7 +66,10 @@ async def ask(
 
 
 async def dial(host: str, port: int) -> socket.socket:
-    """A connected socket to a host of our own settings. Raises `OSError`."""
+    """Return a socket connected to a host named by the installation's settings. Raises `OSError`.
+
+    Not for hosts that others name: it applies no egress rules.
+    """
     loop = asyncio.get_running_loop()
     failure: OSError = ConnectionError("the name has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):

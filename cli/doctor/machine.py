@@ -1,4 +1,4 @@
-"""This machine: room and speed of its disks, and how many files may be open."""
+"""Checks of this machine: free space and speed of its disks, and the limit on open files."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pathlib import Path
 from cli.doctor.findings import Finding, error, fine, warning
 from tidings.runtime import env, private_files
 
-# Part of a disk that should be free, and what is little whatever its size.
+# A warning is given when less than this part of the disk and less than this number of bytes are free.
 FREE_PART, FREE_BYTES = 0.1, 1024 * env.MIB
-WRITTEN = 16 * env.MIB
-SYNCS = 20
+WRITTEN = 16 * env.MIB  # bytes written to measure the rate
+SYNCS = 20  # small writes to measure their latency
 SLOW_SYNC_MS = 20.0
-SLOW_MIB = 20.0  # a second
-# Descriptors of a process besides its connections: database, files, link, listeners.
+SLOW_MIB = 20.0  # MiB per second
+# File descriptors that a process needs in addition to its connections: database, files, link, listeners.
 OTHER_FILES = 512
 
 
 class DiskSpace:
-    """Room for a directory to grow."""
+    """Check of the free space for a directory."""
 
     def __init__(self, directory: Path, *, reserve: int = 0) -> None:
-        """reserve: bytes below which nothing more is stored there."""
+        """reserve: free bytes below which nothing more is stored in the directory."""
         self.name = f"space of {directory}"
         self._directory = directory
         self._reserve = reserve
@@ -37,7 +37,7 @@ class DiskSpace:
         return [self.judge(*shutil.disk_usage(place)[::2])]
 
     def judge(self, total: int, free: int) -> Finding:
-        """What the figures (bytes) mean."""
+        """Return the finding for the total and free bytes of the disk."""
         text = f"{free / env.MIB:,.0f} of {total / env.MIB:,.0f} MiB free"
         if free < max(self._reserve, 16 * env.MIB):
             return error(self.name, text, "make room: what has to be written there is refused now")
@@ -47,7 +47,7 @@ class DiskSpace:
 
 
 class DiskSpeed:
-    """How fast a directory is written, and how long it takes until a small write is on the disk."""
+    """Measurement of a directory's write rate, and of the latency of a small write with fsync."""
 
     def __init__(self, directory: Path) -> None:
         self.name = f"speed of {directory}"
@@ -76,7 +76,11 @@ class DiskSpeed:
             path.unlink(missing_ok=True)
 
     def judge(self, rate: float, sync_ms: float) -> Finding:
-        """rate: MiB a second; sync_ms: milliseconds of one small write."""
+        """Return the finding for a measurement.
+
+        rate: MiB per second.
+        sync_ms: milliseconds per small write.
+        """
         text = f"{rate:,.0f} MiB/s, {sync_ms:.1f} ms until 4 KiB are on the disk"
         if rate < SLOW_MIB or sync_ms > SLOW_SYNC_MS:
             return warning(self.name, text, "a faster disk: every commit of SQLite, and every file, waits for this one")
@@ -84,19 +88,22 @@ class DiskSpeed:
 
 
 class OpenFiles:
-    """The limit on descriptors against the connections that a process may have."""
+    """Check of the limit on file descriptors against a process's maximum number of connections."""
 
     def __init__(self, process: str, connections: int) -> None:
         self.name = f"open files of {process}"
         self._connections = connections
 
     async def run(self) -> Sequence[Finding]:
-        # A process raises its own limit as far as it may.
+        # Processes raise their soft limit to the hard limit.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return [self.judge(hard)]
 
     def judge(self, limit: int) -> Finding:
-        """limit: that the process may set for itself; -1 is none."""
+        """Return the finding for a limit.
+
+        limit: hard limit on file descriptors; -1 for no limit.
+        """
         wanted = self._connections + OTHER_FILES
         if limit == resource.RLIM_INFINITY or limit >= wanted:
             return fine(self.name, f"{'no limit' if limit < 0 else limit}, {wanted} are wanted")
@@ -105,10 +112,10 @@ class OpenFiles:
 
 
 def disk_of(path: Path) -> int:
-    """The device that it is, or would be, on."""
+    """Return the number of the device that holds the path, or would hold it."""
     return existing(path).stat().st_dev
 
 
 def existing(path: Path) -> Path:
-    """The path, or the nearest directory above it that is there."""
+    """Return the path, or its nearest parent that exists."""
     return next(parent for parent in (path, *path.parents) if parent.exists())

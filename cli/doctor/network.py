@@ -1,4 +1,4 @@
-"""The message network as its callers reach it: over HTTP and TCP, with TLS, its health, and our key."""
+"""Checks of the network as its clients reach it: HTTP, TCP, TLS, health and registration key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REMEDY = "start it, or correct TIDINGS_NETWORK_HTTP_URL; look whether a firewall
 
 
 class NetworkHttp:
-    """The HTTP side: it answers, and is well."""
+    """Check that the network's HTTP address responds and reports good health."""
 
     name = "network"
 
@@ -62,12 +62,12 @@ class NetworkHttp:
 
 
 class NetworkTcp:
-    """The TCP side, which Coreapps are connected to."""
+    """Check of the network's TCP address, to which Coreapps connect."""
 
     name = "network over TCP"
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
-        """context: `None` for a connection in the clear."""
+        """context: TLS context; None for a connection without TLS."""
         self._host = host
         self._port = port
         self._context = context
@@ -91,7 +91,7 @@ class NetworkTcp:
 
 
 class NetworkKey:
-    """Whether the network knows our registration key: it is asked to register nobody."""
+    """Check that the network accepts the registration key, by a request with an empty list of registrations."""
 
     name = "registration key"
 
@@ -110,6 +110,6 @@ class NetworkKey:
             except NetworkAway as failure:
                 return [warning(self.name, f"not known: {failure}", REMEDY)]
             except ClientError:
-                # It had something to say about nobody, so it took the key.
+                # Any other error concerns the empty list, so the key was accepted.
                 pass
         return [fine(self.name, "the network takes it")]

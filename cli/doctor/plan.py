@@ -1,4 +1,4 @@
-"""Which checks there are for the processes that run in this environment."""
+"""Selection of the checks for the processes that run in this environment."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ REDIS_URL = "TIDINGS_REDIS_URL"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """processes: that run here; quick: nothing is written to measure it; post: to the webhook, too."""
+    """Options of the command."""
 
-    processes: Sequence[str]
-    quick: bool = False
-    post: bool = False
+    processes: Sequence[str]  # processes that run in this environment
+    quick: bool = False  # skip measurements that write
+    post: bool = False  # POST an empty object to the webhook
 
 
 class Plan:
-    """The checks, and what has to be closed after them."""
+    """Checks of an environment, with the databases and file stores to close afterwards."""
 
     def __init__(self, variables: Mapping[str, str], wanted: Wanted) -> None:
         self._variables = variables
@@ -63,16 +63,16 @@ class Plan:
         self._running = {name: record for name, record in records.items() if record is not None}
 
     def _environment(self, process: str) -> Mapping[str, str]:
-        """The variables of the process that runs here, or those of this command when none does."""
+        """Return the variables of the process if it runs on this host, else those of this command."""
         record = self._running.get(process)
         return self._variables if record is None else record.environment(self._variables)
 
     async def close(self) -> None:
-        """Close the databases."""
+        """Close the databases and file stores."""
         await self._databases.aclose()
 
     def groups(self) -> Sequence[Group]:
-        """In the order in which one thing stands on another. Raises `UnusableCertificate`."""
+        """Return the checks in order of dependency. Raises `UnusableCertificate`."""
         examined = [examine(process, self._environment(process)) for process in self._wanted.processes]
         usable = {each.process: each for each in examined if each.settings is not None}
         groups = [Group(Configuration(examined)), Group(UnreadVariables(self._variables))]
@@ -111,13 +111,13 @@ class Plan:
         return Group(Reachable(database), [*about, Schema(database), *(make(database) for make in checks)])
 
     def _store(self, directory: Path, bucket: S3Settings | None) -> FileStore:
-        """Raises `SettingsError`."""
+        """Open a file store, which `close` closes. Raises `SettingsError`."""
         store = open_store(directory, bucket)
         self._databases.push_async_callback(store.close)
         return store
 
     def _of_business(self, examined: Examined) -> Sequence[Any]:
-        """Makers of checks on the business's tables."""
+        """Return functions that create the checks of the business's database."""
         settings = examined.settings
         media = self._store(settings.media_dir, settings.media_bucket)
         lease = LeaseSettings.part(self._environment(examined.process)).lease_seconds
@@ -160,7 +160,7 @@ class Plan:
         return Group(NetworkHttp(settings.network_http, context), rest)
 
     def _redis(self) -> RedisServer:
-        """Raises `SettingsError`."""
+        """Return the check of Redis. Raises `SettingsError` when a password cannot be read."""
         variables = self._environment("network")
         passwords = []
         for variable in ("TIDINGS_REDIS_PASSWORD", "TIDINGS_REDIS_SENTINEL_PASSWORD"):
@@ -199,7 +199,7 @@ class Plan:
 
 
 def _tls_files(usable: Mapping[str, Examined]) -> dict[str, TlsFiles]:
-    """Files of certificates by what they are for."""
+    """Return the files of certificates by their use."""
     found: dict[str, TlsFiles] = {}
     for name, each in usable.items():
         settings = each.settings
@@ -213,6 +213,6 @@ def _tls_files(usable: Mapping[str, Examined]) -> dict[str, TlsFiles]:
 
 
 def _dialled(address: tuple[str, int]) -> tuple[str, int]:
-    """For one who calls from this machine."""
+    """Return host and port for connections from this machine."""
     host, port = address
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104

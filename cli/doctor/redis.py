@@ -1,4 +1,4 @@
-"""The Redis by which several nodes of the network are one."""
+"""Check of the Redis server that several nodes of the network share."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from tidings.runtime import redis_url
 from tidings.runtime.redis_url import RedisUrl
 
 SECONDS = 5.0
-FULL_PART = 0.8  # of the memory that it may use
+FULL_PART = 0.8  # part of `maxmemory` above which there is a warning
 
 
 class RedisServer:
-    """One server, any node of a Redis Cluster, or the master of Sentinels."""
+    """Check of one Redis server, any node of a Redis Cluster, or the master that Sentinels name."""
 
     name = "redis"
 
     def __init__(self, url: str, *, password: str = "", sentinel_password: str = "", authorities: str = "") -> None:
-        """password: where the address has none; authorities: a PEM file that vouches for its certificate."""
+        """Create the check.
+
+        password: password for a URL without one; empty for none.
+        sentinel_password: password of the Sentinels; empty for none.
+        authorities: PEM file to verify the server's certificate; empty for the system's authorities.
+        """
         self._url = url
         self._sentinel_password = sentinel_password
         options: dict[str, Any] = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS}
@@ -65,7 +70,10 @@ class RedisServer:
         return Redis.from_url(address.plain, **options)
 
     def judge(self, told: Mapping[str, Any]) -> list[Finding]:
-        """What it says of its memory."""
+        """Return findings about the server's memory.
+
+        told: response to INFO.
+        """
         limit, used = int(told.get("maxmemory", 0)), int(told.get("used_memory", 0))
         policy = str(told.get("maxmemory_policy", "noeviction"))
         found = []

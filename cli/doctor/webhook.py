@@ -1,7 +1,7 @@
-"""The business's webhook: reachable through the guard, with a certificate that is believed, and fast enough.
+"""Check of the business's webhook: allowed by the egress rules, reachable, with a valid certificate, and fast enough.
 
-Nothing that looks like a message is sent: an `OPTIONS` request without a body, whose answer may be any. Only when it is
-asked for, an empty object is POSTed, signed as callbacks are, with the event id `evt_0`, which no callback has.
+By default the check sends an `OPTIONS` request without a body and accepts any response. On request it POSTs an empty
+object instead, signed like a callback, with the event id `evt_0`, which no callback has.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tidings.egress.guard import EgressGuard, Forbidden
 from tidings.egress.settings import OutgoingSettings
 from tidings.runtime import tls
 
-SECONDS = 15.0  # for the answer, as an attempt of a Coreapp has by default
+SECONDS = 15.0  # timeout of the response, the default of a Coreapp's attempt
 SLOW_SECONDS = 3.0
 BODY = b"{}"
 EVENT = "evt_0"
 
 
 class Webhook:
-    """One address."""
+    """Check of one webhook URL."""
 
     name = "webhook"
 
@@ -39,7 +39,12 @@ class Webhook:
         keys: Sequence[bytes] = (),
         post: bool = False,
     ) -> None:
-        """authorities: PEM; empty for the system's. keys: that sign; post: an empty object rather than `OPTIONS`."""
+        """Create the check.
+
+        authorities: PEM of authorities to verify the server; empty for the system's authorities.
+        keys: keys that sign the request.
+        post: POST an empty object instead of sending `OPTIONS`.
+        """
         self._url = url
         self._outgoing = outgoing
         self._authorities = authorities
@@ -67,7 +72,10 @@ class Webhook:
         return self.judge(place.shown, answer)
 
     def judge(self, shown: str, answer: http_probe.Answer) -> list[Finding]:
-        """shown: of the URL, without what may be secret in it."""
+        """Return the findings for a response.
+
+        shown: the URL without parts that may be secret.
+        """
         sent = "POST of {}" if self._post else "OPTIONS"
         text = f"{shown} answers {sent} with HTTP {answer.status} in {answer.answered:.2f} s"
         text += f" (connected in {answer.connected:.2f} s{', ' + answer.tls if answer.tls else ''})"
