@@ -1,10 +1,10 @@
 #!/bin/sh
 # Prints a secret with new random values: docker/kubernetes/secrets.sh | kubectl --namespace tidings create -f -
-# Keep a copy of it: without the master key nothing in the database can be read.
+# Keep a copy of it: without the master key the data in the database cannot be decrypted.
 set -eu
 : "${DATABASE_PASSWORD:?the password of WA_DB_USERNAME}" "${REDIS_PASSWORD:=}"
 key() { openssl rand -hex 32; }
-# As YAML has it: whatever is in it but a line's end stands for itself, and ' is doubled.
+# Single-quoted YAML string: only ' is escaped, by doubling it. The value must not contain a line break.
 quoted() { printf "'%s'" "$(printf %s "$1" | sed "s/'/''/g")"; }
 cat <<SECRET
 apiVersion: v1
