@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 WIDTH = 200  # characters of a message's content; a longer one ends in "…"
-# The field of a message's content that a person would read first.
+# Fields of a message's content to show, by type; the first one that is set is used.
 _READABLE: Mapping[str, Sequence[str]] = {
     "text": ("body",),
     "button": ("text",),

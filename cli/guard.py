@@ -27,7 +27,7 @@ class Failure(Exception):
 
 @dataclasses.dataclass(slots=True)
 class Outcome:
-    """The exit status of a command."""
+    """Exit status of a command."""
 
     status: int = 0
 

@@ -1,4 +1,4 @@
-"""`tidings coreapp`."""
+"""`tidings coreapp`: runs a Coreapp."""
 
 from __future__ import annotations
 

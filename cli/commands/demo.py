@@ -1,4 +1,4 @@
-"""`tidings demo`."""
+"""`tidings demo`: runs a temporary installation and sends one message through it."""
 
 from __future__ import annotations
 

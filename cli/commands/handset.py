@@ -1,4 +1,4 @@
-"""`tidings handset NUMBER`."""
+"""`tidings handset NUMBER`: runs a handset in this terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidings migrate`."""
+"""`tidings migrate`: upgrades the tables."""
 
 from __future__ import annotations
 

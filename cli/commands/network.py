@@ -1,4 +1,4 @@
-"""`tidings network`."""
+"""`tidings network`: runs a node of the network, or several as workers."""
 
 from __future__ import annotations
 

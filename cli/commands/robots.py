@@ -1,4 +1,4 @@
-"""`tidings robots`."""
+"""`tidings robots`: runs the simulated recipients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidings up`."""
+"""`tidings up`: runs a whole installation on this machine."""
 
 from __future__ import annotations
 

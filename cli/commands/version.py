@@ -1,4 +1,4 @@
-"""`tidings version`."""
+"""`tidings version`: prints the version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidings webapp`."""
+"""`tidings webapp`: runs a Webapp."""
 
 from __future__ import annotations
 

@@ -50,7 +50,10 @@ class Samples:
 
 
 def rate(before: Samples | None, after: Samples, name: str, **labels: str) -> float | None:
-    """Return a counter's growth per second. None without an earlier scrape, or if the process restarted since."""
+    """Return a counter's growth per second.
+
+    None without the counter or an earlier scrape, or if the process restarted since.
+    """
     now = after.total(name, **labels)
     if before is None or now is None or after.at <= before.at:
         return None

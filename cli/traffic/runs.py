@@ -51,7 +51,8 @@ class Recorder:
 class Tee:
     """Sends a part of the requests to another installation.
 
-    Requests are selected by recipient, so that a conversation is sent as a whole or not at all.
+    Requests are selected by recipient, so that a conversation is sent as a whole or not at all. Requests without a
+    recipient are selected individually.
 
     share: part of the recipients, from 0 to 1.
     with_contents: send the bodies with only the numbers replaced, instead of generated bodies of the same shape.

@@ -90,7 +90,7 @@ def shape_of(copied: Copied, since: float, recipients: Recipients) -> Shape:
 
 
 class Numbers:
-    """Recipients of generated requests: `count` consecutive phone numbers from `first`, used in rotation."""
+    """Recipients of generated requests: `count` consecutive phone numbers from `first`; higher indices wrap around."""
 
     def __init__(self, first: int, count: int) -> None:
         self._first = first

@@ -35,7 +35,7 @@ class Tally:
     took: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=KEPT))
 
     def describe(self) -> dict[str, Any]:
-        """Return counts and quantiles as a JSON object; the quantiles are None before the first response."""
+        """Return counts and quantiles as a JSON object; the quantiles are None until a request has ended."""
         ordered = sorted(self.took)
         found: dict[str, Any] = {"sent": self.sent, "dropped": self.dropped, "answers": dict(self.statuses)}
         for name, part in (("p50_ms", 0.5), ("p99_ms", 0.99)):
