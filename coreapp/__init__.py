@@ -1,1 +1,1 @@
-"""The worker: contacts, sessions, the job queue, callbacks."""
+"""Worker process: contacts, sessions, the job queue and callbacks."""

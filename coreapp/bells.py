@@ -1,4 +1,4 @@
-"""What wakes a shard of this process when another one has left something for it."""
+"""Wake-up events by which one shard of this process notifies another."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from tidings.runtime.service import Wakeup
 
 
 class Bells:
-    """One for each shard, whoever owns it; at most as many as there are shards."""
+    """One wake-up per shard number, regardless of the owner; at most as many as there are shards."""
 
     def __init__(self) -> None:
         self._bells: dict[int, Wakeup] = {}
 
     def of(self, shard: int) -> Wakeup:
-        """That the owner of a shard waits for."""
+        """Return the wake-up that the owner of `shard` waits for."""
         return self._bells.setdefault(shard, Wakeup())
 
     def ring(self, shard: int) -> None:
-        """There is something for it. An owner in another process finds it when that looks into the database."""
+        """Wake the owner of `shard` in this process. An owner in another process finds the row at its next poll."""
         self.of(shard).kick()

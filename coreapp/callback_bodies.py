@@ -1,4 +1,4 @@
-"""Bodies of callbacks as they are stored: sealed like messages, each for its row alone."""
+"""Sealing of stored callback bodies: each body is bound to its own row."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ log = logging.getLogger(__name__)
 
 UNREADABLE = Counter("tidings_callbacks_unreadable_total", "Stored callbacks whose body could not be opened")
 
-# A `seq` counts microseconds, with 5 bits behind them. A sub-key for each day of it seals far fewer bodies than the
-# 2^32 that are safe with random nonces.
+# A `seq` is a count of microseconds shifted left by 5 bits. One sub-key per day of `seq` seals far fewer bodies than
+# the 2^32 that are safe with random nonces.
 _DAY = 86_400_000_000 << 5
-_COLUMN = "callback"
-_PAGE = 500
+_COLUMN = "callback"  # column name in the sealing context
+_PAGE = 500  # rows per transaction of `seal_old`
 
 
 class BodySealer:
-    """Seals the bodies of a shard's callbacks when they are written, and opens those that are read."""
+    """Seals the bodies of a shard's callbacks before they are written, and opens them after they are read."""
 
     def __init__(self, sealer: e2ee.Sealer) -> None:
         self._sealer = sealer
 
     def seal(self, found: Sequence[Callback]) -> list[bytes]:
-        """The bodies as they may be stored, in order. Their `seq` must be known."""
+        """Return the sealed bodies in the order of `found`. Every callback must have its `seq`."""
         sealed: list[bytes] = []
         for (account, day), rows in itertools.groupby(found, lambda row: (row.account, row.seq // _DAY)):
             sealed += self._sealer.seal_rows([(row.seq, row.body) for row in rows], context=(account, day, _COLUMN))
         return sealed
 
     def open(self, found: Sequence[Callback]) -> Sequence[Callback]:
-        """Callbacks as they were read, with their bodies; empty for one that cannot be opened, which is logged."""
+        """Return the callbacks with opened bodies. A body that cannot be opened becomes empty and is logged."""
         return [dataclasses.replace(row, body=self._open(row)) for row in found]
 
     def _open(self, row: Callback) -> bytes:
@@ -52,7 +52,9 @@ class BodySealer:
             return b""
 
     async def seal_old(self, database: Database, lease: Lease) -> int:
-        """Seal what a release that sealed no bodies left, a page at a time; how many there were. Raises `LeaseLost`."""
+        """Seal bodies that an earlier release stored unsealed, one page per transaction. Returns their number. Raises
+        `LeaseLost`.
+        """
         count, after = 0, 0
 
         async def work(connection: Connection) -> Sequence[Callback]:

@@ -1,4 +1,4 @@
-"""Whether one more message may come in: a gate that closes at a limit and opens again at half of it."""
+"""Admission of messages: a gate that closes at a limit and opens again at half of it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ REFUSED = Counter("tidings_admission_refused_total", "Messages refused because a
 
 
 class JobCount:
-    """How many jobs are in the queue, of those that are on disk or being committed. left: how many have left it."""
+    """Number of jobs in the queue, including those whose commit is in flight."""
 
     def __init__(self) -> None:
         self._count = 0
-        self.left = 0
+        self.left = 0  # jobs that have left the queue since the start
 
     def __call__(self) -> int:
         return self._count
@@ -31,18 +31,18 @@ class JobCount:
 
 
 class CapacityGate:
-    """Closed from the moment that the count reaches `limit` until it has fallen to `limit * resume`."""
+    """Closes when the count reaches `limit`, and opens again when it has fallen to `limit * resume`."""
 
     def __init__(self, name: str, limit: int, *, resume: float = 0.5) -> None:
         self.name = name
         self.limit = limit
         self._resume_at = int(limit * resume)
         self._closed = False
-        # There from the start, at 0: a first refusal is seen as one more.
+        # Created at once with the value 0, so that the first refusal is visible as an increase.
         self.refused = REFUSED.labels(name)
 
     def is_open(self, count: int) -> bool:
-        """May one more come, with `count` in the queue now?"""
+        """Return whether one more item may enter a queue that holds `count` items."""
         if self._closed:
             self._closed = count > self._resume_at
         elif count >= self.limit:
@@ -64,7 +64,7 @@ class Admission:
         self._gates = ((jobs, count_jobs), (callbacks, count_callbacks))
 
     def check(self) -> None:
-        """Raises `Refused` with code 1016 while a queue is full or has not yet drained to half."""
+        """Raise `Refused` with code 1016 while a queue is full or has not yet drained to half of its limit."""
         for gate, count in self._gates:
             waiting = count()
             if not gate.is_open(waiting):

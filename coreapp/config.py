@@ -1,4 +1,4 @@
-"""The application settings as they are now: read for the whole process at start, when they change, and now and then."""
+"""Application settings in force: read at the start, after each change, and every 15 s."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 15.0  # seconds: a secret that signs comes to its end
+INTERVAL = 15.0  # seconds between two reads, so that a retired signing secret stops being used
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Preferences:
-    """What the business wants to hear."""
+    """Events that the business wants as callbacks."""
 
-    persist: bool
-    statuses: frozenset[Status]
-    conversations: bool
-    security: bool
-    number_changes: bool
+    persist: bool  # whether callbacks are retried until they are delivered
+    statuses: frozenset[Status]  # statuses to report
+    conversations: bool  # whether statuses name their conversation
+    security: bool  # whether changes of identities are reported
+    number_changes: bool  # whether changes of phone numbers are reported
 
     def wants(self, status: Status) -> bool:
         return status in self.statuses
 
 
 class Config:
-    """The settings of one account as one shard has them in force, and what follows from them for the Coreapp."""
+    """Settings of one account in force in one shard, and the values that the Coreapp derives from them."""
 
     def __init__(self, account: str) -> None:
         self.account = account
@@ -47,18 +47,18 @@ class Config:
         self._apply(ApplicationSettings(), b"", ())
 
     def close(self) -> None:
-        """The shard is left: nothing changes any more."""
+        """Stop following changes, because the shard is closed."""
         self.is_closed = True
 
     def on_change(self, call: Callable[[], None]) -> None:
-        """Have `call` called after each change."""
+        """Register `call` to be called after each change."""
         self._changed.append(call)
 
     def preferences(self) -> Preferences:
         return self._preferences
 
     def take(self, settings: ApplicationSettings, authorities: bytes, signing_keys: tuple[bytes, ...]) -> None:
-        """These are in force from now on."""
+        """Put new settings in force and notify the listeners if anything changed."""
         if (settings, authorities, signing_keys) != (self.settings, self.authorities, self.signing_keys):
             self._apply(settings, authorities, signing_keys)
             for call in self._changed:
@@ -66,9 +66,9 @@ class Config:
 
     def _apply(self, settings: ApplicationSettings, authorities: bytes, signing_keys: tuple[bytes, ...]) -> None:
         self.settings = settings
-        # Of callbacks: each signs.
+        # Keys that sign callbacks. Each of them adds a signature.
         self.signing_keys = signing_keys
-        # PEM that the webhook's servers are checked against; empty for those of the system.
+        # PEM certificates that the webhook's TLS certificate is checked against; empty for those of the system.
         self.authorities = authorities
         posted = settings.webhooks.message
         wanted = {Status.FAILED}
@@ -88,7 +88,7 @@ class Config:
 
 
 class ConfigSource:
-    """Reads the settings of one account for all shards of the process. A service."""
+    """Service that reads the settings of one account for all shards of the process."""
 
     name = "config"
 
@@ -105,7 +105,7 @@ class ConfigSource:
         self._found: tuple[ApplicationSettings, bytes, tuple[bytes, ...]] | None = None
 
     async def open(self) -> Config:
-        """The settings for one shard, as they are now, until it is closed."""
+        """Return the current settings for one shard; they follow changes until they are closed."""
         config = Config(self._account)
         self._configs.append(config)
         try:
@@ -116,8 +116,8 @@ class ConfigSource:
         return config
 
     async def load(self) -> None:
-        """Read the settings now; they are in force when this returns."""
-        # One at a time: an older reading must not be applied after a newer one.
+        """Read the settings and put them in force before returning."""
+        # One load at a time: an older result must not be applied after a newer one.
         async with self._loading:
             async with self._database.reading() as connection:
                 settings = await application_settings.find_settings(connection, self._account)
@@ -143,7 +143,7 @@ class ConfigSource:
         try:
             secrets = await self._secrets.find(connection)
         except UnreadableSecret as error:
-            # Receivers refuse what is signed with another one, and it comes again when this is mended.
+            # Receivers reject callbacks signed with another secret; the callbacks are retried until this is repaired.
             log.error("webhook.secrets_unreadable", extra={"error": str(error)})
             secrets = [self._secrets.first]
         return tuple(entry.key for entry in webhook_secrets.in_force(secrets, int(self._clock.now() * 1000)))

@@ -1,4 +1,4 @@
-"""What all rooms of one shard share, for one term of its lease."""
+"""State that all packages of one shard share for one term of its lease."""
 
 from __future__ import annotations
 
@@ -30,22 +30,20 @@ from tidings.wire.addresses import shard_of
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLimits:
-    """What the shards of one process do at the same time, all together: posts to the webhook, files that go up to the
-    network, and files that come down; bells: by which they wake each other.
+    """Limits shared by all shards of one process."""
 
-    webhook_reads, media_reads: pace of reading responses of webhook receivers and of media hosts.
-    """
-
-    posts: Places
-    uploads: asyncio.Semaphore
-    downloads: asyncio.Semaphore
-    bells: Bells
-    webhook_reads: ReadPace
-    media_reads: ReadPace
+    posts: Places  # slots of posts to the webhook
+    uploads: asyncio.Semaphore  # slots of file uploads to the network
+    downloads: asyncio.Semaphore  # slots of file downloads
+    bells: Bells  # wake-ups between the shards
+    webhook_reads: ReadPace  # CPU limit on reading responses of webhook receivers
+    media_reads: ReadPace  # CPU limit on reading responses of media hosts
 
     @classmethod
     def of(cls, settings: Settings) -> SharedLimits:
-        """Of a process with these settings; how many posts there may be is the business's to say."""
+        """Create the limits of a process with these settings. The number of concurrent posts follows from the
+        business's settings later.
+        """
         transfers = settings.media_transfers
         return cls(
             posts=Places(),
@@ -59,7 +57,7 @@ class SharedLimits:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ShardContext:
-    """The account, its keys and settings, and what reads, writes and reaches the outside for it.
+    """Account, keys and settings of one shard, and its access to the database, the network and the outside."""
 
     settings: of the process; shared: what its shards do at the same time, together; config: what the business sets over
     the API; safe: seals what of it is secret; prekeys: the private ones that the number has; bodies:
@@ -72,7 +70,7 @@ class ShardContext:
     files: FileStore
     working: DirectoryStore
     shared: SharedLimits
-    config: Config
+    config: Config  # settings that the business sets over the API
     database: Database
     lease: Lease
     device: OwnDevice
@@ -86,15 +84,15 @@ class ShardContext:
     webhook_guard: EgressGuard
     media_guard: EgressGuard
     clock: Clock
-    count: JobCount
+    count: JobCount  # jobs in the queue
 
     @property
     def account(self) -> str:
-        """The business's number."""
+        """Phone number of the business."""
         return self.device.number
 
     def owns(self, peer: str) -> bool:
-        """Is this recipient of the shard?"""
+        """Return whether this recipient belongs to the shard."""
         return shard_of(peer, self.lease.shards) == self.lease.shard
 
     @property

@@ -1,8 +1,8 @@
-"""Which conversation a message belongs to, for the statuses: computed from the message alone, nothing is kept.
+"""Conversation that a message's statuses name. It is computed from the message alone; nothing is stored.
 
-The 24 hours of one conversation follow those of the one before without a gap, from a second of the day that is each
-recipient's own. So every status of a message names the same conversation, in every process and after any crash. Each
-category of messages to a recipient has conversations of its own.
+Each conversation lasts 24 hours and follows the previous one without a gap. It starts at a second of the day that is
+derived from the recipient. So every status of a message names the same conversation, in every process and after any
+crash. Each category of messages to a recipient has its own conversations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEMPLATES = frozenset({"template", "hsm"})
 
 
 class Names(enum.Enum):
-    """What conversations are named after: the category of their template, or who began them, as before mid-2023."""
+    """Scheme for naming conversations: by the category of their template, or by their initiator as before mid-2023."""
 
     CATEGORY = "category"
     INITIATOR = "initiator"
@@ -30,23 +30,30 @@ class Names(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Conversation:
-    """expires_at: Unix seconds. origin: as in the webhook, also the category of its price."""
+    """Conversation as the webhook reports it."""
 
     id: str
-    expires_at: int
-    origin: str
+    expires_at: int  # Unix seconds
+    origin: str  # as in the webhook; also the category of the price
 
 
 def origin_of(kind: str, category: str, names: Names) -> str:
-    """As it is in the webhook. kind: of the message; category: of its template, empty where that is not known."""
+    """Return the origin as the webhook reports it.
+
+    kind: type of the message
+    category: category of its template, empty where it is not known
+    """
     if names is Names.INITIATOR:
         return BUSINESS if kind in TEMPLATES else USER
-    # The category of messages from before it was kept is not known.
+    # The category of messages accepted by releases that did not store it is not known.
     return (category.lower() or UTILITY) if kind in TEMPLATES else SERVICE
 
 
 def conversation_of(account: str, peer: str, origin: str, accepted_at: float) -> Conversation:
-    """The conversation of a message of this origin that was accepted at this Unix time in seconds."""
+    """Return the conversation of a message.
+
+    accepted_at: Unix seconds
+    """
     offset = zlib.crc32(peer.encode()) % DAY
     start = (int(accepted_at) - offset) // DAY * DAY + offset
     name = hashlib.blake2b(f"{account} {peer} {origin} {start}".encode(), digest_size=16).hexdigest()

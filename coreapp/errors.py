@@ -1,20 +1,24 @@
-"""What goes wrong in the Coreapp, named by what the caller must do.
+"""Errors of the Coreapp, named by what the caller must do.
 
 CoreappError
-├── Refused               tell whoever asked: it carries the API's code and the details
-├── KeyInUse              take another idempotency key, or wait for the answer of the first request
-└── OutcomeUnknown        do not try again: it may be on disk
+├── Refused               report it to the caller: it carries the API's code and the details
+├── KeyInUse              use another idempotency key, or wait for the response to the first request
+└── OutcomeUnknown        do not retry: the change may be on disk
 
-What goes wrong with the network has errors of its own: `tidings.client.errors`.
+Errors of the network are defined in `tidings.client.errors`.
 """
 
 
 class CoreappError(Exception):
-    """The base of every error that the Coreapp raises itself."""
+    """Base of every error that the Coreapp raises itself."""
 
 
 class Refused(CoreappError):
-    """A question of the Webapp that is not done. code: one of the API's; retry_after: seconds, 0 for never mind."""
+    """A Webapp's request was not carried out.
+
+    code: one of the API's error codes
+    retry_after: seconds, 0 for no hint
+    """
 
     def __init__(self, code: int, details: str, retry_after: int = 0) -> None:
         super().__init__(f"{code}: {details}")
@@ -24,7 +28,7 @@ class Refused(CoreappError):
 
 
 class KeyInUse(CoreappError):
-    """The idempotency key belongs to a request with another body, or to one that has no answer yet."""
+    """The idempotency key belongs to a request with another body, or to one that is still in progress."""
 
     def __init__(self, *, in_progress: bool) -> None:
         super().__init__("in progress" if in_progress else "used for another request")
@@ -32,5 +36,6 @@ class KeyInUse(CoreappError):
 
 
 class OutcomeUnknown(CoreappError):
-    """A commit was tried, and whether it succeeded cannot be known: not any more, since the lease was lost before the
-    next try, or not yet, while the database is away."""
+    """A commit was tried and its outcome is unknown: the lease was lost before the next try, or the database is still
+    unreachable.
+    """

@@ -1,4 +1,4 @@
-"""Deleting what nobody asks for any more: when the business says so, and by itself where the settings want it."""
+"""Deletion of expired rows and files, on request of the business and periodically as the settings specify."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from tidings.wire import codes
 log = logging.getLogger(__name__)
 
 MESSAGE, MEDIA = "message", "media"
-# Collected by themselves only, whatever the settings say.
+# Deleted periodically only, whatever the settings are.
 UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
 REPLAYS, PURGES, JOB_ERRORS = "replays", "purges", "job_errors"
-AUDIT_DAYS = 365  # that the audit of replays and purges is kept
+AUDIT_DAYS = 365  # days that the audit of replays and purges is kept
 
-# Milliseconds that a message is kept: one that is read or failed, since nothing can become of it any more, and one that
-# is delivered or was received, of which something can.
+# Retention of messages in milliseconds: `FINAL_MS` for those that are read or failed, whose status cannot change;
+# `SETTLED_MS` for those that are delivered or were received, whose status can.
 DAY_MS = 24 * 3600 * 1000
 FINAL_MS = DAY_MS
 SETTLED_MS = 30 * DAY_MS
-INTERVAL = 3600.0  # seconds between two passes by itself
-FIRST = 60.0  # seconds to the first one: a shard that is opened every hour is kept clean, too
-PAGE = 1_000  # rows that one transaction looks at
-PAUSE = 0.01  # seconds between two pages, for those who send meanwhile
+INTERVAL = 3600.0  # seconds between two periodic passes
+FIRST = 60.0  # seconds to the first pass, so that a shard that is reopened every hour is cleaned too
+PAGE = 1_000  # rows that one transaction reads
+PAUSE = 0.01  # seconds between two pages, to leave time to concurrent sends
 
 DELETED = Counter("tidings_garbage_deleted_total", "Rows or files deleted", ["kind"])
 
@@ -56,7 +56,7 @@ DeletePage = Callable[[Connection, int, int], Awaitable[int]]
 
 
 class MessageCollector:
-    """Deletes old messages of the installation, a page at a time; the owner of the first shard does."""
+    """Deletes expired messages of the installation, one page per transaction. Runs at the owner of the first shard."""
 
     def __init__(self, database: Database, lease: Lease, clock: Clock) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class MessageCollector:
         self._clock = clock
 
     async def __call__(self) -> int:
-        """How many were deleted. Raises `LeaseLost`."""
+        """Delete all expired messages. Returns their number. Raises `LeaseLost`."""
         now = int(self._clock.now() * 1000)
         after, total = "", 0
         while True:
@@ -88,7 +88,7 @@ class MessageCollector:
 
 
 class OldRows:
-    """Deletes the rows of one kind that are older than an age, a page at a time."""
+    """Deletes the rows of one kind that are older than an age, one page per transaction."""
 
     def __init__(
         self,
@@ -101,7 +101,10 @@ class OldRows:
         clock: Clock,
         page: int = PAGE,
     ) -> None:
-        """delete: of the rows before a time (Unix milliseconds) at most `page`; returns how many it were."""
+        """Create the collector of one kind.
+
+        delete: deletes at most `page` rows older than a time (Unix milliseconds) and returns their number
+        """
         self._delete = delete
         self._age_ms = age_ms
         self._database = database
@@ -111,7 +114,7 @@ class OldRows:
         self._deleted = DELETED.labels(kind)
 
     async def __call__(self) -> int:
-        """How many were deleted. Raises `LeaseLost`."""
+        """Delete all rows past their age. Returns their number. Raises `LeaseLost`."""
         before = int(self._clock.now() * 1000) - self._age_ms
         total = 0
         while True:
@@ -135,7 +138,11 @@ def old_rows(
     dead_callback_days: int,
     page: int = PAGE,
 ) -> dict[str, Collector]:
-    """Of what a shard keeps and nobody asks for any more, by kind. Dead callbacks stay with 0 days."""
+    """Return the collectors of a shard's expired rows, by kind.
+
+    unread_days: retention of unread marks, days
+    dead_callback_days: retention of dead letters, days; 0 keeps them forever
+    """
     shard = lease.shard
 
     def collector(kind: str, delete: DeletePage, age_ms: int) -> Collector:
@@ -164,7 +171,9 @@ def old_rows(
 
 
 class GarbageCollector:
-    """A service. One pass runs at a time; what is asked for meanwhile is done after it, each kind once."""
+    """Service that runs the collectors. One pass runs at a time; requests that arrive during a pass run after it, each
+    kind once.
+    """
 
     name = "garbage"
 
@@ -179,10 +188,11 @@ class GarbageCollector:
         shard: int,
         node: str,
     ) -> None:
-        """collectors: by kind: `message` and `media` run by themselves as the settings want, all others always, but
-        `unused_media` only where `media` does not.
+        """Create the service of one shard.
 
-        node: as the report calls this process.
+        collectors: by kind. `message` and `media` run periodically if the settings enable them, `unused_media` only if
+            `media` is not enabled, all others always.
+        node: name of this process in the report
         """
         self._collectors = collectors
         self._settings = settings
@@ -195,7 +205,7 @@ class GarbageCollector:
         self._look = Wakeup()
 
     def ask(self, kind: str) -> None:
-        """Collect soon, and report to the webhook. Raises `Refused` for a kind that is not collected here."""
+        """Collect soon and report the result to the webhook. Raises `Refused` for a kind that is not collected here."""
         if kind not in self._collectors or kind not in (MESSAGE, MEDIA):
             raise Refused(codes.NOT_READY, f"{kind} is not collected here")
         self._asked[kind] = None
@@ -215,7 +225,9 @@ class GarbageCollector:
             stopping.cancel()
 
     async def run_once(self, *, by_itself: bool) -> None:
-        """Do what was asked; by itself what the settings want, without a report."""
+        """Run the requested collections and report them. Periodic passes also run those that the settings enable,
+        without a report.
+        """
         wanted = self._settings().garbagecollector_enable
         chosen = {MESSAGE: wanted.messages, MEDIA: wanted.media, UNUSED_MEDIA: not wanted.media}
         for kind in self._collectors if by_itself else ():

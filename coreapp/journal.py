@@ -1,8 +1,8 @@
-"""The one writer of a shard: changes that arrive while one commit is in flight share the next.
+"""The one writer of a shard: changes that arrive during a commit share the next one.
 
-Each batch is one transaction, fenced by the shard's lease. A change is on disk when `write` returns; changes are
-committed in the order in which they were given. After one failure nothing more is written: what is in memory may then
-be ahead of the disk, so the shard has to be left and opened again.
+Each batch is one transaction, fenced by the shard's lease. A change is on disk when `write` returns. Changes are
+committed in the order in which they were put. After one failure nothing more is written: the state in memory may then
+be ahead of the disk, so the shard must be closed and reopened.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
-# Seconds between two commits of changes that nobody waits for. A small transaction costs as much CPU as fifty rows, so
-# at low rates receipts and marks wait for the next message; an idle shard commits at once.
+# Seconds between two commits of changes that are not urgent. A small transaction costs as much CPU as 50 rows, so at
+# low rates receipts and marks share the commit of the next message. An idle shard commits at once.
 SPACING = 0.01
-PATIENCE = 600.0  # seconds that a commit waits for a database that is away
-STALL_SECONDS = 2.0  # that a commit takes before nothing more is taken in
+PATIENCE = 600.0  # seconds that a commit waits for an unreachable database
+STALL_SECONDS = 2.0  # duration of a commit in seconds after which no more messages are accepted
 
-# Makes of the bodies of callbacks what is stored, in their order.
+# Returns the stored form of callback bodies, in their order.
 Seal = Callable[[Sequence[callbacks.Callback]], Sequence[bytes]]
 
 
 class _Identities:
-    """Identities that are learnt, and their acknowledgements, which hold for what was learnt before them."""
+    """Learnt identities and their acknowledgements. An acknowledgement applies to identities learnt before it."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self._all: dict[str, Callable[[str], bool]] = {}
@@ -81,12 +81,9 @@ class _Identities:
 
 
 class _Callbacks:
-    """Callbacks. Of one a failure always comes before its end, and the end is all that counts.
+    """Callback rows of a batch. A callback's failures always precede its end, and only the end is written."""
 
-    seal: makes of bodies what is stored; given by the journal.
-    """
-
-    seal: Seal
+    seal: Seal  # returns the stored form of bodies; set by the journal
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self.new: list[callbacks.Callback] = []
@@ -117,7 +114,7 @@ class _Callbacks:
         await callbacks.bury(connection, self._dead, self.seal(self._dead))
 
     async def _drop_void(self, connection: Connection) -> None:
-        """Callbacks about a message whose author is no longer in memory: void unless the message is their author's."""
+        """Drop callbacks whose message's author was not in memory, unless the message was written by that author."""
         doubtful = [callback for callback in self.new if callback.author]
         authors: dict[tuple[str, str], str] = {}
         for account in {callback.account for callback in doubtful}:
@@ -133,56 +130,57 @@ class _Callbacks:
 
 @dataclasses.dataclass(slots=True)
 class Change:
-    """What one unit of work writes, all or nothing: a field for each kind of row, in the order of the writes.
-
-    enqueued_jobs:    new ones, or ones that are there and have become `ENCRYPTED`.
-    failures:         of attempts at jobs that are in the queue, and of those that leave it.
-    dropped_sessions: the peers whose session is forgotten.
-    used_prekeys:     ids of own one-time pre-keys that are used up.
-    kept: by message, what it takes to send it again; renamed: messages whose type is known only now.
-    new_undecrypted: messages that were asked for again; ended_undecrypted: that came, or were reported.
-    heard:            recipients who wrote, with the Unix milliseconds.
-    read_messages:    by recipient, those of theirs that are unread no longer.
-    new_media:        files that are in their directory already; used_media: that were sent.
-    new_downloads:    messages whose file is to be fetched.
-    acknowledged_identities: (peer, hash), void when the peer has another hash by then; acknowledges_all: of all
-                      peers of whom it is true.
-    new_callbacks:    their `seq` is given by the journal, in the order of commits.
-    """
+    """Rows that one unit of work writes, all or nothing. One field per kind of row, in the order of the writes."""
 
     account: str
     new_messages: Sequence[messages.Message] = merging.rows(messages.add)
     used_keys: Sequence[idempotency.UsedKey] = merging.rows(idempotency.save)
+    # new jobs, or existing ones that have become `ENCRYPTED`
     enqueued_jobs: Sequence[jobs.Job] = merging.rows(jobs.enqueue, key=attrgetter("id"), about="jobs")
     finished_jobs: Sequence[str] = merging.rows(jobs.finish, about="jobs")
+    # of attempts at jobs that are in the queue, and of those that leave it
     failures: job_errors.Changes | None = merging.nested(job_errors.execute, about="jobs")  # noqa: RUF009
+    # peers whose session is deleted
     dropped_sessions: Sequence[str] = merging.part_of(SessionRows, about="keys")
     whole_sessions: Sequence[sessions.Session] = merging.part_of(SessionRows)
     sending_halves: Sequence[sessions.SendingHalf] = merging.part_of(SessionRows)
+    # own one-time pre-keys that were used
     used_prekeys: Sequence[UsedPreKey] = merging.part_of(SessionRows)
     statuses: Mapping[str, messages.Status] | None = merging.mapping(messages.advance, combine=max)
+    # by message id: the content kept for sending it again
     kept: Mapping[str, bytes] | None = merging.mapping(messages.keep)
+    # by message id: the type, for messages whose type was not known before
     renamed: Mapping[str, str] | None = merging.mapping(messages.change_kinds)
+    # messages that were requested again from their sender
     new_undecrypted: Sequence[undecrypted.Undecrypted] = merging.rows(undecrypted.add)
+    # ids of such messages that arrived, or whose error was reported
     ended_undecrypted: Sequence[str] = merging.rows(undecrypted.delete)
     checked_contacts: Sequence[contacts.Contact] = merging.rows(
         contacts.save, key=attrgetter("account", "wa_id"), about="contacts"
     )
+    # by recipient: time of their message, Unix milliseconds
     heard: Mapping[str, int] | None = merging.mapping_by_account(service_windows.save_heard)
     unread_messages: Sequence[service_windows.Unread] = merging.rows(service_windows.add_unread)
+    # by recipient: ids of their messages that are no longer unread
     read_messages: Mapping[str, Sequence[str]] | None = merging.mapping_by_account(
         service_windows.delete_unread, combine=merging.joined
     )
+    # files that are already in their directory
     new_media: Sequence[media.Media] = merging.rows(media.add_all)
+    # files that were sent
     used_media: Sequence[media.Use] = merging.rows(media.note_uses, key=attrgetter("id"))
+    # messages whose file is to be fetched
     new_downloads: Sequence[media_downloads.Download] = merging.rows(media_downloads.enqueue)
     tried_downloads: Sequence[media_downloads.Download] = merging.rows(media_downloads.reschedule)
     finished_downloads: Sequence[str] = merging.rows(media_downloads.finish)
     groups: group_changes.GroupChanges | None = merging.nested(group_changes.execute)  # noqa: RUF009
+    # acknowledges the identities of all peers for which it returns true; None for no such acknowledgement
     acknowledges_all: Callable[[str], bool] | None = merging.part_of(_Identities, None, about="keys")  # noqa: RUF009
     learnt_identities: Sequence[identities.Identity] = merging.part_of(_Identities)
+    # (peer, hash); void if the peer has another hash when it is written
     acknowledged_identities: Sequence[tuple[str, bytes]] = merging.part_of(_Identities)
     kyber_identities: Sequence[tuple[str, bytes]] = merging.rows_by_account(identities.note_kyber, about="keys")
+    # the journal sets their `seq`, in the order of commits
     new_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
     finished_callbacks: Sequence[int] = merging.part_of(_Callbacks)
     failed_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
@@ -205,32 +203,43 @@ class Journal:
         max_size: int = 500,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """last_seq: the highest callback `seq` in use; seal: for the bodies of callbacks; now_ns: Unix nanoseconds."""
+        """Create the journal of one term.
+
+        last_seq: highest callback `seq` in use
+        seal: returns the stored form of callback bodies
+        max_size: changes per batch
+        now_ns: returns Unix nanoseconds
+        """
         self._database = database
         self._lease = lease
         self._last_seq = last_seq
         self._seal = seal
         self._now_ns = now_ns
         self._listeners: list[Callable[[Sequence[callbacks.Callback]], None]] = []
-        # The loop's time at the begin of the commit in flight.
+        # Loop time at the start of the commit in flight; infinite while there is none.
         self._committing_since = math.inf
-        # Done, with the error, from the first failure on.
+        # Completed with the error at the first failure.
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._batcher: Batcher[Change, None] = Batcher("journal", self._flush, max_size=max_size, spacing=SPACING)
 
     def on_callbacks(self, call: Callable[[Sequence[callbacks.Callback]], None]) -> None:
-        """Have `call` called with new callbacks once they are on disk, or void by what is there."""
+        """Register `call` to be called with new callbacks once they are on disk. Callbacks found void during the commit
+        are not included.
+        """
         self._listeners.append(call)
 
     @property
     def is_stalled(self) -> bool:
-        """Does the commit in flight wait for a database that is away, or hangs?"""
+        """Return whether the commit in flight takes longer than `STALL_SECONDS`, because the database is unreachable or
+        hangs.
+        """
         return asyncio.get_running_loop().time() - self._committing_since > STALL_SECONDS
 
     def put(self, change: Change, *, urgent: bool = False) -> asyncio.Future[None]:
-        """Queue a change; the future is done when it is on disk. It raises `LeaseLost` or the database's error.
+        """Queue a change. The future completes when the change is on disk; it raises `LeaseLost` or the database's
+        error.
 
-        urgent: somebody waits for it, so it does not wait for company.
+        urgent: a caller waits for it, so the commit is not delayed to batch it with others
         """
         return self._batcher.put(change, urgent=urgent)
 
@@ -239,14 +248,14 @@ class Journal:
         await self._batcher.put(change, urgent=True)
 
     def fail(self, error: BaseException) -> None:
-        """Write nothing more: what is in memory can no longer be trusted to be what is on disk."""
+        """Write nothing more, because memory may differ from the disk."""
         if not self.broken.done():
             self.broken.set_exception(error)
-            # Whoever watches the journal sees it; nobody has to.
+            # Mark the exception as retrieved: watching the journal is optional.
             self.broken.exception()
 
     async def close(self) -> None:
-        """Commit what is queued."""
+        """Commit the queued changes."""
         await self._batcher.close()
 
     async def _flush(self, changes: Sequence[Change]) -> Sequence[None]:
@@ -278,7 +287,7 @@ class Journal:
         return [None] * len(changes)
 
     def _next_seq(self) -> int:
-        # Microseconds, then 5 bits of shard: grows, and never meets another shard's.
+        # Microseconds, then 5 bits of shard number: increases strictly and never equals a `seq` of another shard.
         now = (self._now_ns() // 1000) << 5 | self._lease.shard
         self._last_seq = max(now, (self._last_seq >> 5) + 1 << 5 | self._lease.shard)
         return self._last_seq

@@ -1,4 +1,4 @@
-"""The wiring of a Coreapp process."""
+"""Wiring of a Coreapp process."""
 
 from __future__ import annotations
 
@@ -35,24 +35,26 @@ from tidings.wire.newcomers import Newcomers
 
 log = logging.getLogger(__name__)
 
-# Handshakes a second, and at once, of addresses from which no Webapp has come: up to 3 ms of CPU each.
+# TLS handshakes per second, and in one burst, from addresses without an authenticated Webapp. Each costs up to 3 ms of
+# CPU.
 LINK_HANDSHAKES, LINK_BURST = 15.0, 100.0
-# The same without TLS, of all addresses: up to 0.3 ms each, with a wrong key.
+# Connections per second without TLS, from all addresses. One with a wrong key costs up to 0.3 ms of CPU.
 LINK_CONNECTIONS = 100.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the process listens, once it does. metrics: Prometheus text over HTTP."""
+    """Addresses at which the process listens."""
 
-    link: tuple[str, int]
-    metrics: tuple[str, int]
+    link: tuple[str, int]  # link to Webapps
+    metrics: tuple[str, int]  # Prometheus text over HTTP
 
 
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresses], None] | None = None) -> None:
-    """Serve until `stop`. `ready` is called when the process owns the shard, or stands by for it.
+    """Serve until `stop` is set. Raises `PendingMigrations`, and `SettingsError` if the database belongs to another
+    number or a port is in use.
 
-    Raises `PendingMigrations`, and `SettingsError` for another number's database or a port in use.
+    ready: called once the process owns a shard or is a standby
     """
     log.info("coreapp.starting", extra=printable(settings))
     database = Database(settings.database, "business", idle_timeout=settings.lease_seconds)
@@ -114,7 +116,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
 async def _listen(
     settings: Settings, node: Node, links: OpenLinks, context: tls.FileContext | None
 ) -> asyncio.Server | SocketServer:
-    """Listen for Webapps. Raises `SettingsError` when the address cannot be used."""
+    """Listen for Webapps. Raises `SettingsError` if the address cannot be used."""
     newcomers = Newcomers()
     host, port = settings.link_address
     try:
@@ -142,7 +144,9 @@ async def _listen(
 
 
 def _link_context(settings: Settings) -> tls.FileContext | None:
-    """Webapps have a certificate, too: the link key alone would be seen by whoever listens in their place."""
+    """Return the TLS context of the link; None without a certificate. Webapps must present certificates too: with the
+    link key alone, an impostor at their address would receive it.
+    """
     if not settings.tls_files.chain:
         return None
     return tls.server("link", settings.tls_files, clients=tls.Clients.REQUIRED, least=ssl.TLSVersion.TLSv1_3)
@@ -151,7 +155,9 @@ def _link_context(settings: Settings) -> tls.FileContext | None:
 async def _announce(
     node: Node, settings: Settings, addresses: Addresses, ready: Callable[[Addresses], None] | None
 ) -> None:
-    """Ready means: the shard is ours, or somebody else's who is alive, or the number waits for a code."""
+    """Call `ready` once this process owns a shard, a live process owns it, or the number waits for a registration
+    code.
+    """
     known = [asyncio.create_task(event.wait()) for event in (node.owned, node.requests.unregistered)]
     patience = settings.lease_seconds + 2 * settings.heartbeat_seconds
     try:

@@ -1,4 +1,4 @@
-"""Sessions as the journal writes them, with the own one-time pre-keys that they used up."""
+"""Rows of sessions as the journal writes them, with the own one-time pre-keys that these sessions used."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ USED_TWICE = Counter(
 
 @dataclasses.dataclass(slots=True)
 class UsedPreKey:
-    """An own one-time pre-key that a peer's first message named. was_gone: another session had used it, as the commit
-    found; this one is not kept then."""
+    """An own one-time pre-key that a peer's first message named."""
 
     peer: str
     key_id: int
+    # set by the commit if another session had used the key; the session of this one is then not stored
     was_gone: bool = False
 
 
 class SessionChange(Protocol):
-    """The fields of a change that are about sessions."""
+    """Fields of a change that concern sessions."""
 
     account: str
     dropped_sessions: Sequence[str]
@@ -40,10 +40,10 @@ class SessionChange(Protocol):
 
 
 class SessionRows:
-    """Sessions that are written, in whole or their sending halves, and those that are forgotten before that.
+    """Sessions to store, in whole or only their sending halves, and sessions to delete before that.
 
-    A one-time pre-key is deleted by the transaction that keeps the session which used it: of two shards that use one at
-    the same time, the second keeps no session, and neither is held up by more than the other's commit.
+    A one-time pre-key is deleted in the transaction that stores the session which used it. If two shards use one
+    pre-key at the same time, the second one stores no session. Neither waits for more than the other's commit.
     """
 
     def __init__(self, changes: Sequence[SessionChange]) -> None:
@@ -94,7 +94,7 @@ class SessionRows:
         for key in gone:
             mine = self._whole.get((account, key.peer))
             if mine is not None and stored.get(key.peer) == mine:
-                # An earlier try of this very transaction was committed.
+                # An earlier attempt at this transaction was committed.
                 continue
             key.was_gone = True
             USED_TWICE.inc()

@@ -1,4 +1,4 @@
-"""The settings of a Coreapp, from the environment."""
+"""Settings of a Coreapp, from the environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _invite_url(url: str) -> str:
 
 
 def _is(word: str, other: str) -> Any:
-    """True for `word`, false for `other`."""
+    """Return a parser that yields true for `word` and false for `other`."""
     return env.text(lambda value: env.parse_choice(value, word, other) == word)
 
 
@@ -47,93 +47,99 @@ def _names(value: str) -> Names:
 
 
 class Settings(settings.ProcessSettings):
-    """One Coreapp process.
-
-    account:             the business's number, digits.
-    link_address:        where Webapps reach it; advertised_host: what the shard map tells them.
-    network_tcp, network_http: the message network. network_tcp_tls: it speaks TLS on the former, too; network_files:
-                         for TLS with it.
-    shards:              how many there are from the first start on; later `POST /v1/account/shards` says so.
-    lease_seconds:       silence after which another Coreapp may take a shard; heartbeat_seconds: between signs of life.
-    job_queue_limit, callback_queue_limit: rows.
-    refuses_unheard:     messages are refused at the limit of the callback queue without a webhook URL, too, rather than
-                         statuses dropped.
-    status_delay:        seconds after the answer to a message before which none of its statuses is posted.
-    webhook_timeout:     seconds for one attempt.
-    auto_register:       register the number with the registration key at the first start; otherwise wait for a code.
-    reengagement_window: fail free-form messages to those who did not write within 24 hours.
-    check_unknown:       a recipient who was not checked is checked when the first message to them comes.
-    blocked_is_sent:     a message to somebody who has blocked the business stays `sent` rather than fails.
-    unregistered_seconds: how long it is believed that a number is not on the network.
-    conversations:       what the conversations in statuses are named after.
-    accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
-    allow_pq_downgrade:  go on with recipients whose keys had post-quantum protection and have none any more.
-    outgoing_webhooks, outgoing_media: where webhooks and links of media may lead.
-    media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
-    media_bucket:        of files, the same for all, instead; the directory is then for files on their way.
-    media_transfers:     uploads to the network, and downloads from it, at the same time.
-    media_days, unread_days, dead_callback_days: that unused files, unread messages and dead letters are kept; 0 is for
-                         ever.
-    media_link_timeout:  seconds for one link; media_link_cache: seconds that what was fetched serves other messages.
-    invite_url:          what stands before the code in the invitation to a group. Devices need the code alone, so the
-                         default leads nowhere.
-    """
+    """Settings of one Coreapp process."""
 
     database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
     secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE
+    # unique name of the process
     node: Annotated[str, env.text(lambda name: name[:64])] = env.variable(
         "COREAPP_HOSTNAME", f"{socket.gethostname()}:{os.getpid()}"
     )
+    # phone number of the business, digits
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
+    # address at which Webapps connect
     link_address: env.Address = env.variable("TIDINGS_COREAPP_ADDRESS", "127.0.0.1:6252")
+    # host that the shard map names
     advertised_host: Annotated[str, env.made(lambda data: data["link_address"][0])] = env.variable(
         "TIDINGS_COREAPP_ADVERTISED_HOST", None
     )
     metrics_address: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
     api_key: OptionalKey = API_KEY
+    # TCP address of the network's device API
     network_tcp: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
+    # URL of the network's HTTP API
     network_http: str = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095")
+    # whether the network's TCP side uses TLS as well
     network_tcp_tls: Annotated[bool, network_access.tcp_tls("network_http")] = network_access.TCP_TLS
+    # TLS files for connections to the network
     network_files: network_access.NetworkFiles = env.MADE
+    # number of shards at the first start; `POST /v1/account/shards` changes it later
     shards: Annotated[int, env.text(_shards)] = env.variable("TIDINGS_SHARDS", 1)
+    # seconds of silence after which another Coreapp may take over a shard
     lease_seconds: Annotated[float, env.number(1.0, 3600.0)] = env.variable("TIDINGS_LEASE_SECONDS", 30.0)
+    # seconds between two heartbeats
     heartbeat_seconds: Annotated[
         float,
         env.made(lambda data: min(5.0, data["lease_seconds"] / 6), lambda value: env.parse_number(value, 0.05, 600.0)),
     ] = env.variable("TIDINGS_HEARTBEAT_SECONDS", None)
+    # rows
     job_queue_limit: Annotated[int, env.integer(1)] = env.variable("TIDINGS_JOB_QUEUE_LIMIT", 20_000)
+    # rows
     callback_queue_limit: Annotated[int, env.integer(1)] = env.variable("TIDINGS_CALLBACK_QUEUE_LIMIT", 100_000)
+    # seconds for one attempt
     webhook_timeout: Annotated[float, env.number(0.1, 600.0)] = env.variable("TIDINGS_WEBHOOK_TIMEOUT_S", 15.0)
+    # treat every 2xx of a webhook as success, not only 200
     accept_any_2xx: env.Flag = env.variable("TIDINGS_WEBHOOK_ANY_2XX", False)
     require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
+    # continue with recipients whose keys had post-quantum protection and no longer have it
     allow_pq_downgrade: env.Flag = env.variable("TIDINGS_ALLOW_PQ_DOWNGRADE", False)
+    # directory of files, the same for every Webapp and Coreapp
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
+    # bucket of files, the same for all processes; `media_dir` then holds only files in transfer
     media_bucket: MediaBucket = env.MADE
+    # fail free-form messages to recipients who did not write within 24 hours
     reengagement_window: env.Flag = env.variable("TIDINGS_REENGAGEMENT_WINDOW", True)
+    # leave a message to a recipient who has blocked the business at `sent` instead of failing it
     blocked_is_sent: Annotated[bool, _is("sent", "failed")] = env.variable("TIDINGS_BLOCKED_STATUS", False)
+    # check a recipient who was not checked when the first message to them arrives
     check_unknown: env.Flag = env.variable("TIDINGS_CHECK_UNKNOWN_CONTACTS", True)
+    # seconds for which a number that is not on the network is remembered as such
     unregistered_seconds: Annotated[float, env.number(0.0, 604_800.0)] = env.variable(
         "TIDINGS_INVALID_CONTACTS_S", 300.0
     )
+    # scheme that names the conversations in statuses
     conversations: Annotated[Names, env.text(_names)] = env.variable("TIDINGS_CONVERSATION_TYPES", Names.CATEGORY)
+    # refuse messages at the limit of the callback queue also while no webhook URL is set, instead of dropping statuses
     refuses_unheard: Annotated[bool, _is("refuse", "drop")] = env.variable("TIDINGS_WITHOUT_WEBHOOK", False)
+    # seconds after the response to a message before which none of its statuses is posted
     status_delay: Annotated[float, env.integer(high=60_000, unit=0.001)] = env.variable("TIDINGS_STATUS_DELAY_MS", 1.0)
+    # register the number with the registration key at the first start; otherwise wait for a registration code
     auto_register: env.Flag = env.variable("TIDINGS_AUTO_REGISTER", True)
+    # destinations that webhook posts may reach
     outgoing_webhooks: OutgoingWebhooks = env.MADE
+    # destinations that media links may reach
     outgoing_media: OutgoingMedia = env.MADE
+    # bytes that stay free on the disk of `media_dir`
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
+    # concurrent uploads to the network, and concurrent downloads from it
     media_transfers: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_MEDIA_TRANSFERS", 16)
+    # days that unused files are kept; 0 keeps them forever
     media_days: Annotated[int, env.integer(high=36_500)] = env.variable("TIDINGS_MEDIA_DAYS", 90)
+    # days that marks of unread messages are kept
     unread_days: Annotated[int, env.integer(1, 36_500)] = env.variable("TIDINGS_UNREAD_DAYS", 30)
+    # days that dead letters are kept; 0 keeps them forever
     dead_callback_days: Annotated[int, env.integer(high=36_500)] = env.variable("TIDINGS_DEAD_CALLBACKS_DAYS", 30)
+    # seconds for one link
     media_link_timeout: Annotated[float, env.number(0.1, 600.0)] = env.variable("TIDINGS_MEDIA_LINK_TIMEOUT_S", 60.0)
+    # seconds for which a fetched file serves other messages
     media_link_cache: Annotated[float, env.number(0.0, 86_400.0)] = env.variable("TIDINGS_MEDIA_LINK_CACHE_S", 600.0)
+    # part of a group's invitation link before the code. Devices need only the code, so the default leads nowhere
     invite_url: Annotated[str, env.text(_invite_url)] = env.variable(
         "TIDINGS_INVITE_URL", "https://join.tidings.invalid"
     )
 
     def ways(self) -> Sequence[exposure.Way]:
-        """The link, the metrics, and the network."""
+        """Return the connections of this process for the exposure check: the link, the metrics and the network."""
         secured, variable = bool(self.tls_files.chain), "TIDINGS_COREAPP_METRICS_ADDRESS"
         return (
             exposure.Way(exposure.LINK, "TIDINGS_COREAPP_ADDRESS", self.link_address[0], secured, exposure.OWN),
@@ -142,7 +148,7 @@ class Settings(settings.ProcessSettings):
         )
 
     def network_ways(self) -> Sequence[exposure.Way]:
-        """The network's HTTP and TCP side."""
+        """Return the network's HTTP and TCP connections for the exposure check."""
         return (
             network_access.http_way(self.network_http),
             network_access.tcp_way(self.network_tcp[0], secured=self.network_tcp_tls),

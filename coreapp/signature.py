@@ -1,4 +1,4 @@
-"""Signed callbacks by the Standard Webhooks specification (version 1, symmetric)."""
+"""Signatures of callbacks by the Standard Webhooks specification (version 1, symmetric)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PREFIX = "whsec_"
 
 
 def secret_bytes(secret: str) -> bytes:
-    """The key behind a `whsec_…` secret, 24 to 64 bytes. Raises `ValueError`."""
+    """Return the key of a `whsec_…` secret, 24 to 64 bytes. Raises `ValueError`."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except binascii.Error as error:
@@ -22,9 +22,9 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def headers(keys: Sequence[bytes], event_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The three headers of one attempt, with a signature for each key.
+    """Return the three headers of one attempt, with one signature per key.
 
-    timestamp: Unix seconds of the attempt, not of the event.
+    timestamp: time of the attempt, not of the event, Unix seconds
     """
     signed = b"%s.%d.%s" % (event_id.encode(), timestamp, body)
     signatures = " ".join(["v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode() for key in keys])

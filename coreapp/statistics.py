@@ -1,4 +1,4 @@
-"""Counts under the original's own names, for what is told of messages and of the questions of Webapps."""
+"""Metrics under the names of the On-Premises API, for messages and for requests of Webapps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECEIVED = Counter("in_message_persisted", "Messages of recipients that were kep
 ANSWERED = Summary("endpoint_requests_duration_ms", "Questions of Webapps and their time", ["method", "result"])
 CALLED = Summary("internal_server_requests_duration_ms", "Calls to the servers and their time", ["operation", "result"])
 
-# To look labels up costs more than to count; there are few of each.
+# Looking up labels costs more than counting; there are few label values.
 persisted = functools.cache(PERSISTED.labels)
 received = functools.lru_cache(256)(RECEIVED.labels)
 answered = functools.cache(ANSWERED.labels)
@@ -24,7 +24,11 @@ _statuses = {status: REACHED.labels(status.name.lower()) for status in Status if
 
 
 def reached(status: Status, kind: str, seconds: float) -> None:
-    """A message of this type got so far, so many seconds after it was accepted."""
+    """Count a message that reached a status.
+
+    kind: type of the message
+    seconds: time since it was accepted
+    """
     _statuses[status].inc()
     if status is Status.SENT:
         _sent(kind).observe(max(0.0, seconds) * 1000)

@@ -1,4 +1,4 @@
-"""How the Coreapp reaches «the servers»: one small protocol, so that another network than ours can take their place."""
+"""The Coreapp's access to the message network: one small protocol, so that another network can replace ours."""
 
 from __future__ import annotations
 
@@ -10,58 +10,62 @@ from tidings.wire import device
 
 
 class Upstream(Protocol):
-    """The servers, as one account sees them. It speaks in the frames of the device API."""
+    """The network as one account uses it, in frames of the device API."""
 
-    connected: bool  # are we logged in?
+    connected: bool  # whether the device is logged in
 
     @property
     def silence(self) -> float:
-        """Seconds since the servers have said anything on a connection that stands."""
+        """Seconds since the network last sent anything on the established connection."""
         ...
 
     async def check_contacts(self, numbers: Sequence[str]) -> set[str]:
-        """Those of the numbers that are registered; one call at a time. Raises `NetworkAway`, `NetworkRefusal`."""
+        """Return those of the numbers that are registered. One call at a time. Raises `NetworkAway`,
+        `NetworkRefusal`.
+        """
         ...
 
     async def fetch_bundles(self, numbers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """A pre-key bundle for each number that is registered. Raises `NetworkAway`, `NetworkRefusal`."""
+        """Return a pre-key bundle for each number that is registered. Raises `NetworkAway`, `NetworkRefusal`."""
         ...
 
     def send(self, envelope: device.Send) -> None:
-        """Put one envelope on the wire; the listener hears of its fate by its id. Dropped while not connected.
-
-        Its number `n` is the upstream's own.
+        """Send one envelope. The listener is notified of its outcome by the envelope's id. Dropped while disconnected.
+        The implementation assigns the frame's number `n`.
         """
         ...
 
     def acknowledge(self, deliveries: Iterable[device.Deliver]) -> None:
-        """These are on our disk: the servers may forget them."""
+        """Acknowledge deliveries that are on our disk, so that the network may delete them."""
         ...
 
 
 class SendListener(Protocol):
-    """Who hears what becomes of what is sent. All are called on the event loop and must not block."""
+    """Receiver of the outcomes of sends. All methods are called on the event loop and must not block."""
 
     def connected(self) -> None:
-        """Logged in: whatever was not accepted before must be sent again."""
+        """Called after each login: envelopes that were not accepted before must be sent again."""
         ...
 
     def accepted(self, envelope_ids: Sequence[str]) -> None:
-        """These envelopes are safe with the servers."""
+        """Called when the network has stored these envelopes."""
         ...
 
     def refused(self, envelope_id: str, reason: str, detail: str) -> None:
-        """This envelope was not accepted; reason as in `tidings.wire.device`."""
+        """Called when an envelope was not accepted.
+
+        reason: as in `tidings.wire.device`
+        """
         ...
 
     def held_back(self, envelope_id: str) -> None:
-        """The servers take no more for this one's recipient for now: the upstream sends it again by itself."""
+        """Called when the network accepts no more for this envelope's recipient for now. The connection resends it."""
         ...
 
 
 class DeliveryListener(Protocol):
-    """Who hears what arrives. Called on the event loop, and must not block."""
+    """Receiver of deliveries. Called on the event loop, and must not block."""
 
     def delivered(self, delivery: device.Deliver) -> None:
-        """Something arrived for us. It comes again until it is acknowledged."""
+        """Called for each delivery. A delivery is repeated until it is acknowledged."""
         ...

@@ -1,7 +1,7 @@
-"""Secrets that sign callbacks: one, and after a rotation the one before it too, until receivers know the new one.
+"""Secrets that sign callbacks: one, or after a rotation two until all receivers know the new one.
 
-The first is the installation's (`TIDINGS_WEBHOOK_SECRET`). Those of rotations are in the database, sealed, and take its
-place; every Coreapp finds them there.
+The first secret is the installation's (`TIDINGS_WEBHOOK_SECRET`). Secrets of rotations are stored sealed in the
+database and replace it; every Coreapp reads them there.
 """
 
 from __future__ import annotations
@@ -17,38 +17,41 @@ from tidings.storage.database import Connection
 
 
 class RotationPending(Exception):
-    """The secret before is still valid: with a third one some receiver would be left without a signature it knows."""
+    """The previous secret is still valid: with a third one some receiver would get no signature that it can verify."""
 
 
 class WebhookSecret(msgspec.Struct, frozen=True):
-    """secret: `whsec_…`; retires_at: when it stops signing, Unix milliseconds, 0 while nothing replaces it."""
+    """One secret with the end of its validity."""
 
-    secret: str
-    retires_at: int = 0
+    secret: str  # `whsec_…`
+    retires_at: int = 0  # time at which it stops signing, Unix milliseconds; 0 while no other secret replaces it
 
     @property
     def key(self) -> bytes:
-        """Raises `ValueError`."""
+        """Return the key of the secret. Raises `ValueError`."""
         return signature.secret_bytes(self.secret)
 
 
 class WebhookSecrets:
-    """The secrets of one account."""
+    """Secrets of one account."""
 
     def __init__(self, account: str, first: str, safe: SecretSealer) -> None:
-        """first: serves until the first rotation."""
+        """Create the access to an account's secrets.
+
+        first: secret in use until the first rotation
+        """
         self._account = account
         self.first = WebhookSecret(first)
         self._safe = safe
 
     async def find(self, connection: Connection, *, for_update: bool = False) -> Sequence[WebhookSecret]:
-        """Newest first. Raises `UnreadableSecret`.
+        """Return the secrets, newest first. Raises `UnreadableSecret`.
 
-        for_update: nobody else changes them before the transaction ends.
+        for_update: lock them until the transaction ends
         """
         kind = certificates.WEBHOOK_SECRETS
         if for_update:
-            # A row that is not there cannot be locked: two first rotations at once would both go on from none.
+            # A row that does not exist cannot be locked, and two concurrent first rotations would both start from none.
             await certificates.add_certificate_if_missing(connection, self._account, kind, self._seal([self.first]))
         sealed = await certificates.find_certificate(connection, self._account, kind, for_update=for_update)
         if sealed is None:
@@ -61,7 +64,7 @@ class WebhookSecrets:
             raise UnreadableSecret(f"{WEBHOOK_SECRETS} of {self._account}: {error}") from error
 
     async def keep(self, connection: Connection, secrets: Sequence[WebhookSecret]) -> None:
-        """From now on these."""
+        """Store these secrets in place of the present ones."""
         kind = certificates.WEBHOOK_SECRETS
         await certificates.set_certificate(connection, self._account, kind, self._seal(secrets))
 
@@ -70,12 +73,20 @@ class WebhookSecrets:
 
 
 def in_force(secrets: Sequence[WebhookSecret], now: int) -> Sequence[WebhookSecret]:
-    """Those that sign at a time. now: Unix milliseconds."""
+    """Return the secrets that sign at a time.
+
+    now: Unix milliseconds
+    """
     return [entry for entry in secrets if not entry.retires_at or entry.retires_at > now]
 
 
 def rotated(secrets: Sequence[WebhookSecret], fresh: str, *, now: int, retires_at: int) -> Sequence[WebhookSecret]:
-    """A new secret, and the one before it until `retires_at`. Raises `RotationPending` and `ValueError`."""
+    """Return a new secret, followed by the previous one until `retires_at`. Raises `RotationPending` and `ValueError`.
+
+    fresh: `whsec_…`
+    now: Unix milliseconds
+    retires_at: Unix milliseconds
+    """
     signature.secret_bytes(fresh)
     valid = in_force(secrets, now)
     if len(valid) > 1:
