@@ -1,4 +1,4 @@
-"""Whether a message to a recipient may be accepted, and whether it can be sent at all."""
+"""Checks before a message is accepted: whether it may be accepted, and whether it can be sent at all."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from coreapp.groups.requests import GroupRequests
 from coreapp.peers.wiring import Peers
 from tidings.wire import codes, core
 
-GROUP = "group"  # a recipient type
+GROUP = "group"  # recipient type
 OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a template can be sent"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a message is accepted and never sent. code: of its failed status."""
+    """Reason why a message is accepted and never sent."""
 
-    code: int
+    code: int  # error code of its failed status
     details: str
 
 
@@ -31,7 +31,9 @@ class RecipientChecks:
         self._groups = groups
 
     async def look_up(self, question: core.AcceptMessage) -> Failure | None:
-        """Ask for what is not in memory; `None` for a message that can be sent. Raises `Refused`."""
+        """Load what is not in memory and check the recipient. Returns None for a message that can be sent. Raises
+        `Refused`.
+        """
         if question.recipient_type == GROUP:
             return None
         if question.to == self._account:
@@ -43,7 +45,7 @@ class RecipientChecks:
         return None
 
     def require_sendable(self, question: core.AcceptMessage) -> None:
-        """What may change while others are looked up, so that it is checked last. Raises `Refused`."""
+        """Check the state that may change while other data is loaded; therefore called last. Raises `Refused`."""
         if question.recipient_type == GROUP:
             self._groups.require_sendable(question.to)
         else:

@@ -1,6 +1,6 @@
-"""Ends messages whose time to live is over before they were sent: they get the status failed with 410.
+"""Expiry of messages whose time to live ended before they were sent: they get the status failed with code 410.
 
-The network does the same with what it has taken, for which each envelope carries the seconds that are left.
+The network does the same with envelopes that it has accepted; each envelope carries its remaining seconds.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ INTERVAL = 1.0  # seconds between two passes
 class JobExpiry:
     """Service that ends the expired jobs of one shard.
 
-    Jobs that may have been sent are left to the network: nobody could say that they failed. No job is remembered here;
-    a pass looks at the queue only when something in it may have expired.
+    Jobs that may have been sent are left to the network, since their failure cannot be known here. The service keeps no
+    jobs; a pass scans the queue only when a job in it may have expired.
     """
 
     name = "job-expiry"
@@ -42,16 +42,16 @@ class JobExpiry:
         self._tracker = tracker
         self._places: Sequence[Place] = ()
         self._transmitter: Transmitter | None = None
-        # Unix milliseconds before which no job expires that has not been sent.
+        # Earliest expiry of an unsent job, Unix milliseconds.
         self._earliest: float = math.inf
 
     def look_in(self, places: Sequence[Place], transmitter: Transmitter) -> None:
-        """Name all places in which jobs wait, besides the transmitter's."""
+        """Set all queues in which jobs wait. The transmitter's queue is added to `places`."""
         self._places = (*places, transmitter)
         self._transmitter = transmitter
 
     def watch(self, job: Job) -> None:
-        """Note when a job that enters the queue expires."""
+        """Record the expiry of a job that enters the queue."""
         if job.expires_at is not None:
             self._earliest = min(self._earliest, job.expires_at)
 
@@ -60,7 +60,7 @@ class JobExpiry:
             self.run_once()
 
     def run_once(self) -> int:
-        """End what has expired; returns the number of messages."""
+        """End the expired jobs. Returns the number of messages."""
         now = self._clock.now() * 1000
         if now < self._earliest or self._transmitter is None:
             return 0

@@ -1,8 +1,8 @@
-"""The job queue of one shard: accepting messages, and resuming what a crash left behind.
+"""Job queue of one shard: accepts messages, and resumes jobs that a crash interrupted.
 
-A message passes through stages. Each is a value that the step before makes, so no step can be left out or taken out of
-order: `_Draft` (encrypted, or sealed until it can be), `_Queued` (in the journal, and in its place before all that is
-accepted later) and `_Stored` (on disk, so that it may be answered and sent).
+A message passes through stages. Each stage is a value made by the previous one, so no step can be skipped or reordered:
+`_Draft` (encrypted, or sealed until it can be encrypted), `_Queued` (in the journal, with its position before all
+messages that are accepted later) and `_Stored` (on disk, so that it may be answered and sent).
 """
 
 from __future__ import annotations
@@ -41,28 +41,24 @@ ACCEPTED = Counter("tidings_messages_accepted_total", "Messages accepted", ["enc
 
 @dataclasses.dataclass(slots=True)
 class _Draft:
-    """A message and its job, as they are to be committed.
-
-    ready: the content as it can be encrypted; `None` while it waits for files. half: of the session that the message is
-    encrypted in; `None` while it is not.
-    """
+    """A message and its job, ready to be committed."""
 
     question: core.AcceptMessage
     message: Message
     job: Job
-    ready: bytes | None
-    half: SendingHalf | None
+    ready: bytes | None  # content ready to be encrypted; None while the message waits for files
+    half: SendingHalf | None  # half of the session that encrypted the message; None if it is not encrypted
 
 
 @dataclasses.dataclass(slots=True)
 class _Queued:
-    """A message whose commit is under way, and which has its place in the order of messages to its peer."""
+    """A message whose commit is in flight and whose position in the order of messages to its peer is fixed."""
 
     draft: _Draft
     committed: asyncio.Future[None]
 
     async def on_disk(self) -> _Stored:
-        """Wait for the commit. Raises what it raises."""
+        """Wait for the commit. Raises the error of the commit."""
         await self.committed
         return _Stored(self.draft)
 
@@ -75,7 +71,7 @@ class _Stored:
 
 
 class JobQueue:
-    """Accepts the messages of one account and starts them on their way."""
+    """Accepts the messages of one account and starts sending them."""
 
     def __init__(
         self,
@@ -107,16 +103,16 @@ class JobQueue:
         self._sent_contents = recovery.sent_contents
         self._control_messages = recovery.control_messages
         self._ids = MessageIds()
-        # Of the message accepted last.
+        # Id and acceptance time in Unix milliseconds of the message accepted last.
         self._last_id, self._last_ms = "", 0
         self._at_once = ACCEPTED.labels("at once")
         self._later = ACCEPTED.labels("later")
         self._outside = ACCEPTED.labels("never")
 
     async def accept(self, question: core.AcceptMessage) -> str:
-        """The id of the message, once it is on disk. Raises `Refused` and `KeyInUse`.
+        """Accept a message. Returns its id once it is on disk. Raises `Refused` and `KeyInUse`.
 
-        Where the session is in memory the message is committed already encrypted: one commit for both.
+        If the session is in memory, the message is committed already encrypted: one commit for both.
         """
         if question.traceparent:
             return await self._accept_traced(question)
@@ -142,7 +138,7 @@ class JobQueue:
         return self._accept(question)
 
     def resume(self, jobs: Sequence[Job]) -> None:
-        """Resume the jobs that an earlier owner left: ciphertexts go out as they are, contents are encrypted first.
+        """Resume the jobs of an earlier owner: ciphertexts are sent as they are, contents are encrypted first.
 
         The tracker must hold their messages, as it holds those of new ones.
         """
@@ -173,13 +169,15 @@ class JobQueue:
         return self._send(await queued.on_disk())
 
     def _enqueue(self, question: core.AcceptMessage) -> _Queued:
-        """Nothing else runs meanwhile: the limits hold, and the order of ids is that of commits. Raises `Refused`."""
+        """Check the limits and commit without yielding to the event loop: the limits hold, and ids have the order of
+        commits. Raises `Refused`.
+        """
         self._checks.require_sendable(question)
         self._admission.check()
         return self._commit(self._draft(question))
 
     def _draft(self, question: core.AcceptMessage) -> _Draft:
-        """The message, encrypted when its session is in memory and it waits for nothing, else sealed."""
+        """Create the message: encrypted if its session is in memory and it waits for nothing, else sealed."""
         message = self._message(question, Status.ACCEPTED)
         job = Job(
             message.id,
@@ -197,7 +195,7 @@ class JobQueue:
         ready = self._preparation.ready(question.to, question.content, has_media=question.has_media)
         half = self._encryption.encrypt_now(job, ready) if ready is not None else None
         if half is None:
-            # As it came: pointers to files would not outlive a long wait.
+            # Stored as received: pointers to files would expire during a long wait.
             self._encryption.seal_content(job, question.content)
         if question.recipient_type != GROUP:
             content = question.content if ready is None else ready
@@ -206,7 +204,7 @@ class JobQueue:
         return _Draft(question, message, job, ready, half)
 
     def _commit(self, draft: _Draft) -> _Queued:
-        """Give it to the journal, and its place before all that is accepted later."""
+        """Put the draft into the journal and fix its position before all messages that are accepted later."""
         question, job = draft.question, draft.job
         committed = self._journal.put(
             Change(
@@ -230,7 +228,7 @@ class JobQueue:
         return _Queued(draft, committed)
 
     def _send(self, stored: _Stored) -> str:
-        """Let it go, if it is encrypted; its id, to be answered with."""
+        """Start sending the message if it is encrypted. Returns its id for the response."""
         draft = stored.draft
         question, message_id = draft.question, draft.message.id
         statistics.persisted(question.kind).inc()
@@ -269,7 +267,7 @@ class JobQueue:
         return message.id
 
     def _track(self, question: core.AcceptMessage, message_id: str) -> None:
-        """Hold a new message until its job has left the queue, and its statuses until it is answered."""
+        """Hold a new message until its job has left the queue, and its statuses until its request is answered."""
         self._delay.accepting(message_id)
         self._tracker.hold((message_id,))
         self._tracker.remember(
@@ -293,9 +291,10 @@ class JobQueue:
         )
 
     def _accepted_at(self, message_id: str) -> int:
-        """Now, in Unix milliseconds, such that this and then the id order messages as they were accepted.
+        """Return the current time in Unix milliseconds, adjusted so that time and then id order messages as they were
+        accepted.
 
-        Whoever opens the shard after us resumes them in that order. The clocks of several Webapps make the ids.
+        The next owner of the shard resumes them in that order. Ids are made by the clocks of several Webapps.
         """
         now = max(int(self._clock.now() * 1000), self._last_ms)
         if now == self._last_ms and message_id < self._last_id:

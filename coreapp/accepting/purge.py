@@ -1,4 +1,4 @@
-"""Messages that the operator has deleted from the job queue: they are never sent, and fail."""
+"""Deletion of unsent messages from the job queue by the operator. Deleted messages fail."""
 
 from __future__ import annotations
 
@@ -25,49 +25,55 @@ WHY = (codes.MESSAGE_FAILED, "the operator has deleted this message from the que
 
 
 class Place(Protocol):
-    """Where jobs wait that nobody has sent yet."""
+    """Queue in which unsent jobs wait."""
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
-        """Take those that are chosen out of the queue, to be ended by the caller."""
+        """Remove the chosen jobs from the queue and return them; the caller ends them."""
         ...
 
 
 class Purged(NamedTuple):
-    """deleted: messages; stay: those named that may have been sent, are gone, or have another status than asked for."""
+    """Result of a purge."""
 
-    deleted: int
-    stay: int
+    deleted: int  # messages deleted
+    stay: int  # named messages that stay: possibly sent, gone, or with another status than requested
 
 
 class JobPurge:
-    """Deletes messages of one shard that were accepted and never sent. Their business hears that they have failed."""
+    """Deletes messages of one shard that were accepted and never sent. The business gets a failed status for each."""
 
     def __init__(
         self, context: ShardContext, tracker: StatusTracker, *, places: Sequence[Place], transmitter: Transmitter
     ) -> None:
-        """places: all in which jobs wait, besides the transmitter's."""
+        """Create the purge of a shard.
+
+        places: all queues in which jobs wait, except the transmitter's
+        """
         self._context = context
         self._tracker = tracker
         self._places = (*places, transmitter)
         self._transmitter = transmitter
 
     async def purge(self, ids: Collection[str], by: str, choice: str, statuses: Collection[str] = ()) -> Purged:
-        """Delete those named that have one of these statuses, of whichever without any; done when it is on disk.
+        """Delete the named messages whose status is in `statuses`; an empty `statuses` means any. Returns when it is on
+        disk.
 
-        What was sent stays, whether the network has it or not: nobody could say that it failed. So does what is no
-        message, but serves others: keys of groups, receipts. by, choice: for the audit. Raises `LeaseLost`.
+        A message that was sent stays, whether the network has it or not, since its failure cannot be known. Jobs that
+        are not messages stay as well (keys of groups, receipts). Raises `LeaseLost`.
+
+        by, choice: who purged and by which selection, for the audit
         """
         named = set(ids)
 
         def is_chosen(job: Job) -> bool:
-            # What is sent again, and what is no message at all, has another status or none.
+            # Messages being resent, and jobs that are not messages, have another status or none.
             return (
                 job.id in named
                 and self._tracker.is_unsent(job.id)
                 and (not statuses or queue_views.job_status(job.state) in statuses)
             )
 
-        # Nothing else runs from the first look to the journal.
+        # Taking the jobs out and queueing the change happen in one event-loop iteration.
         taken = [job for place in self._places for job in place.take_out(is_chosen)]
         self._transmitter.fail(taken, *WHY)
         await self._context.journal.write(Change(self._context.account))

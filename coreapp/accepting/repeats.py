@@ -1,7 +1,8 @@
-"""Messages that a Webapp asks for again because no answer came: each is accepted once, whoever owned the shard before.
+"""Messages whose request a Webapp repeats because it got no response: each is accepted once, even if the shard's owner
+changed.
 
-The row of a message is the memory, since a Webapp names the messages that it asks for. Whoever holds the lease knows
-that earlier owners commit nothing any more, so what has no row by then was not done.
+The message's row is the record, because the Webapp assigns the ids. Earlier owners commit nothing after the lease was
+taken, so a message without a row by then was not accepted.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tidings.storage.business import messages, shards
 from tidings.storage.database import Connection
 from tidings.wire import core
 
-PATIENCE = 4.0  # seconds that a caller waits for a database that is away
-# Repeated questions that are remembered, in case that the first one is read after its repetition.
+PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
+# Repeated requests that are remembered, in case the first one is read after its repetition.
 REMEMBERED = 20_000
 
 REPEATED = Counter(
@@ -33,16 +34,20 @@ Accept = Callable[[core.AcceptMessage], Awaitable[str]]
 
 
 class MessageRequests:
-    """Requests for messages of one shard. In memory are those in progress, as many as questions."""
+    """Requests for messages of one shard. Memory holds one entry per request in progress."""
 
     def __init__(self, context: ShardContext, accept: Accept, delay: StatusDelay) -> None:
-        """accept: accepts a message, whose id it returns."""
+        """Create the requests of a shard.
+
+        accept: accepts a message and returns its id
+        """
         self._database = context.database
         self._lease = context.lease
         self._account = context.account
         self._accept = accept
         self._delay = delay
-        # Those being accepted, and where one is asked for again meanwhile, what tells of its end.
+        # Message ids being accepted. The event is set at the end if a repetition waits for it; None while no repetition
+        # waits.
         self._in_progress: dict[str, asyncio.Event | None] = {}
         self._repeated: LRU[str, bool] = LRU(REMEMBERED)
         self._reads: Batcher[str, bool] = Batcher("repeats-read", self._read, max_size=1000)
@@ -50,7 +55,9 @@ class MessageRequests:
         self._not_done = REPEATED.labels("not done")
 
     async def accept(self, question: core.AcceptMessage) -> str:
-        """The id of the message, once it is on disk. Raises what accepting it raises, and `OutcomeUnknown`."""
+        """Accept a message unless an earlier request did. Returns its id once it is on disk. Raises the errors of
+        `accept`, and `OutcomeUnknown`.
+        """
         message_id = question.id
         if not message_id:
             return await self._accept(question)
@@ -70,11 +77,11 @@ class MessageRequests:
                 ended.set()
 
     async def close(self) -> None:
-        """Answer those who ask already."""
+        """Answer the pending requests."""
         await self._reads.close()
 
     async def _is_done(self, message_id: str) -> bool:
-        """Was the message accepted before? Nothing is in progress when it was not."""
+        """Return whether the message was accepted before. If it was not, no request for it is in progress."""
         while True:
             while message_id in self._in_progress:
                 ended = self._in_progress[message_id] = self._in_progress[message_id] or asyncio.Event()
@@ -86,7 +93,7 @@ class MessageRequests:
                 if outages.is_outage(error):
                     raise OutcomeUnknown(repr(error)) from error
                 raise
-            # Another repetition may have begun while the table was read.
+            # Another repetition may have started while the table was read.
             if message_id not in self._in_progress:
                 return False
 

@@ -1,4 +1,4 @@
-"""From a request to a committed job, wired for one shard."""
+"""Wiring of the path from a request to a committed job, for one shard."""
 
 from __future__ import annotations
 
