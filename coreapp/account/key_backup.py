@@ -1,4 +1,4 @@
-"""The private keys of a number in one piece, as in backups: without sessions, because a ratchet must never go back."""
+"""Backup of a number's private keys. It has no sessions, because a ratchet must never go back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VERSION = 1
 
 
 class WrongBackup(ValueError):
-    """The password does not open it, or it is none."""
+    """The data is no backup, or the password does not open it."""
 
 
 class _PreKey(msgspec.Struct):
@@ -24,7 +24,9 @@ class _PreKey(msgspec.Struct):
 
 
 class Keys(msgspec.Struct):
-    """What a device has, but for its token: that one is of a registration, and a restored device registers again."""
+    """Keys of a device without its token. A token belongs to one registration, and a restored device registers
+    again.
+    """
 
     version: int
     number: str
@@ -41,7 +43,7 @@ class Keys(msgspec.Struct):
         )
 
     def device(self, sealer: e2ee.Sealer) -> OwnDevice:
-        """A device with these keys, without a token."""
+        """Return a device with these keys and without a token."""
         identity = e2ee.IdentityKeyPair.from_private(self.identity)
         device = OwnDevice(self.number, "", self.registration_id, identity=identity, sealer=sealer)
         for key in self.prekeys:
@@ -53,12 +55,12 @@ class Keys(msgspec.Struct):
 
 
 def seal(keys: Keys, password: str) -> str:
-    """Text that only the password opens."""
+    """Return the keys as text that only the password opens."""
     return password_box.seal(password, msgspec.json.encode(keys), purpose=_PURPOSE)
 
 
 def open_keys(data: str, password: str) -> Keys:
-    """The keys that `seal` was given. Raises `WrongBackup`."""
+    """Return the keys that were sealed. Raises `WrongBackup`."""
     try:
         keys = msgspec.json.decode(password_box.open_box(password, data, purpose=_PURPOSE), type=Keys)
     except ValueError as error:

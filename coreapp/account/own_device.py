@@ -9,7 +9,7 @@ from tidings.storage.business import accounts
 
 
 class OwnDevice:
-    """A registered number with its private keys in memory, of each kind in the order in which they were made.
+    """A registered number with its private keys in memory. Keys of each kind are in the order of their creation.
 
     One-time pre-keys leave memory and table when the session that they opened is committed.
     """
@@ -35,23 +35,27 @@ class OwnDevice:
 
     @property
     def signed_prekey(self) -> e2ee.SignedPreKey:
-        """The newest."""
+        """Newest signed pre-key."""
         return self.signed_prekeys[next(reversed(self.signed_prekeys))]
 
     @property
     def kyber_prekey(self) -> e2ee.KyberPreKey:
-        """The newest."""
+        """Newest Kyber pre-key."""
         return self.kyber_prekeys[next(reversed(self.kyber_prekeys))]
 
     def make_keys(self, *, one_time: int = 0, lasting: bool = False) -> KeySet:
-        """Fresh pre-keys, not in memory yet; the ids of the next ones are others."""
+        """Generate pre-keys without adding them to memory. The next call uses other ids.
+
+        one_time: number of one-time pre-keys
+        lasting: also generate a signed and a Kyber pre-key
+        """
         made, self.next_key_id = keys.generate(
             self.identity, self.next_key_id, one_time=one_time, lasting=lasting, used=self._key_ids()
         )
         return made
 
     def add_keys(self, made: KeySet) -> None:
-        """Have fresh pre-keys in memory."""
+        """Add new pre-keys to memory."""
         if made.signed is not None:
             self.signed_prekeys[made.signed.key_id] = made.signed
         if made.kyber_last is not None:
@@ -59,14 +63,14 @@ class OwnDevice:
         self.prekeys.update({key.key_id: key for key in made.one_time})
 
     def find_next_key_id(self) -> None:
-        """Go on after the highest id, for a device that does not know where it was."""
+        """Continue after the highest id in use, for a device without a recorded next id."""
         self.next_key_id = max(self._key_ids(), default=0) + 1
 
     def _key_ids(self) -> set[int]:
         return self.signed_prekeys.keys() | self.kyber_prekeys.keys() | self.prekeys.keys()
 
     def private_prekeys(self) -> list[tuple[str, int, bytes]]:
-        """Kind, id and the bytes to keep of every private pre-key."""
+        """Return kind, id and stored bytes of every private pre-key."""
         return [
             *((accounts.SIGNED, key.key_id, keys.pack(key, uploadable=True)) for key in self.signed_prekeys.values()),
             *((accounts.KYBER, key.key_id, keys.pack(key, uploadable=True)) for key in self.kyber_prekeys.values()),
@@ -74,7 +78,7 @@ class OwnDevice:
         ]
 
     def add_prekey(self, kind: str, key_id: int, blob: bytes) -> None:
-        """Have one of what `private_prekeys` gave in memory."""
+        """Add a pre-key in the form that `private_prekeys` returns to memory."""
         if kind == accounts.KYBER:
             self.kyber_prekeys[key_id] = keys.unpack_kyber(key_id, blob)
         elif kind == accounts.SIGNED:
@@ -83,6 +87,6 @@ class OwnDevice:
             self.prekeys[key_id] = keys.unpack_one_time(key_id, blob)
 
     def sealed(self, kind: str, key_id: int, blob: bytes) -> accounts.OwnPreKey:
-        """One of what `private_prekeys` gave, as it is stored."""
+        """Return the row of a pre-key in the form that `private_prekeys` returns."""
         sealed = self.sealer.seal(blob, context=(self.number, "", kind, key_id))
         return accounts.OwnPreKey(self.number, kind, key_id, sealed)

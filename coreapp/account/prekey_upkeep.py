@@ -1,4 +1,4 @@
-"""The number's own pre-keys after its registration: more one-time ones, newer lasting ones, and the end of old ones.
+"""Maintenance of the number's own pre-keys: adds one-time keys, rotates lasting keys and deletes retired ones.
 
 X3DH section 3.2 (PQXDH's is the same): "Bob will also upload a new signed prekey and prekey signature at some interval
 (e.g. once a week, or once a month). […] After uploading a new signed prekey, Bob may keep the private key corresponding
@@ -31,23 +31,23 @@ from tidings.wire.registration import KeysLeft
 
 log = logging.getLogger(__name__)
 
-ONE_TIME_PREKEYS = 100  # in an upload
-# Milliseconds.
-ROTATION_MS = 7 * 24 * 3600 * 1000
-KEPT_MS = 30 * 24 * 3600 * 1000  # that keys out of use are kept: as long as the network keeps an envelope
-# Seconds.
-INTERVAL = 3600.0  # between two looks
-RETRY = 60.0  # after one that failed
+ONE_TIME_PREKEYS = 100  # per upload
+ROTATION_MS = 7 * 24 * 3600 * 1000  # age at which lasting keys are rotated, milliseconds
+KEPT_MS = 30 * 24 * 3600 * 1000  # milliseconds that retired keys are kept: as long as the network keeps an envelope
+INTERVAL = 3600.0  # seconds between two passes
+RETRY = 60.0  # seconds to the next pass after a failure
 
 
 def is_due(lasting: Sequence[OwnPreKey], now: int) -> bool:
-    """Is it time for new signed and Kyber pre-keys? Not while the newest are on their way to the network."""
+    """Return whether new signed and Kyber pre-keys are due. Never while the newest ones are not uploaded."""
     signed = [key for key in lasting if key.kind == accounts.SIGNED]
     return all(key.uploaded for key in lasting) and now - signed[-1].created_at >= ROTATION_MS
 
 
 class PreKeyUpkeep:
-    """A service. Keys are committed before the network has them, and uploaded until it says that it has."""
+    """Service that maintains pre-keys. Keys are committed before they are uploaded, and uploaded until the network
+    confirms it.
+    """
 
     name = "prekeys"
 
@@ -64,12 +64,12 @@ class PreKeyUpkeep:
         self._one_pass = asyncio.Lock()
 
     def low(self) -> None:
-        """The network has few one-time pre-keys left."""
+        """Request an upload of one-time pre-keys, because the network has few left."""
         self._low = True
         self._look.kick()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Raises `LeaseLost`."""
+        """Run passes until `stop` is set. Raises `LeaseLost`."""
         stopping = asyncio.create_task(stop.wait())
         stopping.add_done_callback(lambda _: self._look.kick())
         try:
@@ -83,7 +83,7 @@ class PreKeyUpkeep:
                 except LeaseLost:
                     raise
                 except Exception:
-                    # Messages go on with the keys that there are.
+                    # Messages continue with the existing keys.
                     log.exception("prekeys.failed")
                     seconds = RETRY
                 await self._look.wait(seconds)
@@ -91,11 +91,12 @@ class PreKeyUpkeep:
             stopping.cancel()
 
     async def run_once(self) -> None:
-        """Upload what is wanted, then forget what was used, and look at the age of the lasting keys. Raises `LeaseLost`
-        and `ClientError`."""
+        """Upload one-time keys if requested, drop used ones from memory, then rotate the lasting keys if due. Raises
+        `LeaseLost` and `ClientError`.
+        """
         async with self._one_pass:
             if self._low:
-                # When that fails the network says again that they are low.
+                # If the upload fails, the network reports again that the keys are low.
                 self._low = False
                 await self._refill()
             await prekey_pool.forget_used(self._database, self._device)
@@ -126,10 +127,10 @@ class PreKeyUpkeep:
         crashpoints.reach(crashpoints.AFTER_KEYS_BEFORE_UPLOAD)
 
     async def _upload_lasting(self) -> None:
-        """Hand the newest lasting keys to the network, and forget what has been out of use for long enough.
+        """Upload the newest lasting keys, and delete keys that have been retired for long enough.
 
-        Its answer says which one-time keys it still has: one that it does not have was handed out, and whoever got it
-        has as long to use it as an envelope lives.
+        The response names the one-time keys that the network still has. Any other was handed out, and its receiver may
+        use it for the lifetime of an envelope.
         """
         device = self._device
         signed, kyber = device.signed_prekey, device.kyber_prekey

@@ -1,4 +1,4 @@
-"""Registers the business's own number with the network: keys on our own disk first, then there, then in force here."""
+"""Registration of the business's own number: keys go to our disk, then to the network, then into force."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tidings.wire.registration import DeviceRegistration
 
 log = logging.getLogger(__name__)
 
-ONE_TIME_PREKEYS = 100
+ONE_TIME_PREKEYS = 100  # per registration
 
 
 class _Registration(msgspec.Struct):
-    """What is sealed of one that was begun. The token is ours, so that the network knows it when it comes again."""
+    """Sealed data of a pending registration. We choose the token, so that the network recognizes a repetition."""
 
     keys: Keys
-    one_time: list[int]
+    one_time: list[int]  # ids of the one-time pre-keys
     token: str
 
 
@@ -44,8 +44,8 @@ class _Registration(msgspec.Struct):
 class Registrar:
     """Registers numbers with the installation's registration key, or by a code.
 
-    A registration that was begun is in its row until its outcome is known: the network answered that it is made, or
-    that it will not be. Whoever opens the shard next asks again, which the network takes for what it is, a repetition.
+    A pending registration stays in its row until its outcome is known: the network confirmed or refused it. The next
+    owner of the shard repeats the request, which the network recognizes as a repetition.
     """
 
     network: NetworkApi
@@ -53,16 +53,17 @@ class Registrar:
     masters: MasterKeys = dataclasses.field(repr=False)
 
     async def load(self, database: Database, number: str) -> OwnDevice | None:
-        """The number's device, once it is registered."""
+        """Return the number's device; None if it is not registered."""
         async with database.reading() as connection:
             found = await accounts.find_account(connection, number)
             kept = await accounts.list_prekeys(connection, number)
         return await self._load(found, kept) if found is not None else None
 
     async def request_code(self, number: str) -> None:
-        """Have the network send a code to the number. Raises `NetworkAway` and `NetworkRefusal`.
+        """Request a registration code for the number from the network. Raises `NetworkAway` and `NetworkRefusal`.
 
-        With the registration key, which a number of the business needs, unless it is not the network's.
+        Sends the registration key, which a number of the business needs; tries without it if the network rejects the
+        key.
         """
         try:
             await self.network.request_code(number, registration_key=self.registration_key)
@@ -70,12 +71,13 @@ class Registrar:
             await self.network.request_code(number)
 
     async def register(self, database: Database, lease: Lease, number: str, *, code: str = "", pin: str = "") -> None:
-        """Make the number's keys and register it: by the code, or without one by the registration key.
+        """Generate the number's keys and register it.
 
-        pin: opens and sets the number's registration lock.
+        Raises `LeaseLost`. After `NetworkUnreached` and `NetworkRefusal` nothing has changed. After `NetworkAway` the
+        outcome is unknown, and `finish` must determine it.
 
-        Raises `LeaseLost`; `NetworkUnreached` and `NetworkRefusal`, and nothing has changed; `NetworkAway`, and
-        `finish` has to find out.
+        code: registration code; empty to register by the registration key alone
+        pin: opens and sets the number's registration lock
         """
         sealer, wrapped = await self._new_sealer()
         device = OwnDevice(
@@ -85,10 +87,9 @@ class Registrar:
         await self._begin(database, lease, device, wrapped, code=code, pin=pin)
 
     async def restore(self, database: Database, lease: Lease, keys: Keys) -> None:
-        """Put backed-up keys in the place of the present ones, register with them, and forget every session
-        and sender key.
+        """Replace the present keys by backed-up ones, register with them, and delete every session and sender key.
 
-        What is sealed already opens still: the data key stays. Raises as `register` does.
+        Sealed data stays readable, because the data key stays. Raises the same errors as `register`.
         """
         async with database.reading() as connection:
             present = await accounts.find_account(connection, keys.number)
@@ -100,10 +101,9 @@ class Registrar:
         await self._begin(database, lease, keys.device(sealer), wrapped)
 
     async def finish(self, database: Database, lease: Lease, number: str) -> bool:
-        """Find out what became of a registration that was begun, and finish it; false when there was none.
+        """Finish a pending registration. Returns false if there was none.
 
-        Raises `LeaseLost`; `NetworkAway`, and it has to be tried again; `NetworkRefusal`: it was not made, and is
-        given up.
+        Raises `LeaseLost`; `NetworkAway` if it must be tried again; `NetworkRefusal` if it was refused and is dropped.
         """
         async with database.reading() as connection:
             begun = await registrations.find_pending(connection, number)
@@ -112,7 +112,7 @@ class Registrar:
         sealer = await self._sealer(begun.data_key)
         registration = msgspec.json.decode(sealer.open(begun.sealed, _context(number)), type=_Registration)
         log.info("account.finishing", extra={"number": number})
-        # A code is not kept: only the token can show that it was taken.
+        # A code is not stored: only the token can prove that the registration succeeded.
         bearer = "" if begun.by_code else self.registration_key
         await self._announce(database, lease, registration, sealer, begun, bearers=[bearer])
         return True
@@ -132,7 +132,7 @@ class Registrar:
             await registrations.begin(connection, kept)
 
         await database.persist(shards.fenced(lease, keep), about="keys")
-        # By code, too, the key goes first: a number of the business needs both.
+        # The key is tried first even with a code: a number of the business needs both.
         bearers = [self.registration_key, ""] if code else [self.registration_key]
         try:
             await self._announce(
@@ -154,7 +154,10 @@ class Registrar:
         code: str = "",
         pin: str = "",
     ) -> None:
-        """Register, and put it in force here. bearers: the next one is used when the network does not take one."""
+        """Register at the network and put the registration in force here.
+
+        bearers: registration keys, tried in order until the network accepts one
+        """
         device = registration.keys.device(sealer)
         one_time = [device.prekeys[key_id] for key_id in registration.one_time]
         body = KeySet(device.signed_prekey, device.kyber_prekey, one_time).registration(
@@ -178,7 +181,7 @@ class Registrar:
 
         async def work(connection: Connection) -> None:
             if await accounts.is_registered(connection, device.number):
-                # What they have in memory is of the device that this one replaces.
+                # The other owners have the keys of the replaced device in memory.
                 await shards.expel_others(connection, lease)
             await self._keep(connection, device, begun.data_key, registration.one_time)
             await sessions.clear(connection, device.number)
@@ -214,7 +217,7 @@ class Registrar:
             except e2ee.UnknownSealingKey:
                 raise
             except e2ee.CorruptState:
-                # Whoever uses it finds it gone, as one that was used up, and is asked to begin again.
+                # Peers that use it get the same reply as for a used key: a request to start a new session.
                 log.exception("prekey.corrupt", extra={"number": number, "kind": key.kind, "key_id": key.key_id})
         if not device.signed_prekeys or not device.kyber_prekeys:
             raise e2ee.CorruptState(f"no lasting pre-key of {number} can be read")
@@ -224,11 +227,11 @@ class Registrar:
         return device
 
     async def _sealer(self, wrapped: bytes) -> e2ee.Sealer:
-        """Raises `UnknownMasterKey` and `CorruptState`."""
+        """Return the sealer of a wrapped data key. Raises `UnknownMasterKey` and `CorruptState`."""
         try:
             data_key = self.masters.unwrap(wrapping.DATA_KEY_ID, wrapped)
         except e2ee.UnknownMasterKey:
-            # It was rotated since this process started.
+            # The master key was rotated since this process started.
             await asyncio.to_thread(self.masters.reload)
             data_key = self.masters.unwrap(wrapping.DATA_KEY_ID, wrapped)
         return e2ee.Sealer(e2ee.Keyring({wrapping.DATA_KEY_ID: data_key}))
@@ -240,8 +243,9 @@ class Registrar:
         return sealer, self.masters.wrap(wrapping.DATA_KEY_ID, data_key)
 
     async def _current(self, connection: Connection, wrapped: bytes) -> bytes:
-        """A data key as it is to be stored now. Until the commit no other master key becomes the current one, so none
-        that is dropped later can be needed for it."""
+        """Return the data key wrapped under the current master key. The current master key cannot change until the
+        commit, so the data key never depends on one that is dropped later.
+        """
         check = await key_checks.find(connection, key_checks.MASTER, lock=True)
         if check is None or self.masters.is_under(wrapped, check.key_id):
             return wrapped
@@ -249,7 +253,11 @@ class Registrar:
         return self.masters.wrap(wrapping.DATA_KEY_ID, data_key, under=check.key_id)
 
     async def _keep(self, connection: Connection, device: OwnDevice, wrapped: bytes, one_time: Sequence[int]) -> None:
-        """one_time: the ids that the network has; the other one-time keys are of an earlier registration."""
+        """Store the device with its pre-keys.
+
+        wrapped: wrapped data key
+        one_time: ids of the one-time keys that the network has; the others belong to an earlier registration
+        """
         seal, number, now = device.sealer.seal, device.number, int(time.time() * 1000)
         await accounts.add_account(
             connection,

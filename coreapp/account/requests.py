@@ -1,4 +1,4 @@
-"""What is done to the business's number itself: registering it, backing up its keys and restoring them."""
+"""Requests about the business's number itself: registration, backup of its keys and restoration."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tidings.wire import codes
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 0.5  # between attempts to register while the network is away
-RESTORE_SECONDS = 25.0  # for a restoration; a Webapp waits 30
-LOOK_SECONDS = 2.0  # between looks whether the number was registered, by another process say
-AGAIN_SECONDS = 24 * 3600.0  # between registrations of a number that somebody else has registered
-SENT_JUST_NOW_SECONDS = 30  # what the network waits between two codes
+RETRY_SECONDS = 0.5  # seconds between attempts to register while the network is unreachable
+RESTORE_SECONDS = 25.0  # timeout of a restoration in seconds; a Webapp waits 30 s
+LOOK_SECONDS = 2.0  # seconds between polls of whether another process has registered the number
+AGAIN_SECONDS = 24 * 3600.0  # seconds between registrations of a number that was registered elsewhere
+SENT_JUST_NOW_SECONDS = 30  # seconds that the network requires between two codes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,11 +45,17 @@ class _Restoration:
 
 
 class AccountRequests:
-    """Answers for one process, while it owns the first shard. What it changes takes effect when that shard is opened,
-    which `reopen` asks for; whoever owns another one then has to claim it again."""
+    """Handles requests for one process while it owns the first shard.
+
+    Changes take effect when that shard is reopened, which `reopen` requests. Owners of other shards must then claim
+    them again.
+    """
 
     def __init__(self, database: Database, registrar: Registrar, number: str, *, auto_register: bool) -> None:
-        """auto_register: register with the registration key at the first start, rather than wait for a code."""
+        """Create the handler.
+
+        auto_register: register with the registration key at the first start, instead of waiting for a code
+        """
         self._database = database
         self._registrar = registrar
         self._number = number
@@ -57,17 +63,18 @@ class AccountRequests:
         self._changed = Wakeup()
         self._device: OwnDevice | None = None
         self._restoration: _Restoration | None = None
-        # Of the term that there is.
+        # Lease of the current term; None between terms.
         self._lease: Lease | None = None
-        # Who registers does so alone: what is begun is not to be finished by another meanwhile.
+        # One registration at a time: a pending one must not be finished by a concurrent task.
         self._registering = asyncio.Lock()
-        # A restoration of which the network has heard, and has not answered.
+        # Restoration that was sent to the network without a response; None if there is none.
         self._unanswered: _Restoration | None = None
-        # One that is done, but for the opening of the shard.
+        # Restoration that is done except for the reopening of the shard; None if there is none.
         self._restored: _Restoration | None = None
-        # Named with the request for a code, and not kept on any disk.
+        # Given with the request for a code, and never stored on disk.
         self._pin = ""
-        # The network refuses our token: the number is to be registered again, and not before this time of the loop.
+        # Whether the network rejects our token, so that the number must be registered again, and the earliest loop time
+        # for it.
         self._is_refused = False
         self._not_again_before = -math.inf
         self.reopen = asyncio.Event()
@@ -79,10 +86,9 @@ class AccountRequests:
         return self.unregistered.is_set()
 
     async def device(self, lease: Lease, ended: asyncio.Event) -> OwnDevice | None:
-        """The number's device for a new term, registered if need be; `None` when the term ended before that.
+        """Return the number's device for a new term, registered if necessary; None if the term ended first.
 
-        A restoration that was asked for is done first, as is a registration that was begun and not finished. Raises
-        `LeaseLost` and `NetworkRefusal`.
+        A requested restoration is done first, as is a pending registration. Raises `LeaseLost` and `NetworkRefusal`.
         """
         self._lease = lease
         await self._restore(lease)
@@ -106,8 +112,9 @@ class AccountRequests:
         return None
 
     async def registered_device(self, ended: asyncio.Event) -> OwnDevice | None:
-        """The number's device for a term of another shard than the first, whose owner registers it; `None` when the
-        term ended before that."""
+        """Return the number's device for a term of a shard other than the first; None if the term ended first. The
+        owner of the first shard registers it.
+        """
         while not ended.is_set():
             device = await self._registrar.load(self._database, self._number)
             if device is not None:
@@ -116,13 +123,15 @@ class AccountRequests:
         return None
 
     def term_opened(self) -> None:
-        """The shard answers."""
+        """Complete a restoration, because the shard is open."""
         restored, self._restored = self._restored, None
         if restored is not None and not restored.done.done():
             restored.done.set_result(None)
 
     def term_ended(self, lease: Lease) -> None:
-        """The shard is not ours any more, or will be opened again; nothing happens when a later term has begun."""
+        """Clean up after a term whose shard was lost or is to be reopened. Does nothing once a later term has
+        started.
+        """
         if self._lease not in (None, lease):
             return
         self.term_opened()
@@ -134,10 +143,10 @@ class AccountRequests:
         self._changed.kick()
 
     def login_refused(self) -> None:
-        """Register the number again, once a day at most, since the network does not take its token.
+        """Register the number again because the network rejects its token, at most once a day.
 
-        Two programs that hold the key and the number would take it from each other for ever. When it is taken again
-        before the day is over, it stays so: health, metrics and messages say that it is registered elsewhere.
+        Otherwise two programs with the same key and number would take the number from each other forever. A second loss
+        within the day is final: health, metrics and messages report that the number is registered elsewhere.
         """
         now = asyncio.get_running_loop().time()
         if self._device is None or self._is_refused or now < self._not_again_before:
@@ -148,14 +157,17 @@ class AccountRequests:
         self.reopen.set()
 
     def abandon(self) -> None:
-        """The shard went to somebody else: what was asked for will not be done here."""
+        """Refuse a requested restoration, because the shard went to another process."""
         if self._restoration is not None:
             _fail(self._restoration, Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1))
         self._restoration = None
         self.reopen.clear()
 
     async def request_code(self, account: str, pin: str = "") -> None:
-        """Have a code sent. pin: of the registration lock, for the registration with this code. Raises `Refused`."""
+        """Request a registration code. Raises `Refused`.
+
+        pin: PIN of the registration lock, for the registration with this code
+        """
         self._check(account)
         self._pin = pin
         try:
@@ -183,7 +195,9 @@ class AccountRequests:
             self._changed.kick()
 
     async def export_keys(self, account: str, password: str) -> str:
-        """The keys under a password. Raises `Refused` while the number is not registered and in use here."""
+        """Return the keys sealed under a password. Raises `Refused` while the number is not registered and in use
+        here.
+        """
         self._check(account)
         if self._device is None:
             raise Refused(codes.NOT_READY, "the number is not registered, or not in use", 1)
@@ -193,8 +207,9 @@ class AccountRequests:
         return await asyncio.to_thread(key_backup.seal, keys, password)
 
     async def restore_keys(self, account: str, password: str, data: str) -> None:
-        """Put the keys of a backup in force. Raises `Refused`; nothing is changed then, unless the network does not
-        answer what it was told: then that is done when it does."""
+        """Put the keys of a backup in force. After `Refused` nothing is changed, except if the network did not respond:
+        then the restoration finishes when it does.
+        """
         self._check(account)
         try:
             keys = await asyncio.to_thread(key_backup.open_keys, data, password)
@@ -214,7 +229,7 @@ class AccountRequests:
                 await asyncio.shield(done)
         except TimeoutError:
             if self._restoration is None:
-                # It was begun.
+                # The restoration has started.
                 raise _unanswered() from None
             self.abandon()
             raise Refused(codes.INTERNAL_ERROR, "the backup was not restored in time") from None
@@ -227,7 +242,9 @@ class AccountRequests:
         return self._lease
 
     async def _register(self, lease: Lease) -> OwnDevice | None:
-        """The number's device, registered if that is for us to do."""
+        """Return the number's device, registered if this process is responsible for it; None while it is not
+        registered.
+        """
         try:
             if await self._registrar.finish(self._database, lease, self._number):
                 self._restored, self._unanswered = self._unanswered, None
@@ -246,7 +263,7 @@ class AccountRequests:
         return device
 
     async def _register_again(self, lease: Lease, device: OwnDevice) -> OwnDevice | None:
-        """Take the number back, under the keys that it had. Raises `NetworkAway`, and it has to be tried again."""
+        """Register the number again under its present keys. Raises `NetworkAway` if it must be tried again."""
         try:
             await self._registrar.restore(self._database, lease, Keys.of(device))
         except NetworkRefusal as error:
@@ -279,7 +296,7 @@ class AccountRequests:
 def _fail(asked: _Restoration, refused: Refused) -> None:
     if not asked.done.done():
         asked.done.set_exception(refused)
-        # Whoever asked may have given up by now.
+        # Mark the exception as retrieved: the caller may have timed out.
         asked.done.exception()
 
 

@@ -1,1 +1,1 @@
-"""How far each message got, and the rows that say so."""
+"""Status of each message, and the rows that report it."""

@@ -1,4 +1,4 @@
-"""From «this message reached that status» to the rows that say so: the status and its callbacks."""
+"""Creation of the rows for a reached status: the status itself and its callbacks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Reached = tuple[str, Status, int | None, tuple[int, str] | None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What to write."""
+    """Rows to write."""
 
     statuses: dict[str, Status]
     callbacks: list[Callback]
 
 
 class StatusReports:
-    """Reports of how far messages got. The messages must be held by the tracker; unknown ones report nothing."""
+    """Reports of reached statuses. The messages must be held by the tracker; unknown ones report nothing."""
 
     def __init__(self, context: ShardContext, tracker: StatusTracker, webhook: Webhook) -> None:
         self._config = context.config
@@ -43,7 +43,7 @@ class StatusReports:
         self._audience = webhook.audience
 
     def report(self, events: Iterable[Reached]) -> Report:
-        """The rows for these events, in their order; each status of a message at most once."""
+        """Return the rows for these events in their order; each status of a message at most once."""
         now = self._clock.now()
         report = Report({}, [])
         for message_id, reached, timestamp, error in events:
@@ -63,7 +63,9 @@ class StatusReports:
         return report
 
     def is_posted(self, step: Status) -> bool:
-        """Does the webhook hear of such a step? One that it would, but for want of room, is counted."""
+        """Return whether the webhook gets this status. A wanted status that is dropped because the callback queue is
+        full is counted.
+        """
         if not self._config.preferences().wants(step):
             return False
         if self._audience.is_full():
@@ -72,9 +74,10 @@ class StatusReports:
         return True
 
     def callback(self, message_id: str, body: bytes, now: int, event: str) -> Callback:
-        """The callback about one step of a message that is held, reported now, in Unix milliseconds.
+        """Return the callback about one status of a message that the tracker holds.
 
-        event: its event id, from `callbacks.status_event`.
+        now: time of the report, Unix milliseconds
+        event: event id, from `callbacks.status_event`
         """
         due_at = self._delay.due_at(message_id, now)
         request_id = self._tracker.request_id(message_id)
@@ -90,7 +93,9 @@ class StatusReports:
     def _conversation_of(
         self, message_id: str, peer: str, kind: str, step: Status, accepted_at: float
     ) -> Conversation | None:
-        """The conversation that a step names: `sent`, and the first step after it that is posted."""
+        """Return the conversation for a status: for `sent`, and for the first status after it that is posted; None for
+        others.
+        """
         preferences = self._config.preferences()
         if not preferences.conversations or addresses.names_group(peer):
             return None

@@ -1,4 +1,4 @@
-"""How far messages got, wired for one shard."""
+"""Wiring of message statuses for one shard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class Statuses:
 
 
 async def wire_statuses(context: ShardContext, webhook: Webhook, left: Sequence[Job]) -> Statuses:
-    """left: the jobs of the last owner, whose messages are held until their jobs leave the queue."""
+    """Wire the package.
+
+    left: jobs of the previous owner, whose messages are held until their jobs leave the queue
+    """
     tracker = StatusTracker()
     message_ids = [ids.message_of(job.id) for job in left]
     tracker.hold(message_ids)
