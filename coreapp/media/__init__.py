@@ -1,1 +1,1 @@
-"""Files on their way: those of messages to recipients, those that recipients sent, and those that nobody uses."""
+"""Files in transfer: those of messages to recipients and those that recipients sent; deletion of unused files."""

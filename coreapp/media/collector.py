@@ -1,4 +1,4 @@
-"""Deleting files that nobody uses: those not used for so many days, and those that belong to no row."""
+"""Deletion of files that have not been used for a number of days, and of files without a row."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from tidings.storage.business.media import Media
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
 
-UNUSED_MS = 30 * 24 * 3600 * 1000
-ORPHAN_SECONDS = 24 * 3600.0  # a file is there before its row is
-PAGE = 500  # rows that one transaction looks at
-PAUSE = 0.01  # seconds between two pages, for those who send meanwhile
+UNUSED_MS = 30 * 24 * 3600 * 1000  # 30 days in milliseconds
+# age in seconds from which a file without a row counts as orphan; a file is written before its row
+ORPHAN_SECONDS = 24 * 3600.0
+PAGE = 500  # rows that one transaction reads
+PAUSE = 0.01  # seconds between two pages, to leave time to concurrent sends
 
 
 class MediaCollector:
-    """Deletes rows, then their files: what is killed between the two leaves orphans for the next pass.
+    """Deletes rows, then their files. A crash between the two leaves orphans for the next pass.
 
-    A file that is in use is never without its row: rows are touched before they are used.
+    A file in use always has its row, because rows are touched before they are used.
     """
 
     def __init__(
@@ -38,8 +39,13 @@ class MediaCollector:
         unused_ms: int = UNUSED_MS,
         page: int = PAGE,
     ) -> None:
-        """working: of this machine, where it is not the same store: only orphans are deleted there. unused_ms:
-        since its last use a file is kept for so long; 0 for ever. page: rows that one transaction looks at."""
+        """Create the collector of one account.
+
+        working: store of local files in transfer, from which only orphans are deleted; None where it is the same store
+            as `files`
+        unused_ms: milliseconds that a file is kept after its last use; 0 keeps it forever
+        page: rows that one transaction reads
+        """
         self._database = database
         self._lease = lease
         self._files = files
@@ -50,7 +56,7 @@ class MediaCollector:
         self._page = page
 
     async def __call__(self) -> int:
-        """How many files were deleted. Raises `LeaseLost`."""
+        """Delete unused files and orphans. Returns their number. Raises `LeaseLost`."""
         deleted = await self._delete_unused() + await self._delete_orphans()
         DELETED.labels(MEDIA).inc(deleted)
         return deleted
@@ -82,7 +88,7 @@ class MediaCollector:
     async def _delete_orphans_of(self, files: FileStore) -> int:
         total = 0
         async for names in files.list_old(self._clock.now() - ORPHAN_SECONDS):
-            # Fenced, since what is deleted is everybody's.
+            # Fenced, because all processes share the store.
             list_known = functools.partial(media.list_known_files, names=names)
             known = await self._database.persist(shards.fenced(self._lease, list_known))
             total += await files.delete([name for name in names if name not in known])

@@ -1,8 +1,9 @@
-"""Fetching what recipients sent: the webhook hears of a message with a file once the file is here, or cannot be had.
+"""Downloads of files that recipients sent. The callback of a message with a file is written once the file is stored, or
+has finally failed.
 
-A download is committed with its message; its end is committed together with the file's row and the callback, so there
-is exactly one callback whatever is killed. A file whose row was never committed is an orphan, which the garbage
-collector removes.
+A download is committed with its message. Its end is committed together with the file's row and the callback, so there
+is exactly one callback after any crash. A file whose row was never committed is an orphan, which the media collector
+deletes.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ log = logging.getLogger(__name__)
 
 DOWNLOADS = Counter("tidings_media_downloads_total", "Attempts to fetch a recipient's file", ["type", "result"])
 
-IN_MEMORY = 1_000  # downloads; the rest waits in the table
-RETRY_SECONDS = 1.0  # after a page could not be read
+IN_MEMORY = 1_000  # downloads; further ones wait in the table
+RETRY_SECONDS = 1.0  # seconds to the next read after a failed one
 
 
 class _Kept(msgspec.Struct):
-    """What is sealed in a download's row."""
+    """Data sealed in a download's row."""
 
     plaintext: bytes
     identity: bodies.DescribedIdentity | None = None
 
 
 class Downloads:
-    """A service: the files of one shard's inbound messages."""
+    """Service that downloads the files of one shard's inbound messages."""
 
     name = "media-downloads"
 
@@ -71,17 +72,17 @@ class Downloads:
         self._shard = context.shard
         self._fetcher = fetcher
         self._rows = rows
-        # Under way at the same time; of all shards of the process, as many as there are places.
+        # Concurrent downloads of this shard, and the slots shared by all shards of the process.
         self._at_once = context.settings.media_transfers
         self._places = context.shared.downloads
         self._waiting = Waiting(in_memory, context.clock)
-        # Those whose end is in the journal; they wait until it is on disk, so that no page brings them again.
+        # Downloads whose end is in the journal. They stay until it is on disk, so that no page loads them again.
         self._ending: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
         self._look = service.Wakeup()
 
     def wants(self, message: inbound.Inbound) -> bool:
-        """Does the callback of this message wait for its file?"""
+        """Return whether the callback of this message must wait for its file."""
         return message.pointer is not None and message.kind in self._config.settings.media.auto_download
 
     def make(
@@ -95,10 +96,12 @@ class Downloads:
         group: str = "",
         identity: bodies.DescribedIdentity | None = None,
     ) -> Download:
-        """What is to be committed in the same change as the message, and then given to `offer`.
+        """Create a download, to be committed in the same change as the message and then passed to `offer`.
 
-        plaintext: of the message; timestamp: Unix milliseconds; group: the id of the group it was sent to; identity:
-        the sender's, where the webhook is to have it.
+        timestamp: time of the message, Unix milliseconds
+        plaintext: content of the message
+        group: id of the group that it was sent to, empty for none
+        identity: sender's identity for the webhook, None to omit it
         """
         content = msgspec.msgpack.encode(_Kept(plaintext, identity))
         return Download(
@@ -115,7 +118,7 @@ class Downloads:
 
     @property
     def in_memory(self) -> int:
-        """Downloads in memory, those under way with them."""
+        """Downloads in memory, including running ones."""
         return len(self._waiting)
 
     @property
@@ -125,7 +128,7 @@ class Downloads:
 
     @property
     def oldest(self) -> int | None:
-        """When the first of those in memory came, Unix milliseconds."""
+        """Creation time of the oldest download in memory, Unix milliseconds; None without downloads."""
         return self._waiting.oldest
 
     @property
@@ -133,16 +136,18 @@ class Downloads:
         return len(self._running)
 
     def offer(self, downloads: Sequence[Download]) -> None:
-        """Fetch these; they are on disk."""
+        """Start downloads that are on disk."""
         if downloads:
             self._waiting.offer(downloads)
             self._look.kick()
 
     def withdraw(self, message_id: str, sender: str, fresh: list[Download]) -> Callback | None:
-        """The sender takes the message back: its callback, without the file, when it was still waiting for it.
+        """Return the callback without the file if the sender revokes a message whose file is still pending; otherwise
+        None.
 
-        fresh: downloads that are not yet committed; one that is among them is taken out.
         The caller commits the callback together with the end of the download, and then calls `ended`.
+
+        fresh: downloads that are not committed yet; a match is removed from it
         """
         for new in fresh:
             if new.id == message_id and new.sender == sender:
@@ -155,7 +160,7 @@ class Downloads:
         return self._callback(download, *self._read(download))
 
     def ended(self, message_ids: Sequence[str]) -> None:
-        """The end of these is on disk."""
+        """Drop downloads whose end is on disk."""
         for message_id in message_ids:
             self._waiting.done(message_id)
             self._ending.discard(message_id)
@@ -165,7 +170,7 @@ class Downloads:
         try:
             while not stop.is_set():
                 await self.run_once()
-                # With every place taken the next thing to happen is that one ends.
+                # With every slot taken, the next event is the end of a download.
                 free = len(self._running) < self._at_once
                 await self._look.wait(self._waiting.seconds() if free else None)
         finally:
@@ -175,7 +180,7 @@ class Downloads:
             await asyncio.gather(*self._running, return_exceptions=True)
 
     async def run_once(self) -> None:
-        """Start what is due, as far as there is room."""
+        """Start the downloads that are due, up to the limit."""
         if self._waiting.wants_more:
             await self._load()
         while len(self._running) < self._at_once and (download := self._waiting.take()) is not None:
@@ -186,7 +191,7 @@ class Downloads:
     def _attempted(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The download is on disk only: the shard has to be opened again.
+            # The download exists on disk only: the shard must be reopened.
             log.error("download.broken", exc_info=error)
             self._journal.fail(error)
         self._look.kick()
@@ -208,7 +213,9 @@ class Downloads:
             await self._try(download)
 
     async def _try(self, download: Download) -> None:
-        """One try. That it is made is on disk before, so that a file that kills us is not tried for ever."""
+        """Run one attempt. It is recorded on disk first, so that a file that crashes the process is not retried
+        forever.
+        """
         if self._is_withdrawn(download):
             return
         started = time.monotonic()
@@ -221,7 +228,7 @@ class Downloads:
                 raise DownloadFailed("no attempt at fetching the file came to its end", is_final=True)
             medium = await self._fetcher.fetch(download, message)
         except Exception as error:
-            # Whatever is wrong with one file must not end the shard.
+            # An error about one file must not end the shard.
             if not isinstance(error, DownloadFailed | NetworkAway | DiskFull | OSError):
                 log.exception("download.unexpected", extra={"id": download.id})
                 error = DownloadFailed("the file cannot be read", is_final=False)
@@ -244,7 +251,7 @@ class Downloads:
         error: tuple[int, str] | None,
         medium: Media | None = None,
     ) -> None:
-        """The callback, the file's row and the end of the download, all or nothing."""
+        """Commit the callback, the file's row and the end of the download, all or nothing."""
         if self._is_withdrawn(download):
             if medium is not None:
                 await self._fetcher.discard(medium)
@@ -292,7 +299,7 @@ class Downloads:
             return inbound.read(b""), None
         message = inbound.read(kept.plaintext)
         if message.context is not None:
-            # Only the network knows which group it was sent to.
+            # Only the network knows the group that it was sent to.
             message.context.group_id = download.group_id or None
         return message, kept.identity
 

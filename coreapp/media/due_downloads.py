@@ -1,4 +1,4 @@
-"""The downloads that wait, in memory: those that are due first; the rest is only in the table."""
+"""Pending downloads in memory, those due first. The others are only in the table."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from tidings.storage.business.media_downloads import Download
 
 
 class Waiting:
-    """At most `limit` downloads; what comes beyond that waits in the table until memory has drained to half."""
+    """At most `limit` downloads. Further ones wait in the table until memory has drained to half of the limit."""
 
     def __init__(self, limit: int, clock: Clock) -> None:
         self.limit = limit
         self._clock = clock
         self._here: dict[str, Download] = {}
         self._due: list[tuple[int, str]] = []
-        # Are there rows that are not here? At the start there may be those of an earlier owner.
+        # Whether rows exist that are not in memory. At the start there may be rows of an earlier owner.
         self._more = True
         self._missed = False
-        # Those that ended while a page is being read: it may still have their rows.
+        # Downloads that ended while a page is being read, whose rows the page may still contain; None while none is
+        # being read.
         self._ended: set[str] | None = None
-        # Downloads that were done.
+        # Downloads that are done.
         self.left = 0
 
     def __len__(self) -> int:
@@ -30,15 +31,15 @@ class Waiting:
 
     @property
     def oldest(self) -> int | None:
-        """When the first of those here came, Unix milliseconds."""
+        """Creation time of the oldest download in memory, Unix milliseconds; None without downloads."""
         return min((download.created_at for download in self._here.values()), default=None)
 
     def find(self, message_id: str) -> Download | None:
-        """The one for this message, if it is here."""
+        """Return the download of this message; None if it is not in memory."""
         return self._here.get(message_id)
 
     def offer(self, downloads: Sequence[Download]) -> None:
-        """New ones, on disk already."""
+        """Add new downloads that are on disk."""
         for download in downloads:
             if self._more or len(self._here) >= self.limit:
                 self._more = self._missed = True
@@ -46,7 +47,7 @@ class Waiting:
                 self._admit(download)
 
     def take(self) -> Download | None:
-        """One that is due, if there is one; it counts as waiting until `done`."""
+        """Return a download that is due, or None. It counts as waiting until `done`."""
         while self._due:
             due_at, message_id = self._due[0]
             if due_at > self._clock.now() * 1000:
@@ -58,18 +59,18 @@ class Waiting:
         return None
 
     def again(self, download: Download) -> None:
-        """Not done: it comes again at its `due_at`."""
+        """Schedule a failed download again at its `due_at`."""
         if download.id in self._here:
             heapq.heappush(self._due, (download.due_at, download.id))
 
     def done(self, message_id: str) -> None:
-        """It waits no longer, and its row is gone."""
+        """Drop a download whose row is deleted."""
         self.left += self._here.pop(message_id, None) is not None
         if self._ended is not None:
             self._ended.add(message_id)
 
     def seconds(self) -> float | None:
-        """Until the next one is due; `None` when none is here."""
+        """Return the seconds until the next download is due; None without downloads in memory."""
         return max(0.0, self._due[0][0] / 1000 - self._clock.now()) if self._due else None
 
     @property
@@ -77,19 +78,21 @@ class Waiting:
         return self._more and len(self._here) <= self.limit // 2
 
     def loading(self) -> int:
-        """A page is about to be read; how many rows it should have, those that are here included."""
+        """Record that a page is about to be read. Returns the number of rows to read, which includes those already in
+        memory.
+        """
         self._missed = False
         self._ended = set()
         return self.limit + len(self._here)
 
     def loaded(self, page: Sequence[Download], asked: int) -> None:
-        """The rows that are due first, those that are here perhaps among them."""
+        """Add a page of the rows that are due first. It may include downloads that are already in memory."""
         ended, self._ended = self._ended or set(), None
         fresh = [download for download in page if download.id not in self._here and download.id not in ended]
         room = self.limit - len(self._here)
         for download in fresh[:room]:
             self._admit(download)
-        # What was offered meanwhile may be on no page yet.
+        # Downloads offered during the read may be on no page yet.
         self._more = len(page) >= asked or len(fresh) > room or self._missed
 
     def _admit(self, download: Download) -> None:

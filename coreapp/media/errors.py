@@ -1,9 +1,9 @@
-"""What goes wrong with media in the Coreapp, named by what the caller must do.
+"""Media errors of the Coreapp, named by what the caller must do.
 
-MediaFailed      tell the business: this message cannot be sent
-SourceFailed     the same for one file, whichever messages name it: the caller knows the field
-DiskAway         try again: the disk is full, or cannot be used now, which says nothing of the file
-DownloadFailed   try again, or when that is no use, tell the business that the file cannot be had
+MediaFailed      report to the business: this message cannot be sent
+SourceFailed     the same for one file, for all messages that name it; the caller knows the field
+DiskAway         retry: the disk is full or unusable now, which is no fault of the file
+DownloadFailed   retry, or if that is no use, report to the business that the file is not available
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from coreapp.errors import CoreappError
 
 
 class MediaFailed(CoreappError):
-    """A file that goes with a message cannot be had. code: one of the API's; details: which field, and why."""
+    """A file of a message is not available.
+
+    code: one of the API's error codes
+    details: field and reason
+    """
 
     def __init__(self, code: int, details: str) -> None:
         super().__init__(f"{code}: {details}")
@@ -21,7 +25,11 @@ class MediaFailed(CoreappError):
 
 
 class SourceFailed(CoreappError):
-    """A file cannot be had. code: one of the API's; part: the field of the media object that is to blame."""
+    """A file is not available.
+
+    code: one of the API's error codes
+    part: field of the media object that caused the error
+    """
 
     def __init__(self, code: int, part: str, why: str) -> None:
         super().__init__(f"{code}: {part}: {why}")
@@ -31,11 +39,14 @@ class SourceFailed(CoreappError):
 
 
 class DiskAway(CoreappError):
-    """The disk for media has no room, or cannot be written now; the text is for the operator."""
+    """The disk for media has no room or cannot be written now. The text is for the operator."""
 
 
 class DownloadFailed(CoreappError):
-    """What a recipient sent cannot be fetched or read. is_final: another try would not help."""
+    """A file from a recipient cannot be fetched or read.
+
+    is_final: whether a retry is useless
+    """
 
     def __init__(self, details: str, *, is_final: bool) -> None:
         super().__init__(details)

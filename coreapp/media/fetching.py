@@ -1,4 +1,4 @@
-"""Getting one file of a recipient out of the network: down, verified, decrypted, into the directory of files."""
+"""Download of one recipient's file from the network: fetched, verified, decrypted and stored."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ VOICE = "voice"
 
 
 class Fetcher:
-    """Fetches files into the directory. Their rows are the caller's to write."""
+    """Downloads files into the store. The caller writes their rows."""
 
     def __init__(
         self, network: NetworkApi, device: DeviceCredentials, files: FileStore, *, working: Path, clock: Clock
     ) -> None:
-        """working: directory for encrypted files while they arrive."""
+        """Create the fetcher of a shard.
+
+        working: directory for encrypted files during the download
+        """
         self._network = network
         self._device = device
         self._files = files
@@ -43,9 +46,9 @@ class Fetcher:
         self._clock = clock
 
     async def fetch(self, download: Download, message: inbound.Inbound) -> Media:
-        """The file of a message as it is to be kept; it is on disk.
+        """Download the file of a message. Returns its row; the file is on disk.
 
-        Raises `DownloadFailed`; `NetworkAway`, `DiskFull` and `OSError` when the network or the disk cannot now.
+        Raises `DownloadFailed`; `NetworkAway`, `DiskFull` and `OSError` if the network or the disk is unusable now.
         """
         pointer, content = message.pointer, message.content
         if pointer is None or not isinstance(content, inbound.Media):
@@ -70,7 +73,7 @@ class Fetcher:
         )
 
     def complete(self, message: inbound.Inbound, media: Media) -> inbound.Inbound:
-        """The message as the webhook gets it, with its file."""
+        """Return the message with its file, as the webhook gets it."""
         content = msgspec.structs.replace(
             message.content,
             id=media.id,
@@ -82,7 +85,7 @@ class Fetcher:
         return dataclasses.replace(message, content=content)
 
     async def discard(self, media: Media) -> None:
-        """A file that is not wanted after all."""
+        """Delete a file that is not wanted after all."""
         await self._files.delete([media.file])
 
     async def _store(self, download: Download, pointer: Pointer, check: _Fits) -> Stored:
@@ -97,19 +100,19 @@ class Fetcher:
             async with contextlib.aclosing(plaintext) as chunks:
                 return await self._files.write(chunks, limit=kinds.MAX_SIZE, check=check)
         except Unauthorized as error:
-            # The token is another one once the shard is opened again.
+            # Reopening the shard loads a new token.
             raise NetworkAway(str(error)) from error
         except FileLost as error:
             raise DownloadFailed("the network does not have the file: HTTP 404", is_final=True) from error
         except NetworkRefusal as error:
             raise DownloadFailed(f"the network refuses the file: HTTP {error.status}", is_final=True) from error
         except (e2ee.InvalidMessage, FileTooLarge, FileEmpty) as error:
-            # All of it came: a transfer that breaks off is the network's failure, and is made again.
+            # The transfer was complete. Interrupted transfers count as network failures, which are retried.
             raise DownloadFailed(str(error), is_final=True) from error
 
 
 class _Fits:
-    """Sees the beginning of a file: is it of the type that the message says?"""
+    """Checks the first bytes of a file against the type that the message names."""
 
     def __init__(self, media_type: kinds.MediaType | None) -> None:
         self._type = media_type
@@ -119,7 +122,7 @@ class _Fits:
         if self._type is None:
             return
         if self._type.kind == kinds.STICKER:
-            # Recipients may send stickers that a business may not.
+            # Recipients may send stickers of a kind that a business may not send.
             self.fits = signatures.is_webp(head)
             return
         try:
@@ -129,7 +132,7 @@ class _Fits:
 
 
 def _type(given: str) -> tuple[str, _Fits]:
-    """The type that a recipient gives in a form that is fit for headers, and what checks the file for it."""
+    """Return a recipient's media type in a form safe for headers, and the check of the file for that type."""
     try:
         media_type = kinds.parse(given)
     except UnusableType:
@@ -138,7 +141,7 @@ def _type(given: str) -> tuple[str, _Fits]:
 
 
 def _is_hash(given: str, sha256: str) -> bool:
-    """Does a sender's hash, in hex or in base64, say the same as ours?"""
+    """Return whether a sender's hash, in hex or base64, equals ours."""
     if given.lower() == sha256:
         return True
     try:

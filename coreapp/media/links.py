@@ -1,7 +1,7 @@
-"""Files that a message names by link: fetched through the guard, checked, stored in the network, and not kept.
+"""Files that a message names by link: fetched through the egress guard, checked, uploaded to the network, and not kept.
 
-What is wrong with the link or its server fails the message. What is wrong with our disk does not: it waits, as it does
-while the network is away.
+A fault of the link or its server fails the message. A fault of our disk does not: the message waits, as it does while
+the network is unreachable.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ log = logging.getLogger(__name__)
 
 LINKS = Counter("tidings_media_links_total", "Links that were fetched", ["result"])
 
-# Files on our disk at the same time, from the first byte until they are in the network.
+# Linked files on our disk at the same time, from the first byte until they are in the network.
 AT_ONCE = 16
-# Of those, fetches from one host: a dead one holds its places for the whole timeout, and must leave some to the others.
+# Fetches from one host among these. A dead host holds its slots for the whole timeout and must leave some to others.
 AT_ONCE_FROM_HOST = 4
-TRIES = 3  # of a server that does not answer as it should, all within the time that a link may take
-RETRY_SECONDS = 0.5
-FIRST_WAIT_SECONDS = 0.5  # for the disk
+TRIES = 3  # attempts at a server that fails, all within the timeout of the link
+RETRY_SECONDS = 0.5  # between two attempts
+FIRST_WAIT_SECONDS = 0.5  # first and longest delay while the disk is unusable
 LAST_WAIT_SECONDS = 15.0
 _GONE = (404, 410)
-# Errors of a connection that say something of our machine and not of the server.
+# Errors of a connection that are caused by our machine and not by the server.
 _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
 class _TryAgain(Exception):
-    """The server may do better in a moment. The text is for the business."""
+    """The server may succeed in a moment. The text is for the business."""
 
 
 class LinkedMedia:
-    """Fetches links for one account. What was fetched serves every message of the next minutes that names it."""
+    """Fetches links for one account. A fetched file serves all messages that name the link within the cache time."""
 
     def __init__(
         self,
@@ -75,31 +75,33 @@ class LinkedMedia:
         self._account = context.account
         self._files = files
         self._uploader = uploader
-        # Seconds for one link, from its turn to the last byte; and that its file serves.
+        # Seconds for one link from its slot to the last byte, and seconds for which its file is cached.
         self._timeout = context.settings.media_link_timeout
         self._remembered = context.settings.media_link_cache
         self._places = asyncio.Semaphore(AT_ONCE)
-        # A host is a key while somebody fetches from it, or waits to.
+        # A host has an entry while a fetch from it is running or waiting.
         self._hosts: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     async def find(self, source: Source, held_up: HeldUp) -> Found:
-        """The pointer of a link's file; waits while the network or the disk is away. Raises `SourceFailed`."""
+        """Return the pointer of a link's file. Waits while the network or the disk is unusable. Raises
+        `SourceFailed`.
+        """
         headers = await self._credentials(source) if source.provider else {}
         delay = FIRST_WAIT_SECONDS
         while True:
             try:
                 return await self._find(source, headers, held_up)
             except DiskAway as error:
-                # It waits outside, without a place: there may be room for a smaller file.
+                # It waits without a slot, because a smaller file may still fit.
                 _log_disk(source, error)
                 held_up(failures.DISK_AWAY)
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_WAIT_SECONDS)
 
     async def _find(self, source: Source, headers: Mapping[str, str], held_up: HeldUp) -> Found:
-        """Raises `SourceFailed` and `DiskAway`."""
+        """Fetch and upload the file once. Raises `SourceFailed` and `DiskAway`."""
         from_host = self._hosts.setdefault(_host(source.link), asyncio.Semaphore(AT_ONCE_FROM_HOST))
-        # Who waits for a busy host holds no place meanwhile.
+        # The slot of the host comes first: fetches that wait for a busy host hold no global slot.
         async with contextlib.AsyncExitStack() as turn:
             await turn.enter_async_context(from_host)
             async with self._places:
@@ -123,9 +125,8 @@ class LinkedMedia:
         return Found(pointer, until)
 
     async def _until_room(self, source: Source, held_up: HeldUp) -> None:
-        """Wait while not a byte can be kept. It waits in its place, since nobody else could go; no server is asked.
-
-        Raises `DiskAway`.
+        """Wait while the disk has no free space. The slot is kept, because no other fetch could proceed; no server is
+        contacted. Raises `DiskAway`.
         """
         delay = FIRST_WAIT_SECONDS
         while True:
@@ -143,13 +144,14 @@ class LinkedMedia:
         try:
             await self._files.delete([stored.name])
         except OSError as error:
-            # Without a row it is an orphan, which the collector removes.
+            # Without a row it is an orphan, which the collector deletes.
             log.error("media.not_deleted", extra={"file": stored.name, "error": repr(error)})
 
     async def _credentials(self, source: Source) -> Mapping[str, str]:
-        """The header that a provider's configuration says, for its hosts alone. Raises `SourceFailed`.
+        """Return the header of a provider's configuration, for the hosts bound to it only. Raises `SourceFailed`.
 
-        A provider without hosts is used by administrators only, which the Webapp sees to: they know the credentials.
+        A provider without hosts is usable by administrators only, which the Webapp enforces, since they know the
+        credentials.
         """
         name = source.provider
         found = await self._database.query(
@@ -170,7 +172,7 @@ class LinkedMedia:
         return {"Authorization": config.authorization} if config.authorization else {}
 
     async def _fetch(self, source: Source, headers: Mapping[str, str]) -> tuple[Stored, str]:
-        """The file, on our disk, and its type; counted and logged."""
+        """Fetch the file to our disk and return it with its type. Counted and logged."""
         started = time.monotonic()
         try:
             found = await self._fetch_in_time(source, headers)
@@ -197,7 +199,7 @@ class LinkedMedia:
         raise AssertionError("the last try returns or raises")
 
     async def _try(self, source: Source, headers: Mapping[str, str], seconds: float) -> tuple[Stored, str]:
-        """Raises `SourceFailed`, `DiskAway` and `_TryAgain`."""
+        """Fetch the file once. Raises `SourceFailed`, `DiskAway` and `_TryAgain`."""
         limit = kinds.LIMITS[source.kind]
         try:
             async with self._downloader.fetch(source.link, headers, limit=limit, seconds=seconds) as answer:
@@ -205,7 +207,7 @@ class LinkedMedia:
                 check = _Real(source, answer.headers.get("content-type", ""))
                 return await self._write(_served(answer.chunks()), limit, check), check.mime_type
         except ssl.SSLCertVerificationError:
-            # It is a `ValueError` too.
+            # `SSLCertVerificationError` is a `ValueError` too.
             raise SourceFailed(
                 codes.MEDIA_DOWNLOAD, "link", "could not be fetched: the certificate is not good"
             ) from None
@@ -236,7 +238,9 @@ class LinkedMedia:
             raise _TryAgain(f"could not be fetched: {type(error).__name__}") from None
 
     async def _write(self, chunks: AsyncIterator[bytes], limit: int, check: _Real) -> Stored:
-        """`chunks` must raise no `OSError`, so that one is the disk's. Raises `DiskAway`, and the rest of them."""
+        """Write the file. `chunks` must raise no `OSError`, so that each one comes from the disk. Raises `DiskAway`,
+        and the other errors of `chunks`.
+        """
         try:
             return await self._files.write(chunks, limit=limit, check=check)
         except (DiskFull, OSError) as error:
@@ -244,9 +248,10 @@ class LinkedMedia:
 
 
 class _Real:
-    """Sees the beginning of a file: which type of its kind it is. The server's word counts where bytes say nothing.
+    """Determines the type of a file from its first bytes. The server's Content-Type decides where the bytes are
+    ambiguous.
 
-    A document in a template is a PDF or nothing, whatever the server says.
+    A document in a template must be a PDF, whatever the server's Content-Type is.
     """
 
     def __init__(self, source: Source, content_type: str) -> None:
@@ -270,7 +275,7 @@ class _Real:
                 self.mime_type = self._said.text
             return
         names = kinds.types_of(self._kind)
-        # What the server says first, since several types can begin alike.
+        # The server's type is tried first, because several types can have the same first bytes.
         said = [self._said.text] if self._said is not None and self._said.text in names else []
         problem = UnusableType(f"the file is of none of the types of {self._kind}: {', '.join(names)}")
         for name in [*said, *names]:
@@ -286,7 +291,7 @@ class _Real:
 
 
 async def _served(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """What the server sends. Raises `_TryAgain` where the connection raises `OSError`."""
+    """Yield the server's chunks. Raises `_TryAgain` where the connection raises `OSError`."""
     try:
         async for chunk in chunks:
             yield chunk
@@ -295,7 +300,7 @@ async def _served(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _require_file(status: int) -> None:
-    """Raises `SourceFailed` or `_TryAgain` unless the answer has the file."""
+    """Raise `SourceFailed` or `_TryAgain` unless the response has the file."""
     if status == 200:
         return
     if status in _GONE:
@@ -310,7 +315,7 @@ def _require_file(status: int) -> None:
 
 
 def _host(link: str) -> str:
-    """Empty for what is no URL: it fails before it is fetched."""
+    """Return the host of a link; empty for an invalid URL, which fails before it is fetched."""
     try:
         return urls.parse(link).origin[0]
     except ValueError:
@@ -318,7 +323,7 @@ def _host(link: str) -> str:
 
 
 def _origin(link: str) -> str:
-    """A link without what may be secret in it."""
+    """Return a link without its possibly secret parts."""
     try:
         return urls.parse(link).shown
     except ValueError:

@@ -1,4 +1,4 @@
-"""The files that a message to a recipient names, by id or link, and the pointers that take their place."""
+"""Files that an outbound message names by id or link, and the pointers that replace them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,24 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """Where a file of a message is: `id` of one that was uploaded, or a `link` and the provider's name for it.
-
-    kind: of the media object, which a link's file must fit; empty for an id.
-    in_template: a link in the header of a template, where a document must be a PDF; false for an id.
-    """
+    """Location of a message's file: the `id` of an uploaded file, or a `link` with the name of its provider."""
 
     id: str = ""
     link: str = ""
-    provider: str = ""
-    kind: str = ""
+    provider: str = ""  # name of the provider, empty for none
+    kind: str = ""  # kind of the media object, which a link's file must match; empty for an id
+    # whether a link is in the header of a template, where a document must be a PDF; false for an id
     in_template: bool = False
 
 
 class Content:
-    """A message's content with its media objects. `encoded()` is what it has become."""
+    """Content of a message with its media objects. `encoded()` returns the result."""
 
     def __init__(self, encoded: bytes) -> None:
-        """Raises `ValueError` for what is no content."""
+        """Parse a content. Raises `ValueError` for an invalid one."""
         self._fields = _decode(encoded)
         type_ = str(self._fields.get("type"))
-        # By the path of the field, as it is named to the business.
+        # By the path of the field, as errors to the business name it.
         self.objects: dict[str, tuple[str, dict[str, Any]]] = {
             path: (kind, found)
             for path, kind, found in media_objects.find(type_, self._fields.get(type_), kinds.KINDS)
@@ -46,12 +43,14 @@ class Content:
         }
 
     def sources(self) -> Mapping[str, Source]:
-        """Where the files are that have no pointer yet, by field."""
+        """Return the sources of the files that have no pointer yet, by field."""
         in_template = self._fields.get("type") == "template"
         return {path: _source(kind, found, in_template) for path, (kind, found) in self.objects.items()}
 
     def point(self, path: str, pointer: FilePointer) -> None:
-        """Put a pointer in the place of `id` or `link`; caption and file name stay. The pointer's is for documents."""
+        """Replace `id` or `link` by a pointer. Caption and file name stay; a document without a file name gets the
+        pointer's.
+        """
         kind, found = self.objects.pop(path)
         for name in ("id", "link", "provider"):
             found.pop(name, None)
@@ -66,7 +65,7 @@ class Content:
 
 
 def has_sources(encoded: bytes) -> bool:
-    """Does this content have media objects without a pointer? Never raises."""
+    """Return whether this content has media objects without a pointer. Never raises."""
     try:
         return bool(Content(encoded).objects)
     except ValueError:

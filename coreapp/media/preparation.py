@@ -1,7 +1,7 @@
-"""Making a message's content fit for its recipient: each file of it becomes a pointer that a handset can follow.
+"""Preparation of a message's content for its recipient: each file becomes a pointer from which a handset can fetch it.
 
-A file is encrypted and stored in the network once, however many messages name it: those that come while it is under way
-wait for it, and later ones find its pointer in memory.
+A file is encrypted and uploaded to the network once, however many messages name it. Messages that arrive during the
+upload wait for it, and later ones use the pointer in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidings.runtime.lru import LRU
 from tidings.wire import codes
 from tidings.wire.media_objects import FilePointer
 
-REMEMBERED = 10_000  # pointers; half a kilobyte each. What is forgotten is found again
+REMEMBERED = 10_000  # pointers, half a kilobyte each; evicted ones are determined again
 
 POINTERS = Counter("tidings_media_pointers_total", "Files that messages named, by where their pointer was", ["found"])
 
@@ -32,19 +32,18 @@ _failed = POINTERS.labels("failed")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """until: Unix seconds up to which the pointer may be used from memory."""
+    """Pointer of a file with its validity."""
 
     pointer: FilePointer
-    until: float
+    until: float  # Unix seconds up to which the pointer may be used from memory
 
 
 class Origin(Protocol):
-    """Where files come from."""
+    """Source of files."""
 
     async def find(self, source: Source, held_up: HeldUp) -> Found:
-        """The pointer of a file; takes as long as the network or the disk is away, and says so each time.
-
-        Raises `SourceFailed`.
+        """Return the pointer of a file. Waits while the network or the disk is unusable, and calls `held_up` for each
+        failed attempt. Raises `SourceFailed`.
         """
         ...
 
@@ -52,22 +51,26 @@ class Origin(Protocol):
 class Preparation:
     """Prepares the contents of one account.
 
-    Any number of callers may prepare at once: the origins bound what is done at the same time, and callers are bounded
-    by the job queue's limit.
+    Any number of callers may prepare at once: the origins limit concurrent work, and the job queue's limit bounds the
+    callers.
     """
 
     def __init__(self, stored: Origin, linked: Origin, clock: Clock) -> None:
-        """stored: files by id; linked: files by link."""
+        """Create the preparation of a shard.
+
+        stored: files by id
+        linked: files by link
+        """
         self._stored = stored
         self._linked = linked
         self._clock = clock
         self._known: LRU[Source, Found] = LRU(REMEMBERED)
         self._under_way: dict[Source, asyncio.Task[FilePointer]] = {}
-        # Who wants to hear what holds a file up.
+        # Callbacks of the callers that wait for each source, to be notified of its failed attempts.
         self._listeners: dict[Source, list[HeldUp]] = {}
 
     def at_once(self, content: bytes) -> bytes | None:
-        """The content with its pointers, when all of them are in memory."""
+        """Return the content with its pointers if all of them are in memory, otherwise None."""
         try:
             parsed = pointers.Content(content)
         except ValueError:
@@ -81,9 +84,10 @@ class Preparation:
         return parsed.encoded()
 
     async def prepare(self, content: bytes, held_up: HeldUp) -> bytes:
-        """The content with its pointers; waits while the network or the disk is away, and says so each time.
+        """Return the content with its pointers. Waits while the network or the disk is unusable, and calls `held_up`
+        for each failed attempt.
 
-        Raises `MediaFailed`. May be cancelled: what is under way for others goes on.
+        Raises `MediaFailed`. May be cancelled; transfers that other callers wait for continue.
         """
         try:
             parsed = pointers.Content(content)
@@ -106,7 +110,7 @@ class Preparation:
         return parsed.encoded()
 
     async def close(self) -> None:
-        """Leave off: who waits is cancelled, and finds its message on disk."""
+        """Cancel all transfers. Waiting callers are cancelled, and their messages are on disk."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()
@@ -114,7 +118,7 @@ class Preparation:
 
     @property
     def under_way(self) -> int:
-        """Files that are being fetched or stored for messages."""
+        """Files that are being fetched or uploaded for messages."""
         return len(self._under_way)
 
     def _remembered(self, source: Source) -> FilePointer | None:
@@ -152,6 +156,6 @@ class Preparation:
 
     def _done(self, source: Source, done: asyncio.Task[FilePointer]) -> None:
         del self._under_way[source]
-        # Those who wait have the error; there may be none left.
+        # Waiting callers get the error. There may be none left, so it is retrieved here.
         if not done.cancelled() and done.exception() is not None:
             _failed.inc()

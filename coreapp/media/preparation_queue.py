@@ -1,6 +1,6 @@
-"""Messages that wait until their files are stored in the network, and those behind them to the same peer.
+"""Messages that wait until their files are stored in the network, and later messages to the same peer.
 
-They are on disk as `NEW` jobs, with their content as the business sent it; a new owner takes them up the same way.
+They are on disk as `NEW` jobs, with their content as the business sent it. A new owner resumes them the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Prepare(Protocol):
-    """What makes contents fit for recipients."""
+    """Preparation of contents for recipients."""
 
     def at_once(self, content: bytes) -> bytes | None: ...
 
@@ -34,17 +34,18 @@ class Prepare(Protocol):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Waiting:
-    """prepared: of a message with files."""
+    """A message in the queue."""
 
     job: Job
     content: bytes
-    prepared: asyncio.Task[bytes] | None
+    prepared: asyncio.Task[bytes] | None  # running preparation; None for a message without files
 
 
 class PreparationQueue:
-    """The messages of one account that are not yet fit to be encrypted. Bounded by the job queue's limit.
+    """Messages of one account that are not ready to be encrypted. Bounded by the job queue's limit.
 
-    The files of all are fetched at the same time, as far as the origins allow; a peer's messages leave in order.
+    Files of all messages are fetched concurrently, up to the limits of the origins. Messages to one peer leave in
+    order.
     """
 
     def __init__(
@@ -56,9 +57,13 @@ class PreparationQueue:
         held_up: Callable[[Sequence[str], str], None],
         broken: Callable[[BaseException], None],
     ) -> None:
-        """forward(job, content): to be encrypted; fail(jobs, code, details): ends jobs; held_up(ids, why): what these
-        jobs wait for was tried in vain; broken(error): the shard is to be opened again, because messages are left on
-        disk only."""
+        """Create the queue of a shard.
+
+        forward: called with a job and its content when it is ready to be encrypted
+        fail: called with jobs, error code and details, to end the jobs
+        held_up: called with job ids and the reason after a failed attempt
+        broken: called with the error when messages are left on disk only, so that the shard must be reopened
+        """
         self._preparation = preparation
         self._forward = forward
         self._fail = fail
@@ -66,7 +71,7 @@ class PreparationQueue:
         self._broken = broken
         self._queues: dict[str, collections.deque[_Waiting]] = {}
         self._count = 0
-        # Messages that wait no longer.
+        # Messages that have left the queue.
         self.left = 0
         self._closed = False
 
@@ -77,19 +82,19 @@ class PreparationQueue:
 
     @property
     def oldest(self) -> int | None:
-        """When the first of them was accepted, Unix milliseconds."""
+        """Acceptance time of the oldest of them, Unix milliseconds; None for an empty queue."""
         return min((queue[0].job.created_at for queue in self._queues.values()), default=None)
 
     def ready(self, peer: str, content: bytes, *, has_media: bool) -> bytes | None:
-        """The content that may be encrypted now; `None` when the message has to `enter` the queue."""
+        """Return the content if it may be encrypted now; None if the message must `enter` the queue."""
         if peer in self._queues:
             return None
         return self._preparation.at_once(content) if has_media else content
 
     def enter(self, job: Job, content: bytes, *, has_media: bool) -> None:
-        """Queue a job that is on disk as `NEW`, or in the journal already.
+        """Queue a job that is on disk as `NEW`, or already in the journal.
 
-        It must enter before anything else is accepted, so that later messages to its peer line up behind it.
+        It must enter before any other message is accepted, so that later messages to its peer queue behind it.
         """
         if self._closed:
             return
@@ -102,7 +107,7 @@ class PreparationQueue:
         self._count += 1
 
     def resume(self, job: Job, content: bytes) -> None:
-        """Take up a `NEW` job that an earlier owner left; in the order in which they were accepted."""
+        """Resume a `NEW` job of an earlier owner. Called in the order of acceptance."""
         has_media = pointers.has_sources(content)
         if has_media or job.peer in self._queues:
             self.enter(job, content, has_media=has_media)
@@ -110,7 +115,9 @@ class PreparationQueue:
             self._forward(job, content)
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
-        """Take the chosen ones of the jobs out of the queue, to be ended by the caller; those behind them go on."""
+        """Remove the chosen jobs from the queue and return them; the caller ends them. The jobs behind them
+        continue.
+        """
         taken = []
         for peer, queue in list(self._queues.items()):
             found = [entry for entry in queue if chosen(entry.job)]
@@ -119,7 +126,7 @@ class PreparationQueue:
             for entry in found:
                 queue.remove(entry)
                 if entry.prepared is not None:
-                    # It is of this message alone; the file is fetched for others that want it.
+                    # The preparation belongs to this message alone. A transfer that other messages need continues.
                     entry.prepared.cancel()
             self._count -= len(found)
             self.left += len(found)
@@ -131,7 +138,7 @@ class PreparationQueue:
         return taken
 
     async def close(self) -> None:
-        """Leave what waits to the next owner: it is on disk."""
+        """Leave the waiting messages to the next owner; they are on disk."""
         self._closed = True
         tasks = [entry.prepared for queue in self._queues.values() for entry in queue if entry.prepared is not None]
         self._queues.clear()
@@ -140,12 +147,12 @@ class PreparationQueue:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _note(self, entry: _Waiting, why: str) -> None:
-        # One that is cancelled has left the queue, and has not heard of it yet.
+        # A cancelled preparation has left the queue and may not have noticed yet.
         if entry.prepared is not None and not entry.prepared.cancelling():
             self._held_up((entry.job.id,), why)
 
     def _drain(self, peer: str) -> None:
-        """Let go who is at the head of the queue and need not wait any more."""
+        """Release the messages at the head of the peer's queue that need not wait."""
         queue = self._queues.get(peer)
         while queue and (queue[0].prepared is None or queue[0].prepared.done()):
             entry = queue.popleft()
@@ -172,6 +179,6 @@ class PreparationQueue:
             log.error("media.broken", extra={"id": entry.job.id, "error": repr(error)})
             self._broken(error)
         else:
-            # Whatever is wrong with one message must not end the shard, again and again.
+            # An error about one message must not end the shard repeatedly.
             log.error("media.unexpected", extra={"id": entry.job.id}, exc_info=error)
             self._fail([entry.job], codes.MESSAGE_FAILED, "the file cannot be prepared")

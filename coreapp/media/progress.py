@@ -1,4 +1,4 @@
-"""How far a file has come on its way to the network, or from it."""
+"""Progress of a file's transfer to or from the network."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ import time
 
 log = logging.getLogger(__name__)
 
-REPORT_SECONDS = 10.0
+REPORT_SECONDS = 10.0  # seconds between two log lines
 
 
 class ProgressLog:
-    """Log lines of a transfer that takes long."""
+    """Logs the progress of a long transfer."""
 
     def __init__(self, what: str, **about: str) -> None:
-        """what: names the log line."""
+        """Create the log of one transfer.
+
+        what: name of the log event
+        """
         self._what = what
         self._about = about
         self._next = time.monotonic() + REPORT_SECONDS
 
     def __call__(self, done: int, total: int) -> None:
-        """done, total: bytes."""
+        """Log the progress if it is due.
+
+        done, total: bytes
+        """
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + REPORT_SECONDS
             log.info(self._what, extra={"bytes": done, "of": total, **self._about})

@@ -1,4 +1,6 @@
-"""Files that were uploaded before, by their id: each is stored in the network once, and again before that copy ends."""
+"""Files that were uploaded over the API, by their id. Each is stored in the network once, and again before that copy
+expires.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,15 @@ from tidings.wire.media_objects import FilePointer
 
 log = logging.getLogger(__name__)
 
-# Milliseconds. The network keeps a blob for 14 days; a recipient gets at least half of that to fetch it.
+# Minimum remaining life of a blob in milliseconds. The network keeps a blob for 14 days; a recipient gets at least half
+# of that to fetch it.
 LEAST_LEFT_MS = 7 * 24 * 3600 * 1000
-# Seconds after which the row is looked at again: to note that it is used, and that it was not deleted.
+# Seconds after which the row is read again, to record its use and to notice its deletion.
 IN_MEMORY_SECONDS = 3600.0
 
 
 class _Kept(msgspec.Struct):
-    """What is sealed in the row."""
+    """Data sealed in the row."""
 
     blob: str
     key: bytes
@@ -39,7 +42,7 @@ class _Kept(msgspec.Struct):
 
 
 class StoredMedia:
-    """The files of one account. What is known of their blobs is sealed in their rows."""
+    """Uploaded files of one account. The pointers to their blobs are sealed in their rows."""
 
     def __init__(
         self,
@@ -57,9 +60,9 @@ class StoredMedia:
         self._rows: Batcher[str, Media | None] = Batcher("media_wanted", self._read)
 
     async def find(self, source: Source, held_up: HeldUp) -> Found:
-        """The pointer of a file; waits while the network or the disk is away.
+        """Return the pointer of a file. Waits while the network or the disk is unusable.
 
-        Raises `SourceFailed`, and `LeaseLost` and others as the journal does.
+        Raises `SourceFailed`, and `LeaseLost` and other errors of the journal.
         """
         found = await self._rows.submit(source.id)
         if found is None:
@@ -93,7 +96,7 @@ class StoredMedia:
         return self._sealer.seal(content, context=self._context(media_id))
 
     def _kept(self, found: Media) -> FilePointer | None:
-        """What the row says of the file's blob."""
+        """Return the pointer in the row; None if there is none or it cannot be read."""
         if found.blob is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Storing a file in the network, encrypted under a key of its own, for as long as it takes."""
+"""Upload of a file to the network, encrypted under its own key and retried until it succeeds."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ log = logging.getLogger(__name__)
 
 UPLOADS = Counter("tidings_media_uploads_total", "Files stored in the network", ["type", "result"])
 
-FIRST_RETRY_SECONDS = 0.5
-LAST_RETRY_SECONDS = 15.0
+FIRST_RETRY_SECONDS = 0.5  # delay after the first failed attempt
+LAST_RETRY_SECONDS = 15.0  # longest delay between attempts
 
-# Told in a few words, without names or content, why a file has to be tried again.
+# Called with a short reason, without names or content, when a file must be tried again.
 HeldUp = Callable[[str], None]
 
 
 class Uploader:
-    """Files that go up wait for a place, in the order in which they came."""
+    """Uploads files. They wait for a slot in the order of arrival."""
 
     def __init__(self, network: NetworkApi, device: DeviceCredentials, places: asyncio.Semaphore) -> None:
-        """places: of uploads at the same time."""
+        """Create the uploader of a shard.
+
+        places: slots of concurrent uploads
+        """
         self._network = network
         self._device = device
         self._places = places
@@ -53,14 +56,14 @@ class Uploader:
         about: str,
         held_up: HeldUp,
     ) -> tuple[FilePointer, int]:
-        """The pointer to a file, and the Unix milliseconds at which it ends.
+        """Upload a file. Returns its pointer and the Unix milliseconds at which the blob expires.
 
-        Waits while the network is away, or the file cannot be read now: an error of the disk says nothing of the file,
-        unless the file is not there, or is another one than was stored.
+        Waits while the network is unreachable or the file cannot be read now. An error of the disk does not fail the
+        file unless the file is missing or differs from the one stored. Raises `SourceFailed`.
 
-        part: the field of a media object that is to blame when it fails; about: for the log; held_up: told of each
-        attempt that is made again.
-        Raises `SourceFailed`.
+        part: field of the media object to name in an error
+        about: identifies the file in the log
+        held_up: called for each attempt that will be repeated
         """
         delay, kind = FIRST_RETRY_SECONDS, kinds.kind_of(mime_type)
         while True:
@@ -70,7 +73,7 @@ class Uploader:
                 UPLOADS.labels(kind, "stored").inc()
                 return found
             except (NetworkAway, Unauthorized) as error:
-                # Unauthorized: the token is another one once the shard is opened again.
+                # Unauthorized: reopening the shard loads a new token.
                 UPLOADS.labels(kind, "away").inc()
                 log.warning("media.waiting", extra={"media": about, "error": str(error)[:200]})
                 held_up(failures.no_answer(error) if isinstance(error, NetworkAway) else failures.LOGGED_OUT)

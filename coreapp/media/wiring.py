@@ -1,4 +1,4 @@
-"""Files on their way, wired for one shard."""
+"""Wiring of media for one shard."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from coreapp.webhook.wiring import Webhook
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """preparation_queue: messages with files; downloads: files that recipients sent; collector: of files that nobody
-    uses; unused_collector: of those that nobody has used for longer, whatever the business's settings say."""
+    """Media parts of one shard."""
 
     preparation: Preparation
-    preparation_queue: PreparationQueue
-    downloads: Downloads
-    collector: MediaCollector
-    unused_collector: MediaCollector
+    preparation_queue: PreparationQueue  # messages with files
+    downloads: Downloads  # files that recipients sent
+    collector: MediaCollector  # deletes unused files, if the business's settings enable it
+    unused_collector: MediaCollector  # deletes files unused for longer, whatever the business's settings are
 
     async def close(self) -> None:
-        """Leave the messages that wait to the next owner; the downloads must have been stopped."""
+        """Leave waiting messages to the next owner. The downloads must have been stopped."""
         await self.preparation_queue.close()
         await self.preparation.close()
 
 
 def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Media:
-    """The parts, none started."""
+    """Create the parts without starting them."""
     settings, files, working = context.settings, context.files, context.working
     uploader = Uploader(context.network, context.device, context.shared.uploads)
     preparation = Preparation(
