@@ -1,1 +1,1 @@
-"""What is known of recipients: contacts, sessions, identities, the 24-hour service window."""
+"""State of recipients: contacts, sessions, identities and the 24-hour service window."""

@@ -1,15 +1,16 @@
-"""Who is on the network: answered from memory, then from the database, then by one sync call at a time.
+"""Registration status of contacts: answered from memory, then from the database, then by one call to the network at a
+time.
 
-While a call to the servers is in flight, every number that is asked about is collected for the next: those of contacts
-calls, and the recipients of messages who are not known. That a number is on the network holds for 7 days, that it is
-not for minutes only, since it may register at any time. Whoever writes is on the network, as is whoever has new keys.
+While a call to the network is in flight, all requested numbers are collected for the next one: those of contacts calls,
+and unknown recipients of messages. A positive result is valid for 7 days, a negative one only for minutes, because the
+number may register at any time. A number that writes or has new keys is on the network.
 
-One shard alone reads what the database has when it is opened. While all of that fits into memory, whoever is not there
-is not in the database either, which is not asked then.
+A single shard reads all rows of the database when it is opened. While they fit into memory, a number that is not in
+memory is not in the database either, so the database is not queried.
 
-With several shards each one is asked for the numbers whose messages are its own, and the first one for those of calls
-that do not wait, and of groups. What one has found of another's numbers that one finds in the database: such a check is
-answered once it is there, and that a number is not on the network is looked up there each time.
+With several shards, each one checks the numbers whose messages belong to it. The first shard checks those of contacts
+calls that do not wait, and those of groups. Results for numbers of other shards are shared through the database: such a
+check is answered once it is on disk, and negative results are read there each time.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ log = logging.getLogger(__name__)
 
 ANSWERS = Counter("tidings_contacts_answered_total", "Numbers asked about, by where the answer was", ["source"])
 
-LIFETIME = 7 * 24 * 3600.0  # seconds
-PATIENCE = 4.0  # seconds that a caller waits for a database that is away
-CHECK_SECONDS = 4.0  # that a message waits until its recipient is checked
-# That callers wait for servers that say nothing at all, as when they stand still; and between two looks at that.
+LIFETIME = 7 * 24 * 3600.0  # seconds that a positive result is valid
+PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
+CHECK_SECONDS = 4.0  # seconds that a message waits for the check of its recipient
+# Seconds that callers wait for a network that sends nothing at all, and seconds between two polls of that.
 SILENCE_SECONDS, LOOK_SECONDS = 4.0, 0.5
-MAX_SYNC = 10_000  # numbers in one call to the servers
-MAX_WAITING = 200_000  # numbers that wait for a call; beyond that, callers get 1016
-PAGE = 1000  # contacts that are read at once when the shard is opened
+MAX_SYNC = 10_000  # numbers in one call to the network
+MAX_WAITING = 200_000  # numbers that wait for a call; callers beyond that get 1016
+PAGE = 1000  # contacts per read when the shard is opened
 
 
 class ContactCache:
-    """The contacts of one account."""
+    """Contacts of one account."""
 
     def __init__(self, context: ShardContext, *, cache_limit: int = 100_000) -> None:
         self._database = context.database
@@ -61,11 +62,11 @@ class ContactCache:
         self._account = context.account
         self._shard = context.shard
         self._shards = context.lease.shards
-        # Whoever a message is for is checked then, rather than refused as unknown.
+        # Whether an unknown recipient of a message is checked instead of refused.
         self._check_unknown = context.settings.check_unknown
         self._unregistered_seconds = context.settings.unregistered_seconds
         self._cache: LRU[str, tuple[bool, float]] = LRU(cache_limit)
-        # Has everything been read that the database had?
+        # Whether all rows of the database have been read.
         self._is_filled = False
         self._reads: Batcher[str, bool | None] = Batcher("contacts-read", self._read, max_size=1000)
         self._syncs: Batcher[str, bool] = Batcher(
@@ -74,13 +75,13 @@ class ContactCache:
         self._background: set[asyncio.Task[None]] = set()
 
     def fill(self) -> None:
-        """Begin to read what the database has; nobody waits for it."""
+        """Start reading the database in the background."""
         if self._shards == 1:
             self._start(self._fill())
 
     @property
     def is_complete(self) -> bool:
-        """Does memory have all that the database has? One that is full may have forgotten some."""
+        """Return whether memory has all rows of the database. A full cache may have evicted some."""
         return self._is_filled and not self._cache.is_full
 
     @property
@@ -91,7 +92,11 @@ class ContactCache:
     async def check(
         self, inputs: Sequence[str], *, wait: bool, force: bool, request_id: str = ""
     ) -> list[core.Contact]:
-        """One answer for each input, in order. Raises `Refused` when too many numbers wait already."""
+        """Return one result for each input, in order. Raises `Refused` when too many numbers wait already.
+
+        wait: wait for the network's result; otherwise unknown numbers are reported to the webhook later
+        force: ignore known results
+        """
         wa_ids = [phone_numbers.normalise(text) for text in inputs]
         wanted = {wa_id for wa_id in wa_ids if wa_id}
         known = {} if force else await self._find(wanted)
@@ -108,9 +113,10 @@ class ContactCache:
         return [_answer(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
 
     async def require_valid(self, wa_id: str) -> None:
-        """Raises `Refused`: 1006 for a number that was not checked within 7 days, 1013 for one that is not on it.
+        """Raise `Refused` unless the number is on the network: 1006 if it was not checked within 7 days, 1013 if it is
+        not on the network.
 
-        Where unknown numbers are checked, 1016 takes the place of 1006 when that is not possible now.
+        Where unknown numbers are checked, 1016 replaces 1006 if the check is not possible now.
         """
         registered = self._cached(wa_id)
         if registered is None:
@@ -127,9 +133,8 @@ class ContactCache:
             raise Refused(codes.INVALID_USER, "the recipient is not a valid user")
 
     def met(self, wa_ids: Iterable[str]) -> Sequence[contacts.Contact]:
-        """They are on the network, as they have just shown: they wrote, or registered with new keys.
-
-        The rows to be kept of those who are not known as valid for days to come anyway.
+        """Record that these numbers are on the network, because they wrote or registered new keys. Returns the rows to
+        store, for those whose known result is older than half its lifetime.
         """
         now = self._clock.now()
         rows = []
@@ -141,7 +146,7 @@ class ContactCache:
         return rows
 
     async def close(self) -> None:
-        """Give up what nobody waits for."""
+        """Cancel background work."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -160,7 +165,7 @@ class ContactCache:
         return entry[0]
 
     def _lifetime(self, registered: bool) -> float:
-        """Seconds that such an answer holds."""
+        """Return the seconds that a result is valid."""
         return LIFETIME if registered else self._unregistered_seconds
 
     async def _find(self, wa_ids: set[str]) -> dict[str, bool]:
@@ -178,7 +183,7 @@ class ContactCache:
         return known
 
     async def _look_up(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
-        """What the database has of each. Raises its errors."""
+        """Return the stored result of each number, None where there is none. Raises the database's errors."""
         if self.is_complete:
             return [self._fresh(wa_id) for wa_id in wa_ids]
         return await outages.within(PATIENCE, asyncio.gather(*map(self._reads.put, wa_ids)))
@@ -191,7 +196,7 @@ class ContactCache:
             patience=PATIENCE,
         )
         found = {row.wa_id: self._learn(row) for row in rows}
-        # What is not on disk yet is in memory.
+        # Results that are not on disk yet are in memory.
         return [found[wa_id] if wa_id in found else self._fresh(wa_id) for wa_id in wa_ids]
 
     async def _fill(self) -> None:
@@ -211,9 +216,9 @@ class ContactCache:
         return contacts.Since(*(int((now - self._lifetime(registered)) * 1000) for registered in (True, False)))
 
     def _learn(self, row: contacts.Contact) -> bool:
-        """Whether the number of a row is registered, by which memory has it, too."""
+        """Take a row into memory unless memory has a newer result. Returns whether the number is registered."""
         known = self._cache.get(row.wa_id)
-        # A check may have ended while we read.
+        # A check may have ended during the read.
         if known is None or known[1] < row.checked_at / 1000:
             known = (row.registered, row.checked_at / 1000)
             self._cache.put(row.wa_id, known)
@@ -225,7 +230,7 @@ class ContactCache:
         task.add_done_callback(self._background.discard)
 
     async def _ask(self, wa_ids: Sequence[str]) -> dict[str, bool]:
-        """What the servers say; numbers that could not be checked are left out."""
+        """Return the network's results. Numbers that could not be checked are omitted."""
         try:
             futures = [self._syncs.put(wa_id) for wa_id in wa_ids]
         except BatcherFull as error:
@@ -237,11 +242,11 @@ class ContactCache:
         return {wa_id: result for wa_id, result in zip(wa_ids, results, strict=True) if isinstance(result, bool)}
 
     async def _wait(self, futures: Sequence[asyncio.Future[bool]]) -> Sequence[bool | BaseException | None]:
-        """The results, with none for what servers that stand still have not answered."""
+        """Return the results, None for those that an unresponsive network has not returned."""
         seconds = SILENCE_SECONDS
         try:
             while (await asyncio.wait(futures, timeout=seconds))[1]:
-                # It has been so for nearly as long as they have been asked.
+                # The network has sent nothing for nearly as long as the callers have waited.
                 if self._upstream.silence > SILENCE_SECONDS - LOOK_SECONDS:
                     break
                 seconds = LOOK_SECONDS
@@ -286,8 +291,8 @@ class ContactCache:
         for wa_id in numbers:
             self._cache.put(wa_id, (wa_id in registered, now))
             rows.append(contacts.Contact(self._account, wa_id, wa_id in registered, int(now * 1000)))
-        # A cache: an answer need not wait for it to be on disk, unless other shards look there; what a crash loses is
-        # checked again.
+        # Callers need not wait for the commit of a cache entry, unless other shards read it; a result lost in a crash
+        # is checked again.
         for_others = any(addresses.shard_of(wa_id, self._shards) != self._shard for wa_id in numbers)
         committed = self._journal.put(Change(self._account, checked_contacts=rows), urgent=for_others)
         if for_others:

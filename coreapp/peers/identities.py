@@ -1,7 +1,8 @@
-"""Whose keys a recipient uses: a change is told to the business, and with security notifications on it must be taken.
+"""Identity keys of recipients. A change is reported to the business, and with security notifications on it must be
+acknowledged.
 
-While a change waits for its acknowledgement nothing is encrypted for that recipient. What is known of a recipient
-outlives sessions and restored backups, so that neither lets a change pass unseen.
+While a change is unacknowledged, nothing is encrypted for that recipient. The record outlives sessions and restored
+backups, so that neither hides a change.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ CHANGES = Counter("tidings_identity_changes_total", "Recipients found to use ano
 
 UNACKNOWLEDGED = "the recipient has a new identity: acknowledge it with PUT /v1/contacts/{wa_id}/identity"
 IDENTITY_KEY = 33  # bytes of a typed identity key
-PAGE = 1000
+PAGE = 1000  # rows per read
 
 
 class Learnt:
-    """What one unit of work found out about identities; it must be committed with that, then given to `announce`."""
+    """Identity findings of one unit of work. They must be committed with it, then passed to `announce`."""
 
     __slots__ = ("callbacks", "changed", "kyber", "rows")
 
     def __init__(self) -> None:
         self.rows: list[Identity] = []
-        # (peer, hash) of those that were known, and have post-quantum protection for the first time.
+        # (peer, hash) of known identities that have post-quantum protection for the first time.
         self.kyber: list[tuple[str, bytes]] = []
         self.callbacks: list[Callback] = []
         self.changed: list[str] = []
 
 
 class _Peer(pinned.Entry):
-    """What is known of one peer. identity: `None` for one who is not known, once `loaded`."""
+    """State of one peer. `identity` is None for an unknown peer once `loaded` is set."""
 
     __slots__ = ("identity", "loaded")
 
@@ -64,11 +65,11 @@ class _Peer(pinned.Entry):
 
 
 class Identities:
-    """The identities of one account's recipients.
+    """Identities of one account's recipients.
 
-    In memory are those that are pinned, `cached` others, and the peers whose change waits for its acknowledgement: at
-    most `limit` of these (about 15 MB). Beyond that `is_complete` is false until the shard is opened again, and whoever
-    encrypts has to load first.
+    Memory holds pinned peers, `cached` others, and the peers with an unacknowledged change: at most `limit` of these
+    (about 15 MB). Beyond that `is_complete` is false until the shard is reopened, and peers must be loaded before
+    encryption.
     """
 
     def __init__(
@@ -85,25 +86,24 @@ class Identities:
         self._limit = limit
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
-        # The pinned ones are bounded by the window of unacknowledged deliveries, the encryption, and the questions of
+        # Pinned peers are bounded by the window of unacknowledged deliveries, the encryption, and the requests of
         # Webapps.
         self._peers: pinned.PinnedCache[str, _Peer] = pinned.PinnedCache(_Peer, cached)
         self._listeners: list[Callable[[str], None]] = []
         self._asks = self._config.preferences().security
-        # That everything is acknowledged, on its way to the disk.
+        # Pending commit of an acknowledgement of all identities; None before the first one.
         self._settling: asyncio.Future[None] | None = None
-        # A peer who had post-quantum protection may go on without.
+        # Whether a peer that had post-quantum protection may continue without it.
         self.allow_pq_downgrade = context.settings.allow_pq_downgrade
         self.is_complete = True
 
     def on_change(self, call: Callable[[str], None]) -> None:
-        """Have `call` called with each peer whose identity changed, once the change is in the journal."""
+        """Register `call` to be called with each peer whose identity changed, once the change is in the journal."""
         self._listeners.append(call)
 
     async def open(self) -> None:
-        """Read which changes wait for their acknowledgement; with security notifications off none does any more.
-
-        Raises `LeaseLost`.
+        """Read the unacknowledged changes; with security notifications off, acknowledge all of them. Raises
+        `LeaseLost`.
         """
         if not self._asks:
             await self._database.persist(
@@ -125,7 +125,9 @@ class Identities:
                     break
 
     def blocks(self, peer: str) -> bool:
-        """Is nothing to be encrypted for this peer? Sure for one who is pinned and loaded, or while `is_complete`."""
+        """Return whether encryption for this peer is blocked. Exact for a pinned and loaded peer, or while
+        `is_complete`.
+        """
         if peer in self._unacknowledged:
             return True
         if self.is_complete:
@@ -135,13 +137,13 @@ class Identities:
         return identity is not None and not identity.acknowledged and self._asks
 
     def require_acknowledged(self, peer: str) -> None:
-        """Raises `Refused` with 1028."""
+        """Raise `Refused` with 1028 if the peer's identity is unacknowledged."""
         if self.blocks(peer):
             raise Refused(codes.IDENTITY_UNACKNOWLEDGED, UNACKNOWLEDGED)
 
     @contextlib.contextmanager
     def pinned(self, peers: Sequence[str]) -> Iterator[None]:
-        """Keep in memory what is, or comes to be, known of these peers."""
+        """Keep the state of these peers in memory."""
         self._peers.pin(peers)
         try:
             yield
@@ -149,7 +151,7 @@ class Identities:
             self._peers.unpin(peers)
 
     async def load(self, peers: Iterable[str]) -> None:
-        """Have in memory what is known of these peers, who must be pinned."""
+        """Load the state of these peers, which must be pinned."""
         missing = [peer for peer in peers if not self._peers.pinned[peer].loaded]
         if not missing:
             return
@@ -160,7 +162,7 @@ class Identities:
         rows = {row.peer: row for row in found}
         for peer in missing:
             known = self._peers.pinned[peer]
-            # Somebody else may have loaded or learnt it while we read.
+            # Another task may have loaded or learnt it during the read.
             if not known.loaded:
                 row = rows.get(peer)
                 if row is not None and (settled or self._settles):
@@ -168,7 +170,7 @@ class Identities:
                 known.identity, known.loaded = row, True
 
     def find(self, peer: str) -> Identity | None:
-        """What is known of a peer who is pinned and loaded."""
+        """Return the identity of a pinned and loaded peer; None if it is unknown."""
         return self._peers.pinned[peer].identity
 
     def learn(
@@ -181,10 +183,11 @@ class Identities:
         subject: str = "",
         kyber: bool = False,
     ) -> None:
-        """The peer, pinned and loaded, uses this identity key; with `kyber` it had post-quantum protection.
+        """Record that a pinned and loaded peer uses this identity key.
 
-        before: the key of the session in memory, which counts where nothing else is known; with neither, the key is
-        trusted. subject: the event with which this is told in order, the message that it came with say.
+        before: key of the session in memory, used where no identity is known; with neither, the key is trusted
+        subject: event with which the report is ordered, such as the message that the key came with; empty for none
+        kyber: whether the session has post-quantum protection
         """
         known = self._peers.pinned[peer]
         digest = hash_of(key)
@@ -207,16 +210,16 @@ class Identities:
             learnt.callbacks.append(self._notification(known.identity, subject))
 
     def is_downgrade(self, peer: str, key: bytes) -> bool:
-        """Would a session without post-quantum protection be a step down that this peer, pinned and loaded, may not
-        take?
+        """Return whether a session without post-quantum protection would be a forbidden downgrade for this pinned and
+        loaded peer.
 
-        Not for another identity key than the one that had it: that one starts fresh.
+        False for another identity key than the one that had it: a new identity has no history.
         """
         known = self._peers.pinned[peer].identity
         return not self.allow_pq_downgrade and known is not None and known.had_kyber and known.hash == hash_of(key)
 
     def announce(self, learnt: Learnt, committed: asyncio.Future[None]) -> None:
-        """What was learnt is in the journal: kept in memory until it is on disk, and told to who listens."""
+        """Keep learnt identities in memory until the commit that they are in is on disk, and notify the listeners."""
         peers = [row.peer for row in learnt.rows] + [peer for peer, _ in learnt.kyber]
         if not peers:
             return
@@ -228,18 +231,18 @@ class Identities:
 
     @property
     def unacknowledged(self) -> int:
-        """Changed identities that wait for their acknowledgement, as far as in memory."""
+        """Unacknowledged identity changes in memory."""
         return len(self._unacknowledged)
 
     def acknowledged(self, peer: str) -> None:
-        """The identity of a peer, pinned and loaded, that is known now is acknowledged, as is on disk."""
+        """Record that the present identity of a pinned and loaded peer is acknowledged, which is on disk."""
         known = self._peers.pinned[peer]
         if known.identity is not None:
             known.identity = dataclasses.replace(known.identity, acknowledged=True)
         self._unacknowledged.discard(peer)
 
     def settings_changed(self) -> None:
-        """With security notifications turned off, whatever waits is acknowledged."""
+        """Acknowledge all identities if security notifications were turned off."""
         before, self._asks = self._asks, self._config.preferences().security
         if not before or self._asks:
             return
@@ -253,7 +256,7 @@ class Identities:
 
     @property
     def _settles(self) -> bool:
-        """Are rows that wait acknowledged, whatever they say?"""
+        """Return whether stored identities count as acknowledged, whatever their rows contain."""
         return not self._asks or (self._settling is not None and not self._settling.done())
 
     def _notification(self, identity: Identity, subject: str) -> Callback:
@@ -275,15 +278,15 @@ class Identities:
 
 
 def hash_of(key: bytes) -> bytes:
-    """The first 8 bytes of the SHA-256 of a typed identity key."""
+    """Return the first 8 bytes of the SHA-256 of a typed identity key."""
     return hashlib.sha256(key).digest()[:8]
 
 
 def text_of(digest: bytes) -> str:
-    """A hash as the API has it: base64."""
+    """Return a hash as the API has it: base64."""
     return base64.b64encode(digest).decode()
 
 
 def described(identity: Identity) -> bodies.DescribedIdentity:
-    """An identity as webhooks have it."""
+    """Return an identity as webhooks have it."""
     return bodies.DescribedIdentity(identity.acknowledged, identity.created_at, text_of(identity.hash))

@@ -1,4 +1,4 @@
-"""The business's questions about a contact's identity: what it is, and that a change of it is taken."""
+"""Requests of the business about a contact's identity: reading it and acknowledging a change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_PRESENT = "hash: is not that of the contact's present identity"
 
 
 class IdentityRequests:
-    """Answers for one account."""
+    """Handles the requests for one account."""
 
     def __init__(
         self,
@@ -38,17 +38,19 @@ class IdentityRequests:
         self._contacts = contacts
 
     async def describe(self, peer: str) -> Identity:
-        """What is known of a contact; of one that nothing was exchanged with, what the servers say.
+        """Return the identity of a contact; for one without previous exchange, the identity from the network.
 
-        Raises `Refused`: 1006 for no contact, 1011 while the servers are needed and away.
+        Raises `Refused`: 1006 for an unknown contact, 1011 if the network is needed and unreachable.
         """
         with self._identities.pinned((peer,)):
             return await self._current(peer)
 
     async def acknowledge(self, peer: str, text: str) -> None:
-        """The business takes a contact's identity, named by its hash.
+        """Acknowledge a contact's identity.
 
-        Raises `Refused` as `describe` does, and with 1009 for another hash than the present one.
+        Raises `Refused` as `describe` does, and with 1009 if the hash is not that of the present identity.
+
+        text: hash of the identity, base64
         """
         with self._identities.pinned((peer,)):
             identity = await self._current(peer)
@@ -56,7 +58,7 @@ class IdentityRequests:
             if identity.acknowledged:
                 return
             await self._journal.write(Change(self._account, acknowledged_identities=((peer, identity.hash),)))
-            # It may have changed again while this was written; then nothing was acknowledged.
+            # The identity may have changed during the write; then nothing was acknowledged.
             _require_present(self._identities.find(peer) or identity, text)
             self._identities.acknowledged(peer)
             log.info("identity.acknowledged", extra={"peer": peer, "hash": text})
@@ -67,7 +69,7 @@ class IdentityRequests:
         return identity if identity is not None else await self._learn(peer)
 
     async def _learn(self, peer: str) -> Identity:
-        """From the session in memory, or from the servers."""
+        """Learn the identity from the session in memory, or from the network."""
         self._sessions.pin((peer,))
         try:
             await self._sessions.load((peer,))
@@ -77,7 +79,7 @@ class IdentityRequests:
             self._sessions.unpin((peer,))
         known = self._identities.find(peer)
         if known is not None:
-            # Learnt while we asked, and no older than what we have.
+            # It was learnt during the request, and is at least as recent.
             return known
         learnt = Learnt()
         self._identities.learn(peer, key, learnt)

@@ -1,4 +1,6 @@
-"""When each recipient last wrote: for 24 hours from then a business may say anything, later only templates."""
+"""Service window: time of each recipient's last message. For 24 hours after it a business may send anything, later only
+templates.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,14 @@ from tidings.storage.business import service_windows
 from tidings.storage.database import Database
 
 WINDOW = 24 * 3600.0  # seconds
-PATIENCE = 4.0  # seconds that a caller waits for a database that is away
+PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
 
 
 class ServiceWindow:
-    """The threads of one account; enforced: whether the window is looked at."""
+    """Service windows of one account.
+
+    enforced: whether the window is checked
+    """
 
     def __init__(
         self, database: Database, clock: Clock, *, account: str, enforced: bool, cache_limit: int = 100_000
@@ -26,23 +31,26 @@ class ServiceWindow:
         self._clock = clock
         self._account = account
         self._enforced = enforced
-        # Unix milliseconds; 0 for one that never wrote.
+        # Time of the last message, Unix milliseconds; 0 for a recipient that never wrote.
         self._heard: LRU[str, int] = LRU(cache_limit)
         self._reads: Batcher[str, int] = Batcher("threads-read", self._read, max_size=1000)
 
     def needs_window(self, kind: str) -> bool:
-        """Whether a message of this kind may be sent only while the window is open."""
+        """Return whether a message of this kind may be sent only while the window is open."""
         return self._enforced and kind not in TEMPLATES
 
     async def is_open(self, peer: str) -> bool:
-        """Whether the recipient wrote within the last 24 hours."""
+        """Return whether the recipient wrote within the last 24 hours."""
         heard = self._heard.get(peer)
         if heard is None:
             heard = await outages.within(PATIENCE, self._reads.put(peer))
         return heard / 1000 > self._clock.now() - WINDOW
 
     def heard(self, heard_at: Mapping[str, int]) -> None:
-        """These recipients wrote, at these Unix milliseconds; it is on disk."""
+        """Record the times of recipients' messages, which are on disk.
+
+        heard_at: Unix milliseconds by recipient
+        """
         for peer, time in heard_at.items():
             self._heard.put(peer, max(time, self._heard.get(peer) or 0))
 
@@ -51,6 +59,6 @@ class ServiceWindow:
             lambda connection: service_windows.list_heard(connection, self._account, list(dict.fromkeys(peers))),
             patience=PATIENCE,
         )
-        # One may have written while we read.
+        # A recipient may have written during the read.
         self.heard({peer: found.get(peer, 0) for peer in peers})
         return [self._heard.get(peer) or found.get(peer, 0) for peer in peers]

@@ -1,8 +1,8 @@
-"""The encryption sessions in memory, and their sealed halves for the database.
+"""Encryption sessions in memory, and their sealed halves for the database.
 
-A record in memory is always at or ahead of its row. One that is pinned stays, whatever the cache forgets: whoever reads
-rows pins their peers first, and a change keeps its peer pinned until it is on disk. To use an older row again would
-encrypt a second message with the same key.
+A record in memory is always at or ahead of its row. A pinned record stays in memory, whatever the cache evicts: peers
+are pinned before their rows are read, and stay pinned until a change is on disk. Using an older row again would encrypt
+a second message with the same key.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tidings.storage.database import Database
 log = logging.getLogger(__name__)
 
 
-# Bytes; an honest peer's record has some 3,000. A longer one is full of keys that were passed over, which take four
-# times as much in memory, and is read again when needed: 10,000 records take 50 MB of honest peers, 2.6 GB at worst.
+# Bytes. A normal peer's record has about 3,000. A longer one is full of skipped keys, which take four times as much in
+# memory; it is read again when needed. 10,000 records take 50 MB with normal peers and 2.6 GB at worst.
 MAX_CACHED = 64 * 1024
 
 
 class _Session(pinned.Entry):
-    """The session with one peer, if there is one. drops: how often it was given up."""
+    """Session with one peer, if there is one. `drops` counts how often it was dropped."""
 
     __slots__ = ("drops", "record")
 
@@ -39,34 +39,36 @@ class _Session(pinned.Entry):
 
 
 class SessionStore:
-    """All sessions of one account; `limit` of them in memory besides those that are pinned, none over `MAX_CACHED`."""
+    """Sessions of one account. Memory holds `limit` of them in addition to the pinned ones; none of these is over
+    `MAX_CACHED`.
+    """
 
     def __init__(self, database: Database, device: OwnDevice, *, limit: int = 10_000) -> None:
         self._database = database
         self._device = device
-        # The pinned ones are bounded by the job queue, the window of unacknowledged deliveries and the encryption.
+        # Pinned sessions are bounded by the job queue, the window of unacknowledged deliveries and the encryption.
         self._sessions: pinned.PinnedCache[str, _Session] = pinned.PinnedCache(_Session, limit)
 
     def in_memory(self, peer: str) -> e2ee.SessionRecord | None:
-        """The record, when it is in memory."""
+        """Return the record; None if it is not in memory."""
         session = self._sessions.get(peer)
         return None if session is None else session.record
 
     def pin(self, peers: Iterable[str]) -> None:
-        """Keep what is, or comes to be, in memory for these peers, until as many `unpin`."""
+        """Keep the records of these peers in memory until each peer has been unpinned as often as it was pinned."""
         self._sessions.pin(peers)
 
     def unpin(self, peers: Iterable[str]) -> None:
-        """Take one pin of each back."""
+        """Remove one pin of each peer."""
         self._sessions.unpin(peers)
 
     def hold(self, peer: str, committed: asyncio.Future[None]) -> None:
-        """Keep a changed record, or the knowledge that there is none any more, at least until that is on disk."""
+        """Keep a changed record, or the fact that there is none, in memory until the commit is on disk."""
         self.pin((peer,))
         committed.add_done_callback(lambda _: self.unpin((peer,)))
 
     async def load(self, peers: Sequence[str]) -> None:
-        """Have in memory the records of these peers, who must be pinned. A damaged row counts as none."""
+        """Load the records of these peers, which must be pinned. A damaged row counts as none."""
         missing = [peer for peer in peers if self._is_unread(peer)]
         if not missing:
             return
@@ -74,33 +76,33 @@ class SessionStore:
             lambda connection: sessions.list_sessions(connection, self._device.number, missing)
         )
         for row in rows:
-            # Somebody else may have loaded, made or given it up while we read.
+            # Another task may have loaded, created or dropped it during the read.
             if self._is_unread(row.peer):
                 self._sessions.pinned[row.peer].record = self._open(row)
 
     def keep(self, peer: str, record: e2ee.SessionRecord) -> None:
-        """From now on this record is the one in memory; the peer must be pinned."""
+        """Put a record in memory in place of the present one. The peer must be pinned."""
         self._sessions.pinned[peer].record = record
 
     def forget(self, peer: str) -> None:
-        """The session is over; the peer must be pinned, and `hold` it until its row is deleted."""
+        """Drop the session. The peer must be pinned, and `hold` must keep it until its row is deleted."""
         session = self._sessions.pinned[peer]
         session.record = None
         session.drops += 1
 
     def drops(self, peer: str) -> int:
-        """A count that grows whenever the session is given up while the peer is pinned."""
+        """Return a count that grows whenever the session is dropped while the peer is pinned."""
         return self._sessions.pinned[peer].drops
 
     def seal_sending(self, peer: str, record: e2ee.SessionRecord) -> sessions.SendingHalf:
-        """What encrypting changed."""
+        """Return the row changes after an encryption."""
         account = self._device.number
         return sessions.SendingHalf(
             account, peer, self._device.sealer.seal(record.sending_half(), context=(account, peer, "sending"))
         )
 
     def seal_whole(self, peer: str, record: e2ee.SessionRecord) -> sessions.Session:
-        """What decrypting or a set-up changed."""
+        """Return the row after a decryption or a session set-up."""
         account, seal = self._device.number, self._device.sealer.seal
         return sessions.Session(
             account,
@@ -111,7 +113,7 @@ class SessionStore:
 
     def _is_unread(self, peer: str) -> bool:
         session = self._sessions.pinned[peer]
-        # A session that was given up may still have its row until the commit.
+        # A dropped session may still have its row until the commit.
         return session.record is None and not session.drops
 
     def _open(self, row: sessions.Session) -> e2ee.SessionRecord | None:

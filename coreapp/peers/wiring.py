@@ -1,4 +1,4 @@
-"""What is known of recipients, wired for one shard."""
+"""Wiring of recipients' state for one shard."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Peers:
 
 
 async def wire_peers(context: ShardContext, webhook: Webhook) -> Peers:
-    """With the changed identities that wait to be acknowledged. Raises `LeaseLost`."""
+    """Wire the package and read the unacknowledged identity changes. Raises `LeaseLost`."""
     contacts = ContactCache(context)
     contacts.fill()
     sessions = SessionStore(context.database, context.device)
