@@ -1,1 +1,1 @@
-"""Repairing sessions, and sending again what could not be decrypted: what we lost, and what others did."""
+"""Recovery from decryption failures: session repair, and repetition of messages in both directions."""

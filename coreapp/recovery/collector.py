@@ -1,4 +1,4 @@
-"""Forgetting the contents of messages that were never delivered."""
+"""Deletion of the kept contents of messages that were never delivered."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ KEPT_SECONDS = 30 * 86_400  # as long as the network keeps an envelope
 
 
 class KeptCollector:
-    """Those of the installation, a page at a time; the owner of the first shard forgets them.
-
-    Each pass goes on where the last one ended.
+    """Deletes expired kept contents of the installation, one page per transaction. Runs at the owner of the first
+    shard. Each pass continues where the last one ended.
     """
 
     def __init__(self, database: Database, lease: Lease, clock: Clock) -> None:
@@ -29,7 +28,7 @@ class KeptCollector:
         self._after = ""
 
     async def __call__(self) -> int:
-        """0: no row is deleted. Raises `LeaseLost`."""
+        """Delete expired contents. Returns 0, because no row is deleted. Raises `LeaseLost`."""
         before = ids.bound(self._clock.now() - KEPT_SECONDS)
         while (last := await self._database.persist(functools.partial(self._page, before=before))) is not None:
             self._after = last

@@ -1,6 +1,6 @@
-"""What goes out because of what was lost: null messages on new sessions, requests, and messages sent again.
+"""Control messages: null messages on new sessions, retry requests, and repeated messages.
 
-They are jobs like others, committed with the deliveries that they follow from.
+They are jobs like others, committed with the deliveries that caused them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tidings.wire import device, ids
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ControlMessage:
-    """One of them. id: of its envelope; kind: of its job while that is `NEW`."""
+    """One control message."""
 
-    id: str
+    id: str  # id of its envelope
     peer: str
-    kind: str
+    kind: str  # kind of its job while that is `NEW`
     content: bytes = dataclasses.field(repr=False)
     request_id: str = ""
 
 
 class ControlMessages:
-    """Control messages of one account, on their way."""
+    """Sends the control messages of one account."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ControlMessages:
         self._tracker = tracker
 
     def jobs(self, letters: Sequence[ControlMessage]) -> Sequence[Job]:
-        """As they are to be committed; nothing may run between this and `post`."""
+        """Return the jobs to commit. Nothing may run between this call and `post`."""
         now = int(self._clock.now() * 1000)
         jobs = []
         for letter in letters:
@@ -58,14 +58,14 @@ class ControlMessages:
         return jobs
 
     def post(self, letters: Sequence[ControlMessage], jobs: Sequence[Job]) -> None:
-        """The jobs are in the journal: send them."""
+        """Send jobs that are in the journal."""
         self._count.add(len(jobs))
         self._tracker.hold([ids.message_of(job.id) for job in jobs])
         for job, letter in zip(jobs, letters, strict=True):
             self.enter(job, letter.content)
 
     def enter(self, job: Job, content: bytes) -> None:
-        """Start a `NEW` job that is counted and held, of whichever kind, on its way."""
+        """Start a `NEW` job of any kind that is counted and held."""
         if job.kind == device.RETRY or (job.kind == RENEW and not ids.is_repetition(job.id)):
             self._encryption.enqueue(job, content)
         else:

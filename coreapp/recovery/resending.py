@@ -1,4 +1,4 @@
-"""A recipient's device could not decrypt messages of ours, and asks for them again."""
+"""Repetition of messages that a recipient's device could not decrypt and requests again."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ RESENT = Counter("tidings_messages_resent_total", "Messages that a recipient ask
 
 
 class Repetitions(Protocol):
-    """What follows from a batch of deliveries, as far as messages are sent again. kept: as of `Change`."""
+    """Effects of a batch of deliveries that concern repeated messages."""
 
-    kept: dict[str, bytes]
+    kept: dict[str, bytes]  # as in `Change`
     control_messages: list[ControlMessage]
 
 
 class Resending:
-    """Answers for one account. `load` comes first, for each batch of deliveries."""
+    """Answers retry requests for one account. `load` must be called first for each batch of deliveries."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class Resending:
         self._encryption = encryption
         self._tracker = tracker
         self._budget = budget
-        # Of the batch under way; bounded by the window of unacknowledged deliveries.
+        # State of the batch in progress. Bounded by the window of unacknowledged deliveries.
         self._kept: dict[str, tuple[messages.Kept, Kept]] = {}
         self._renewing: set[str] = set()
 
     async def load(self, deliveries: Sequence[Deliver]) -> None:
-        """Read what the requests among these deliveries are about."""
+        """Read the kept contents that the retry requests among these deliveries name."""
         self._kept, self._renewing = {}, set()
         asked = {
             ref
@@ -74,7 +74,9 @@ class Resending:
             self._kept = {row.id: (row, Kept.decode(row.kept)) for row in rows}
 
     def answer(self, delivery: Deliver, repetitions: Repetitions) -> None:
-        """Send again what was sent to this very peer and is not delivered; encryption asks whether it may."""
+        """Repeat the messages that were sent to this peer and are not delivered. The limits of sessions and budget
+        apply.
+        """
         for message_id in delivery.refs[: sessions.MAX_REFS]:
             outcome = self._answer(message_id, delivery, repetitions)
             RESENT.labels(outcome).inc()
@@ -114,13 +116,15 @@ class Resending:
         return peer in self._renewing or self._encryption.is_renewing(peer)
 
     def _renews(self, peer: str, record: e2ee.SessionRecord | None, kept: Kept) -> bool | None:
-        """Has it to go on another session than the one in memory, which it was encrypted in? `None`: but not now."""
+        """Return whether the message must use a new session, because it was encrypted in the one in memory; None if a
+        new session is not allowed now.
+        """
         if record is None or self._is_renewing(peer):
             return False
         if kept.is_session_known:
             same = kept.session == sessions.tag_of(record)
         else:
-            # It waited for a session. A session that was answered on since is not the one that failed.
+            # It waited for a session. A session on which the peer has since replied is not the one that failed.
             same = record.unacknowledged and not self._budget.renewals.used(peer)
         if not same:
             return False

@@ -1,5 +1,5 @@
-"""What the webhook hears of messages that could not be decrypted: of one that was asked for again only when it does not
-come in time, and of very many of one sender only how many they were.
+"""Errors to the webhook about messages that could not be decrypted. A message that was requested again is reported only
+if it does not arrive in time, and many messages of one sender only by their number.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ log = logging.getLogger(__name__)
 
 COUNTED = Counter("tidings_undecrypted_counted_total", "Undecryptable messages of which only the number is told")
 
-PATIENCE_SECONDS = 300.0
-INTERVAL = 5.0  # seconds between two looks
-LIMIT = 10_000  # messages; of one more the webhook hears at once, and it may come all the same
-TOLD_EACH = 10  # errors about one message of one sender in a period; more are counted
+PATIENCE_SECONDS = 300.0  # seconds that a requested message is waited for
+INTERVAL = 5.0  # seconds between two passes
+LIMIT = 10_000  # waiting messages; further ones are reported at once and may still arrive
+TOLD_EACH = 10  # errors about single messages of one sender per period; further ones are counted
 PERIOD = 3600.0  # seconds
-SUMMARY_SECONDS = 60.0  # from the first message that is counted until the webhook hears how many they are
-MAX_SUMMARIES = 1_000  # senders whose messages are being counted; those of one more are in the log alone
+SUMMARY_SECONDS = 60.0  # seconds from the first counted message until their number is reported
+MAX_SUMMARIES = 1_000  # senders whose messages are being counted; those of further senders are only logged
 REMEMBERED = 10_000  # senders
 
 
 class RetryRequests:
-    """Those of one shard, in the order in which they are given up. A service."""
+    """Service that reports undecryptable messages of one shard, in the order in which they are given up."""
 
     name = "undecrypted"
 
@@ -47,7 +47,10 @@ class RetryRequests:
         rows: CallbackRows,
         left: Sequence[Undecrypted],
     ) -> None:
-        """left: what the last owner waited for."""
+        """Create the service of a shard.
+
+        left: messages that the previous owner waited for
+        """
         self._journal = context.journal
         self._clock = context.clock
         self._account = context.account
@@ -55,12 +58,12 @@ class RetryRequests:
         self._rows = rows
         self._ids = MessageIds()
         self._waiting = {message.id: message for message in left if not message.counted}
-        # By sender.
+        # Counted messages, by sender.
         self._counted = {message.sender: message for message in left if message.counted}
         self._told: Allowance[str] = Allowance(context.clock, limit=TOLD_EACH, period=PERIOD, remembered=REMEMBERED)
 
     def wait_for(self, message_id: str, sender: str, timestamp: int, request_id: str) -> Undecrypted | None:
-        """To be committed with the request for it; `None` when too many are waited for."""
+        """Wait for a requested message. Returns the row to commit with the request; None if too many are waited for."""
         if len(self._waiting) >= LIMIT:
             return None
         due = int((self._clock.now() + PATIENCE_SECONDS) * 1000)
@@ -69,17 +72,19 @@ class RetryRequests:
         return message
 
     def came(self, message_id: str) -> Undecrypted | None:
-        """It is here, and no longer waited for, as is to be committed; `None` when it was not waited for."""
+        """Stop waiting for a message that arrived. Returns the row to delete; None if it was not waited for."""
         return self._waiting.pop(message_id, None)
 
     def tells_of(self, sender: str) -> bool:
-        """Does the webhook hear of one more message of this sender by its id? Counts; if not, `count` it."""
+        """Return whether one more message of this sender is reported by its id, and count it against the limit.
+        Otherwise the caller must `count` it.
+        """
         return self._told.take(sender)
 
     def count(self, sender: str, timestamp: int) -> Undecrypted | None:
-        """One more message that the webhook hears of by number alone; what is to be committed of it.
+        """Count one more message that is reported by number only. Returns the row to commit; None if it is only logged.
 
-        timestamp: of the message, Unix milliseconds.
+        timestamp: time of the message, Unix milliseconds
         """
         COUNTED.inc()
         before = self._counted.get(sender)
@@ -93,13 +98,13 @@ class RetryRequests:
         return counted
 
     def error(self, message_id: str, sender: str, request_id: str) -> Callback:
-        """What the webhook hears of one that nobody can read."""
+        """Return the error callback about one undecryptable message."""
         body = bodies.errors(codes.MESSAGE_FAILED, f"the message {message_id} from {sender} could not be decrypted")
         return self._rows.make(message_id, "error", body, recipient=sender, request_id=request_id)
 
     @property
     def waiting(self) -> int:
-        """Messages that could not be decrypted and were asked for again."""
+        """Messages that could not be decrypted and were requested again."""
         return len(self._waiting)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -108,7 +113,7 @@ class RetryRequests:
             await wait_for(stop, INTERVAL)
 
     async def run_once(self) -> None:
-        """Give up what is due."""
+        """Report the messages and summaries that are due."""
         now = self._clock.now() * 1000
         summaries = [counted for counted in self._counted.values() if counted.due_at <= now]
         for counted in summaries:

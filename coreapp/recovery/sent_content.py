@@ -1,10 +1,10 @@
-"""What is kept of a message until it is delivered, so that it can be encrypted again for a recipient who asks for it.
+"""Content kept of a message until it is delivered, so that it can be encrypted again when the recipient requests it.
 
-    kept: attempts (1), session (8), asked by (8), then the message's id, a zero and the content, sealed for this
-          account and recipient; with the id in the context sealing would take half as long again
+Layout: attempts (1 byte), session (8), asked by (8), then the message's id, a zero byte and the content, sealed for
+this account and recipient. With the id in the sealing context, sealing would take half as long again.
 
-session: of the latest attempt, the first bytes of its base key, zeros when that is not known: the message waited
-for a session. asked by: a digest of the envelope that asked last. Neither is a secret.
+session: first bytes of the base key of the latest attempt's session; zeros if it is not known because the message
+    waited for a session. Not secret. asked by: digest of the envelope that requested it last. Not secret.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NONE = bytes(8)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:
-    """A message as it is kept. attempts: to send it again, so far."""
+    """A message as it is kept."""
 
-    attempts: int
-    session: bytes
-    asked_by: bytes
+    attempts: int  # repetitions so far
+    session: bytes  # first bytes of the base key of the latest attempt's session; zeros if unknown
+    asked_by: bytes  # digest of the envelope that requested it last
     sealed: bytes = dataclasses.field(repr=False)
 
     @property
@@ -38,7 +38,10 @@ class Kept:
         return self.session != _NONE
 
     def after(self, record: e2ee.SessionRecord | None, envelope_id: str) -> Kept:
-        """Asked for once more, by this envelope, and encrypted in this session; `None` for one yet to be opened."""
+        """Return the state after one more request by this envelope.
+
+        record: session in which it is encrypted; None for one that is not opened yet
+        """
         return Kept(self.attempts + 1, sessions.tag_of(record), digest_of(envelope_id), self.sealed)
 
     def encode(self) -> bytes:
@@ -51,14 +54,17 @@ class Kept:
 
 
 class SentContents:
-    """Seals and opens the contents of one account."""
+    """Seals and opens the kept contents of one account."""
 
     def __init__(self, device: OwnDevice, store: SessionStore) -> None:
         self._device = device
         self._store = store
 
     def keep(self, message_id: str, peer: str, content: bytes, *, encrypted: bool) -> bytes | None:
-        """What to store of a new message; encrypted: in the session in memory, and nothing was since."""
+        """Return the bytes to store for a new message; None if it is too long.
+
+        encrypted: whether it was encrypted in the session in memory, which has not encrypted anything since
+        """
         if len(content) > MAX_CONTENT:
             return None
         record = self._store.in_memory(peer) if encrypted else None
@@ -67,7 +73,7 @@ class SentContents:
         return _HEAD.pack(0, sessions.tag_of(record), _NONE) + sealed
 
     def open(self, row: messages.Kept, kept: Kept) -> bytes:
-        """The content. Raises `e2ee.CorruptState`."""
+        """Return the content. Raises `e2ee.CorruptState`."""
         labelled = self._device.sealer.open(kept.sealed, (self._device.number, row.peer, "kept"))
         message_id, _, content = labelled.partition(b"\0")
         if message_id != row.id.encode():
@@ -76,5 +82,5 @@ class SentContents:
 
 
 def digest_of(envelope_id: str) -> bytes:
-    """What tells this envelope from others of the same sender."""
+    """Return a digest that distinguishes this envelope from others of the same sender."""
     return hashlib.sha256(envelope_id.encode()).digest()[:8]

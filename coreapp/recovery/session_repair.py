@@ -1,5 +1,5 @@
-"""What follows from a message that could not be decrypted: a new session where the old one is at fault, and a request
-to send the message again.
+"""Session repair after a message that could not be decrypted: a new session where the old one is at fault, and a
+request to send the message again.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ RENEWALS = Counter("tidings_session_renewals_total", "Sessions that a message co
 ASKED = Counter("tidings_messages_asked_again_total", "Messages that could not be decrypted", ["outcome"])
 
 PERIOD = 3600.0  # seconds
-MAX_RENEWALS = 3  # of one peer in a period: each takes a bundle, one of its one-time pre-keys, and a set-up
-MAX_ASKED = 500  # messages of one peer in a period
-MAX_ANSWERED = 5_000  # messages that one peer gets again in a period; a quarter of the job queue
-MAX_UNDER_WAY = 1_000  # renewals of all peers; one more is not begun, and the peer's next message tries again
-REMEMBERED = 10_000  # peers; whoever is forgotten may cost as much again
+# renewals per peer and period; each takes a bundle, one of its one-time pre-keys, and a session set-up
+MAX_RENEWALS = 3
+MAX_ASKED = 500  # messages requested from one peer per period
+MAX_ANSWERED = 5_000  # messages repeated to one peer per period; a quarter of the job queue
+MAX_UNDER_WAY = 1_000  # concurrent renewals of all peers; beyond that the peer's next message tries again
+REMEMBERED = 10_000  # peers; an evicted peer gets a fresh limit
 
 
 class Budget:
-    """What peers may cost with messages that nobody can read, be they broken or forged.
+    """Limits on the cost that peers can cause with undecryptable messages, broken or forged.
 
-    renewals: of the session with a peer; requests: messages that a peer is asked for; answers: messages that a peer
-    asks for and gets.
+    renewals: of the session with a peer
+    requests: messages that are requested from a peer
+    answers: messages that are repeated to a peer
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -49,7 +51,7 @@ class Budget:
 
 
 class Renewals(Protocol):
-    """Encryption, as far as it replaces sessions."""
+    """Session replacement by the encryption."""
 
     def is_renewing(self, peer: str) -> bool: ...
 
@@ -58,7 +60,7 @@ class Renewals(Protocol):
 
 
 class SessionRepair:
-    """Decides for one account what is done about messages that could not be decrypted."""
+    """Decides for one account how to react to messages that could not be decrypted."""
 
     def __init__(self, sessions: SessionStore, encryption: Renewals, budget: Budget) -> None:
         self._sessions = sessions
@@ -67,7 +69,7 @@ class SessionRepair:
         self._ids = MessageIds()
 
     def asks_for(self, sender: str, error: e2ee.E2EEError) -> bool:
-        """Is this message of theirs asked for again? Counts."""
+        """Return whether this message is requested again, and count it against the limit."""
         if not sessions.is_repairable(error):
             return False
         asks = self._budget.requests.take(sender)
@@ -75,12 +77,15 @@ class SessionRepair:
         return asks
 
     def control_messages(self, lost: Mapping[str, Sequence[str]]) -> list[ControlMessage]:
-        """What goes to the senders of messages that were lost, by sender, whose sessions must be pinned and loaded."""
+        """Return the control messages to the senders of lost messages.
+
+        lost: ids of lost messages by sender; the senders' sessions must be pinned and loaded
+        """
         letters: list[ControlMessage] = []
         for peer, message_ids in lost.items():
             if self._renews(peer):
                 log.info("session.renewed", extra={"peer": peer})
-                # First, so that the peer has the session when it reads what is asked of it.
+                # Sent first, so that the peer has the session when it reads the requests.
                 letters.append(ControlMessage(self._ids.new(), peer, RENEW, NULL_CONTENT))
             for start in range(0, len(message_ids), sessions.MAX_REFS):
                 body = msgspec.json.encode(message_ids[start : start + sessions.MAX_REFS])
@@ -92,7 +97,7 @@ class SessionRepair:
         if self._encryption.is_renewing(peer):
             return False
         if record is not None and record.unacknowledged and self._budget.renewals.used(peer):
-            # The peer has not answered on it: what comes was encrypted before it had it.
+            # The peer has not replied on this session: its message was encrypted before it had the session.
             return False
         if self._encryption.renewals >= MAX_UNDER_WAY or not self._budget.renewals.take(peer):
             RENEWALS.labels("put off").inc()

@@ -1,4 +1,4 @@
-"""Repairing sessions and sending messages again, wired for one shard."""
+"""Wiring of session repair and repeated messages for one shard."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tidings.storage.business import undecrypted
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """session_repair: of what we could not read; resending: of what others could not; retry_requests: a service."""
+    """Recovery parts of one shard."""
 
     sent_contents: SentContents
     control_messages: ControlMessages
-    session_repair: SessionRepair
-    resending: Resending
-    retry_requests: RetryRequests
+    session_repair: SessionRepair  # for messages that we could not decrypt
+    resending: Resending  # of messages that recipients could not decrypt
+    retry_requests: RetryRequests  # a service
 
 
 async def wire_recovery(
     context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: Peers, sending: Sending, media: Media
 ) -> Recovery:
-    """With what the last owner waited for."""
+    """Wire the package and read the messages that the previous owner waited for."""
     async with context.database.reading() as connection:
         left = await undecrypted.list_all(connection, context.shard)
     budget = Budget(context.clock)

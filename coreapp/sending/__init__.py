@@ -1,1 +1,1 @@
-"""From a job to the network's answer: encryption, transmission, read receipts."""
+"""From a job to the network's response: encryption, transmission and read receipts."""

@@ -1,7 +1,7 @@
-"""Ciphertexts: made at once where the session is in memory, otherwise after a queue for sessions.
+"""Encryption of messages: at once where the session is in memory, otherwise after a queue for sessions.
 
-A session set-up costs as much CPU as thirty messages and a round trip to the servers, so messages that need one wait
-in that queue, and those that do not pass them by. Messages to one peer stay in order.
+A session set-up costs as much CPU as 30 messages and a round trip to the network. So messages that need one wait in
+that queue, and the others overtake them. Messages to one peer stay in order.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ log = logging.getLogger(__name__)
 SET_UPS = Counter("tidings_session_setups_total", "Sessions opened by us", ["version"])
 
 MAX_FETCH = 100  # recipients in one round of set-ups
-# Seconds between two rounds of a steady stream. One costs the servers' commit and six queries whatever it serves, so
-# rounds of what comes in this time take three quarters of the CPU for each of some hundred new recipients a second.
+# Seconds between two rounds under steady load. A round costs one commit at the network and six queries, whatever its
+# size. Collecting the set-ups of this time reduces the CPU per set-up to three quarters at some hundred new recipients
+# per second.
 SPACING = 0.05
-YIELD_EVERY = 4  # set-ups between two turns of the event loop: about 2 ms
-RETRY_SECONDS = 0.5
-RENEW = "renew"  # kind of a job that is `NEW` and has to go on another session than the one in memory when it enters
+YIELD_EVERY = 4  # set-ups per event-loop iteration: about 2 ms
+RETRY_SECONDS = 0.5  # seconds between attempts to fetch bundles
+RENEW = "renew"  # kind of a `NEW` job that must use another session than the one in memory when it enters
 
-# Of a recipient whose keys are others than before, until the business has taken them.
+# Failure for a recipient whose identity changed, until the business acknowledges it.
 CHANGED = (codes.USER_CHANGED, "the recipient's identity has changed and is not acknowledged")
-# Of one whose keys have lost what they had, which whoever sits between us would bring about.
+# Failure for a recipient whose keys lost post-quantum protection, which an attacker between us could cause.
 WEAKER = (codes.USER_CHANGED, "the recipient's keys had post-quantum protection, and have none any more")
 
 
 class Outlet(Protocol):
-    """Where encrypted jobs go, and those that cannot be."""
+    """Receiver of encrypted jobs, and of jobs that cannot be encrypted."""
 
     def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None: ...
 
@@ -56,23 +57,20 @@ class Outlet(Protocol):
 
 
 class GroupQueue(Protocol):
-    """Where jobs wait to be encrypted."""
+    """Queue of jobs to groups that wait to be encrypted."""
 
     def enqueue(self, job: Job, content: bytes) -> None: ...
 
 
 @dataclasses.dataclass(slots=True)
 class _Round:
-    """What one round of set-ups has made and is to be committed.
-
-    jobs: encrypted; whole, halves: of new sessions, and of those that were there; learnt: about identities.
-    """
+    """Results of one round of set-ups, to be committed."""
 
     account: str
-    jobs: list[Job] = dataclasses.field(default_factory=list)
-    whole: list[Session] = dataclasses.field(default_factory=list)
-    halves: list[SendingHalf] = dataclasses.field(default_factory=list)
-    learnt: Learnt = dataclasses.field(default_factory=Learnt)
+    jobs: list[Job] = dataclasses.field(default_factory=list)  # encrypted
+    whole: list[Session] = dataclasses.field(default_factory=list)  # new sessions
+    halves: list[SendingHalf] = dataclasses.field(default_factory=list)  # changed halves of existing sessions
+    learnt: Learnt = dataclasses.field(default_factory=Learnt)  # identity findings
 
     @property
     def is_empty(self) -> bool:
@@ -91,7 +89,7 @@ class _Round:
 
 
 class Encryption:
-    """Encryption of one account's jobs."""
+    """Encrypts the jobs of one account."""
 
     def __init__(
         self,
@@ -110,29 +108,28 @@ class Encryption:
         self._identities = identities
         self._outlet = outlet
         self._failures = failures
-        # Jobs whose recipient waits for a session, by recipient, with their contents. Bounded by the job queue's limit.
+        # Jobs and contents whose recipient waits for a session, by recipient. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
-        # Of those recipients whose session is to be replaced: its base key, `None` for whichever there is.
+        # By recipient whose session is to be replaced: its base key; None for any session.
         self._outdated: dict[str, bytes | None] = {}
         self._set_ups: Batcher[str, None] = Batcher(
             "session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2, spacing=SPACING
         )
         self._closing = asyncio.Event()
         self._groups: GroupQueue | None = None
-        # Jobs that wait no longer: encrypted, or failed.
+        # Jobs that have left the queue: encrypted or failed.
         self.left = 0
 
     def encrypt_groups_with(self, queue: GroupQueue) -> None:
-        """Say who encrypts messages to groups; before the first of them enters."""
+        """Set the queue for messages to groups. Must be called before the first of them enters."""
         self._groups = queue
 
     def encrypt_now(self, job: Job, content: bytes) -> SendingHalf | None:
-        """Turn a new job into an encrypted one, when its session is in memory and nobody is queued before it.
+        """Encrypt a new job if its session is in memory and no job to its peer is queued.
 
-        A recipient whose identity waits to be acknowledged is refused in the queue.
-
-        Returns what must be committed with the job (and `hold` must be called with that commit), or `None` with the
-        job as it was. Nothing may run between this and the journal's `put`: commits must be in the order of keys.
+        Recipients with an unacknowledged identity are refused in the queue. Returns the row that must be committed with
+        the job; `hold` must be called with that commit. Returns None and leaves the job unchanged if it cannot be
+        encrypted now. Nothing may run between this call and the journal's `put`: commits must have the order of keys.
         """
         if addresses.names_group(job.peer) or job.peer in self._waiting:
             return None
@@ -144,24 +141,24 @@ class Encryption:
         return self._encrypt(job, content, record)
 
     def hold(self, peer: str, committed: asyncio.Future[None]) -> None:
-        """Keep the peer's session in memory until the commit of what `encrypt_now` returned."""
+        """Keep the peer's session in memory until the commit of the row that `encrypt_now` returned."""
         self._store.hold(peer, committed)
 
     def seal_content(self, job: Job, content: bytes) -> None:
-        """The form in which a content waits on disk until it can be encrypted for its recipient."""
+        """Seal a content into its job, which stores it until it can be encrypted for its recipient."""
         job.state, job.kind = State.NEW, ""
         job.body = self._device.sealer.seal(content, context=(job.account, "", "job", job.id))
 
     def unseal_content(self, job: Job) -> bytes:
-        """The content of a job that is `NEW`. Raises `e2ee.CorruptState`."""
+        """Return the content of a `NEW` job. Raises `e2ee.CorruptState`."""
         return self._device.sealer.open(job.body, (job.account, "", "job", job.id))
 
     def enqueue(self, job: Job, content: bytes) -> None:
-        """Queue a job for a session; it is on disk as `NEW`, or in the journal already.
+        """Queue a job for a session. The job is on disk as `NEW`, or already in the journal.
 
-        It must enter before anything else is accepted, so that later messages to its peer line up behind it. One of the
-        kind `RENEW` has a new session opened, on which goes all that waits for the peer; one that asks for messages
-        again has nothing to encrypt and only keeps its place.
+        It must enter before any other message is accepted, so that later messages to its peer queue behind it. A job of
+        kind `RENEW` has a new session opened, in which all waiting jobs of the peer are encrypted. A retry request has
+        nothing to encrypt and only keeps its position.
         """
         if self._closing.is_set():
             return
@@ -180,48 +177,48 @@ class Encryption:
         self._line_up(job.peer)
 
     def is_renewing(self, peer: str) -> bool:
-        """Is a new session with this peer on its way?"""
+        """Return whether a new session with this peer is being opened."""
         return peer in self._outdated
 
     @property
     def recipients(self) -> int:
-        """Those whose session is being loaded or opened."""
+        """Recipients whose session is being loaded or opened."""
         return len(self._waiting)
 
     @property
     def waiting(self) -> int:
-        """Jobs for them."""
+        """Jobs to these recipients."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def oldest(self) -> int | None:
-        """When the first of those jobs was accepted, Unix milliseconds."""
+        """Acceptance time of the first of these jobs, Unix milliseconds; None without jobs."""
         return next((jobs[0][0].created_at for jobs in self._waiting.values() if jobs), None)
 
     @property
     def renewals(self) -> int:
-        """How many sessions are being replaced."""
+        """Sessions that are being replaced."""
         return len(self._outdated)
 
     def turn_away(self, peer: str) -> None:
-        """The peer's identity changed: what waits for it fails, where that needs to be acknowledged."""
+        """Fail the waiting jobs of a peer whose identity changed, if the change must be acknowledged."""
         if self._identities.blocks(peer):
             self._outlet.fail([job for job, _ in self._take(peer)], *CHANGED)
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
-        """Take the chosen ones of the jobs that wait for a session out of the queue, to be ended by the caller."""
+        """Remove the chosen jobs from the queue and return them; the caller ends them."""
         taken = []
         for peer, waiting in self._waiting.items():
             found = [job for job, _ in waiting if chosen(job)]
             if found:
-                # A recipient without jobs stays: the session that is on its way finds nothing to encrypt.
+                # The recipient stays queued without jobs: the session being opened then has nothing to encrypt.
                 self._waiting[peer] = [entry for entry in waiting if not chosen(entry[0])]
                 taken += found
         self.left += len(taken)
         return taken
 
     async def close(self) -> None:
-        """Leave what waits to the next owner: it is on disk."""
+        """Leave the waiting jobs to the next owner; they are on disk."""
         self._closing.set()
         self._waiting.clear()
         await self._set_ups.close()
@@ -230,7 +227,7 @@ class Encryption:
         self._set_ups.put(peer).add_done_callback(self._round_done)
 
     def _round_done(self, done: asyncio.Future[None]) -> None:
-        """A round that failed leaves its messages nowhere but on disk: the shard has to be opened again."""
+        """Fail the journal after a failed round: its messages exist on disk only, so the shard must be reopened."""
         if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, BatcherClosed):
             self._journal.fail(error)
 
@@ -246,14 +243,14 @@ class Encryption:
         job.state, job.kind, job.body = State.ENCRYPTED, sessions.KINDS[kind], body
 
     def _take(self, peer: str) -> Sequence[tuple[Job, bytes]]:
-        """Take what waits for a peer out of the queue."""
+        """Remove all waiting jobs of a peer from the queue and return them."""
         self._outdated.pop(peer, None)
         jobs = self._waiting.pop(peer, [])
         self.left += len(jobs)
         return jobs
 
     def _is_outdated(self, peer: str, record: e2ee.SessionRecord) -> bool:
-        """Is this session the one that is to be replaced?"""
+        """Return whether this session is the one to be replaced."""
         if peer not in self._outdated:
             return False
         outdated = self._outdated[peer]
@@ -275,15 +272,15 @@ class Encryption:
         await self._identities.load(missing if self._identities.is_complete else peers)
         bundles = await self._fetch(missing) if missing else {}
         opened, weaker = await self._open_sessions(missing, bundles)
-        # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
+        # Nothing else runs from here to the journal: messages are committed and sent in the order of their encryption.
         made = _Round(self._device.number)
         for peer in peers:
             record = before = self._store.in_memory(peer)
             is_new = before is None or self._is_outdated(peer, before)
             if is_new:
                 if self._store.drops(peer) != drops[peer] or peer not in opened:
-                    # The peer registered again while we asked: what we have may be made with its old keys. Or we have
-                    # not asked, since only now the session is to be replaced.
+                    # The peer registered again during the fetch, so the new session may use its old keys. Or no bundle
+                    # was fetched, because the session became outdated only now.
                     self._again(peer)
                     continue
                 fresh = opened[peer]
@@ -314,7 +311,9 @@ class Encryption:
     async def _open_sessions(
         self, peers: Sequence[str], bundles: Mapping[str, e2ee.PreKeyBundle | None]
     ) -> tuple[dict[str, e2ee.SessionRecord | None], set[str]]:
-        """A session with each of these, `None` where its bundle allows none; and those whose bundle is a downgrade."""
+        """Open a session with each peer. Returns the sessions, None where the bundle is unusable, and the peers whose
+        bundle is a downgrade.
+        """
         opened: dict[str, e2ee.SessionRecord | None] = {}
         weaker: set[str] = set()
         for count, peer in enumerate(peers, 1):
@@ -340,7 +339,7 @@ class Encryption:
         self._outlet.offer(made.jobs)
 
     def _encrypt_all(self, waiting: Sequence[tuple[Job, bytes]], record: e2ee.SessionRecord) -> list[Job]:
-        """Encrypted copies: the jobs themselves may still wait in the journal to be committed as `NEW`."""
+        """Return encrypted copies: the jobs themselves may still wait in the journal to be committed as `NEW`."""
         jobs = []
         for job, content in waiting:
             encrypted = dataclasses.replace(job)
@@ -354,12 +353,14 @@ class Encryption:
         return jobs
 
     def _again(self, peer: str) -> None:
-        """Another round for those who wait for this peer."""
+        """Start another round for a peer with waiting jobs."""
         if peer in self._waiting and not self._closing.is_set():
             self._line_up(peer)
 
     async def _fetch(self, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle | None]:
-        """Ask until the servers answer: the jobs are on disk and can wait. `None` for a peer that they refuse."""
+        """Fetch bundles, retrying until the network responds: the jobs are on disk and can wait. None for a peer that
+        the network refuses.
+        """
         while not self._closing.is_set():
             try:
                 return await self._upstream.fetch_bundles(peers)
@@ -378,7 +379,7 @@ class Encryption:
     def _replaced(
         self, peer: str, before: e2ee.SessionRecord | None, fresh: e2ee.SessionRecord, learnt: Learnt
     ) -> e2ee.SessionRecord:
-        """A session that was opened, in the place of the one before; what is under way on that can still be read."""
+        """Replace a session by a new one, which still decrypts messages in flight on the old one."""
         identity = before.remote_identity if before is not None else None
         kyber = fresh.version >= e2ee.VERSION_4
         self._identities.learn(peer, fresh.remote_identity, learnt, before=identity, kyber=kyber)

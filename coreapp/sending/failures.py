@@ -1,6 +1,6 @@
-"""Attempts at jobs that failed, and why, kept for whoever looks into the queue.
+"""Failed attempts at jobs and their reasons, kept for views of the queue.
 
-Nothing is written for a job that goes its way, and of one that does not at most one row every few seconds.
+Nothing is written for jobs that succeed at once, and at most one row every few seconds for a failing job.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tidings.client.errors import NetworkAway, NetworkSilent, NetworkUnreached
 from tidings.storage.business import job_errors
 from tidings.storage.business.job_errors import JobError
 
-# Seconds from a failure until it is written; in this time a job that fails again costs nothing.
+# Seconds from a failure until it is written. Further failures of the job in this time cost nothing.
 WRITE_SECONDS = 5.0
-# Rows of one write; the others wait for the next.
+# Rows per write; further ones wait for the next.
 MAX_ROWS = 500
 
-# What is kept: no text of others, which may name numbers.
+# Stored reasons. They contain no text from others, which may contain numbers.
 OVERLOADED = "the network is overloaded"
 HELD_BACK = "the network takes no more for this recipient for now: too much waits for them, or comes for them at once"
 STALE_GROUP = "the group has changed since: encrypted again"
@@ -31,7 +31,7 @@ UNANSWERED = "the connection to the network was lost before it answered: sent ag
 
 
 def no_answer(error: NetworkAway) -> str:
-    """Why the network did not answer."""
+    """Return the reason why the network did not respond."""
     if isinstance(error, NetworkUnreached):
         return "the network cannot be reached, or this shard is not logged in to it"
     if isinstance(error, NetworkSilent):
@@ -40,17 +40,23 @@ def no_answer(error: NetworkAway) -> str:
 
 
 class JobFailures:
-    """Failures of one shard's jobs, by their ids; at most as many as there are jobs. What was not written yet is lost
-    with the process, and only this: the jobs come again."""
+    """Failures of one shard's jobs by job id; at most one per job.
+
+    A crash loses only failures that were not written yet; the jobs themselves are resumed.
+    """
 
     def __init__(self, context: ShardContext, left: Iterable[JobError], *, seconds: float = WRITE_SECONDS) -> None:
-        """left: what the last owner has written of jobs that are in the queue."""
+        """Create the failures of a shard.
+
+        left: failures of queued jobs that the previous owner wrote
+        seconds: delay from a failure to its write
+        """
         self._journal = context.journal
         self._account = context.account
         self._clock = context.clock
         self._seconds = seconds
         self._known = {error.id: error for error in left}
-        # Of the known ones, those that are not on disk as they are.
+        # Known failures that differ from their row on disk.
         self._changed: dict[str, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._written: asyncio.Future[None] | None = None
@@ -60,7 +66,7 @@ class JobFailures:
         return len(self._known)
 
     def note(self, job_ids: Iterable[str], error: str) -> None:
-        """One more attempt at each of these jobs, which are in the queue, has failed; they are tried again."""
+        """Record one more failed attempt at each of these queued jobs, which will be tried again."""
         if self._closed:
             return
         now = int(self._clock.now() * 1000)
@@ -74,7 +80,7 @@ class JobFailures:
         self._write_later()
 
     def ended(self, job_ids: Sequence[str]) -> job_errors.Changes | None:
-        """What is to be deleted with these jobs, in the same commit; `None` where no attempt at any of them failed."""
+        """Drop the failures of ended jobs. Returns the changes to commit with their end; None if there are none."""
         if not self._known:
             return None
         gone = [job_id for job_id in job_ids if self._known.pop(job_id, None) is not None]
@@ -83,7 +89,7 @@ class JobFailures:
         return job_errors.Changes(deleted=gone) if gone else None
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -94,12 +100,12 @@ class JobFailures:
 
     def _write(self) -> None:
         self._timer = None
-        # While the database is away there is one such write, however long it takes.
+        # While the database is unreachable, there is only one pending write.
         if (self._written is None or self._written.done()) and not self._journal.broken.done():
             chosen = [job_id for job_id, _ in zip(self._changed, range(MAX_ROWS), strict=False)]
             for job_id in chosen:
                 del self._changed[job_id]
-            # Copies: a job may fail again before they are committed.
+            # Copies, because a job may fail again before they are committed.
             rows = [dataclasses.replace(self._known[job_id]) for job_id in chosen]
             if rows:
                 self._written = self._journal.put(Change(self._account, failures=job_errors.Changes(saved=rows)))

@@ -1,7 +1,7 @@
-"""Jobs of groups: a message that was encrypted once for all, and a read receipt for messages of a group.
+"""Jobs of groups: a message that was encrypted once for all participants, and a read receipt for messages of a group.
 
-The body of an encrypted group message: epoch 8, length 4 (big-endian), the content sealed, the ciphertext. The content
-stays with the ciphertext, because a group whose participants changed needs another one.
+The body of an encrypted group message: epoch (8 bytes), length (4, big-endian), the sealed content, the ciphertext. The
+content is kept with the ciphertext, because a change of participants requires another ciphertext.
 """
 
 from __future__ import annotations
@@ -29,32 +29,38 @@ class _Read(msgspec.Struct, gc=False):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Encrypted:
-    """epoch: of the group that it was encrypted for; content: sealed, as of a job that is `NEW`."""
+    """Body of an encrypted group message."""
 
-    epoch: int
-    content: bytes = dataclasses.field(repr=False)
+    epoch: int  # epoch of the group that it was encrypted for
+    content: bytes = dataclasses.field(repr=False)  # sealed, as in a `NEW` job
     ciphertext: bytes = dataclasses.field(repr=False)
 
 
 def pack(encrypted: Encrypted) -> bytes:
-    """The body of a job."""
+    """Return the body of a job."""
     return _HEAD.pack(encrypted.epoch, len(encrypted.content)) + encrypted.content + encrypted.ciphertext
 
 
 def unpack(body: bytes) -> Encrypted:
-    """What `pack` was given."""
+    """Return the encrypted message in a job's body."""
     epoch, length = _HEAD.unpack_from(body)
     end = _HEAD.size + length
     return Encrypted(epoch, body[_HEAD.size : end], body[end:])
 
 
 def pack_read(group_id: str, refs: Sequence[str]) -> bytes:
-    """The body of a read receipt: the group, and the ids of its author's messages."""
+    """Return the body of a read receipt.
+
+    refs: ids of the messages of one author
+    """
     return msgspec.json.encode(_Read(group_id, list(refs)))
 
 
 def envelope_of(job: Job, account: str, *, ttl: int) -> device.Send:
-    """What goes to the servers for a job of one of these kinds. ttl: seconds; 0 for the network's own limit."""
+    """Return the envelope for a job of one of these kinds.
+
+    ttl: seconds; 0 for the network's own limit
+    """
     if job.kind == READ:
         read = msgspec.json.decode(job.body, type=_Read)
         return device.Send(

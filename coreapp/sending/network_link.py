@@ -1,4 +1,4 @@
-"""Our own message network as the Coreapp's upstream: one connection of the device API, logged in as the account."""
+"""Connection of the Coreapp to our own message network: one connection of the device API, logged in as the account."""
 
 from __future__ import annotations
 
@@ -38,20 +38,24 @@ BATCHES = Histogram(
 _checked, _fetched, _accepted = (BATCHES.labels(call) for call in ("check", "fetch", "send"))
 _sends = CALLS.labels("send")
 
-BACKOFF = (0.05, 2.0)
-UNAUTHORIZED_SECONDS = 2.0  # before a login that the network refused is tried again
+BACKOFF = (0.05, 2.0)  # first and longest delay between two connections, seconds
+UNAUTHORIZED_SECONDS = 2.0  # before a login that the network refused is repeated
 
 
 class NetworkLink(DeviceListener[str]):
-    """Speaks for one shard's part of a number, under the epoch of its lease; what is sent is known by the envelope's
-    id."""
+    """Connection of one shard's partition of a number, under the epoch of its lease. Sends are identified by their
+    envelope's id.
+    """
 
     name = "network-link"
 
     def __init__(
         self, address: tuple[str, int], device: OwnDevice, lease: Lease, *, tls: ssl.SSLContext | None = None
     ) -> None:
-        """tls: how the network is checked; `None` for plaintext."""
+        """Create the connection of a shard.
+
+        tls: context to verify the network; None for plaintext
+        """
         host, port = address
         self._number = device.number
         self._token = device.token
@@ -65,33 +69,36 @@ class NetworkLink(DeviceListener[str]):
             transports.tcp(host, port, tls=tls), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
         )
         self.connected = False
-        # Whether the network refused the last login: somebody else has registered the number, or nobody has.
+        # Whether the network refused the last login: the number was registered elsewhere, or is not registered.
         self.is_refused = False
         self._on_refused: list[Callable[[], None]] = []
-        # One envelope at a time is timed, for all: its id, and when it was sent; no id while none is.
+        # Id and send time of the one envelope being timed, as a sample of all; the id is empty while none is.
         self._timed, self._timed_at = "", 0.0
 
     def listen(self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[], None]) -> None:
-        """Say who hears what the network says; before `run`. prekeys_low(): few one-time pre-keys are left there."""
+        """Set the receivers of the network's frames. Must be called before `run`.
+
+        prekeys_low: called when the network has few one-time pre-keys left
+        """
         self._sends = sends
         self._deliveries = deliveries
         self._prekeys_low = prekeys_low
 
     def on_connect(self, call: Callable[[], None]) -> None:
-        """Have `call` called after each login."""
+        """Register `call` to be called after each login."""
         self._on_connect.append(call)
 
     def on_refused(self, call: Callable[[], None]) -> None:
-        """Have `call` called when the network refuses a login because the token is not the number's."""
+        """Register `call` to be called when the network refuses a login because of the token."""
         self._on_refused.append(call)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Stay connected until `stop`. Raises `LeaseLost` when the network knows of a later owner."""
+        """Stay connected until `stop` is set. Raises `LeaseLost` if the network knows of a later owner."""
         self._log_in()
         await self._connection.run(self, stop)
 
     def drop(self, reason: str) -> None:
-        """Cut the connection; another one is made."""
+        """Close the connection; a new one is opened."""
         self._connection.drop(reason)
 
     @property
@@ -114,7 +121,7 @@ class NetworkLink(DeviceListener[str]):
     def acknowledge(self, deliveries: Iterable[Deliver]) -> None:
         self._connection.acknowledge(deliveries)
 
-    # What the connection tells.
+    # Methods of `DeviceListener`, called by the connection.
 
     def attached(self, number: str) -> None:
         self.connected, self.is_refused = True, False
@@ -133,7 +140,7 @@ class NetworkLink(DeviceListener[str]):
             for call in self._on_refused:
                 call()
         elif reason == REPLACED:
-            # By another owner, perhaps: the answer to the next login says so.
+            # Perhaps replaced by another owner: the response to the next login shows it.
             self._connection.drop(reason)
 
     def lost(self, reason: str) -> None:

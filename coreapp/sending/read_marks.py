@@ -1,4 +1,4 @@
-"""Marking messages of recipients as read: a receipt for their sender."""
+"""Marking of recipients' messages as read, with a receipt to their sender."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tidings.wire import codes, core, device, ids
 
 
 class GroupMarks(Protocol):
-    """Marks messages of groups."""
+    """Marking of group messages."""
 
     async def mark(self, question: core.MarkRead) -> None: ...
 
 
 class ReadMarks:
-    """Those of one account. A mark that was answered is on disk, and reaches the sender whatever crashes."""
+    """Read marks of one account. An acknowledged mark is on disk, and reaches the sender after any crash."""
 
     def __init__(self, database: Database, receipts: ReadReceipts, groups: GroupMarks, *, account: str) -> None:
         self._database = database
@@ -30,9 +30,9 @@ class ReadMarks:
         self._account = account
 
     async def mark(self, question: core.MarkRead) -> None:
-        """Mark a message and the unread ones before it. Webhooks of our own that look like messages need no mark.
+        """Mark a message and the unread ones before it. Webhooks that we create in the form of messages need no mark.
 
-        Raises `Refused` with 1006 when nobody sent us such a one, and when a queue is full.
+        Raises `Refused` with 1006 if no such message was received, and if a queue is full.
         """
         if ids.is_notice(question.id):
             return

@@ -1,4 +1,4 @@
-"""Read receipts to recipients: queued like any message, and committed with what they mark as read."""
+"""Read receipts to recipients: queued like any message, and committed with the marks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tidings.storage.business.jobs import Job, State
 from tidings.storage.business.messages import Status
 from tidings.wire.ids import MessageIds
 
-MAX_MARKED = 10_000
-MAX_REFS = 100  # messages marked at once; older ones are marked with the next
+MAX_MARKED = 10_000  # messages marked recently that are remembered
+MAX_REFS = 100  # messages marked at once; older ones are marked with the next call
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Receipt:
-    """kind and body: of the job."""
+    """A receipt to one recipient."""
 
     peer: str
-    kind: str
-    body: bytes
+    kind: str  # of the job
+    body: bytes  # of the job
 
 
 class ReadReceipts:
-    """Those of one account. One that was committed reaches its recipient whatever crashes."""
+    """Read receipts of one account. A committed receipt reaches its recipient after any crash."""
 
     def __init__(
         self,
@@ -50,11 +50,12 @@ class ReadReceipts:
         self._admission = admission
         self._outlet = outlet
         self._ids = MessageIds()
-        # Marked lately, with the commit: what was read as unread just before that commit is not marked twice.
+        # Recently marked messages with their commit, so that a message read as unread just before that commit is not
+        # marked twice.
         self._marked: LRU[str, asyncio.Future[None]] = LRU(MAX_MARKED)
 
     def is_marked(self, message_id: str) -> bool:
-        """Is this message marked already, or about to be?"""
+        """Return whether this message is marked, on disk or in the journal."""
         return message_id in self._marked
 
     def send(
@@ -66,11 +67,11 @@ class ReadReceipts:
         read_messages: Mapping[str, Sequence[str]] | None = None,
         groups: GroupChanges | None = None,
     ) -> None:
-        """Mark messages as read, and tell their authors; `committed` waits for it.
+        """Mark messages as read and send receipts to their authors; `committed` waits for it. Raises `Refused` when a
+        queue is full.
 
-        read_messages and groups: where they are unread no longer, as of `Change`.
-
-        Raises `Refused` when a queue is full.
+        marked: ids of the messages
+        read_messages, groups: unread marks to delete, as in `Change`
         """
         self._admission.check()
         now = int(self._clock.now() * 1000)
@@ -99,17 +100,17 @@ class ReadReceipts:
             urgent=True,
         )
         self._count.add(len(jobs))
-        # No messages of ours: nothing will be reported of them.
+        # Receipts are not messages of the business, so no status is reported for them.
         self._tracker.hold([job.id for job in jobs])
         for message_id in marked:
             self._marked.put(message_id, committed)
         committed.add_done_callback(self._done(jobs))
 
     async def committed(self, ids: Iterable[str]) -> None:
-        """Returns when those of these messages that were marked lately are so on disk."""
+        """Wait until the recent marks of these messages are on disk."""
         for committed in {self._marked.get(message_id) for message_id in ids} - {None}:
             assert committed is not None
-            # Whoever asked may go away; the others still wait for the same commit.
+            # A caller may be cancelled; the others still wait for the same commit.
             await asyncio.shield(committed)
 
     def _done(self, jobs: Sequence[Job]) -> Callable[[asyncio.Future[None]], None]:

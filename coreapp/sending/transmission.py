@@ -1,7 +1,7 @@
-"""Sending encrypted jobs to the servers, windowed, and noting what became of them.
+"""Sending of encrypted jobs to the network within a window, and recording of the outcomes.
 
-A job is sent only once its ciphertext is on disk, always with the same bytes, and again after every reconnect until
-the servers accept or refuse it; they drop what they have seen.
+A job is sent only once its ciphertext is on disk, always with the same bytes, and again after every reconnect until the
+network accepts or refuses it. The network drops duplicates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SENT = Counter("tidings_messages_sent_total", "Envelopes with an answer of the s
 
 _decode_refs = msgspec.json.Decoder(list[str]).decode
 
-RETRY_SECONDS = 1.0  # after the servers said that they are overloaded
+RETRY_SECONDS = 1.0  # delay after the network reported that it is overloaded
 
 FAILURES = {
     device.NO_SUCH_NUMBER: (codes.INVALID_USER, "the recipient is not on the network any more"),
@@ -45,23 +45,24 @@ CHANGED = (codes.USER_CHANGED, "the recipient has registered anew before this wa
 
 
 class GroupJobs(Protocol):
-    """Whoever encrypts for groups."""
+    """Encryption of group messages."""
 
     def returned(self, job: Job) -> None:
         """Encrypt a message again, because its group has changed."""
         ...
 
     def finished(self, ids: Sequence[str]) -> None:
-        """These jobs have left the queue, as the journal will have written."""
+        """Called when these jobs have left the queue; the deletion is in the journal."""
         ...
 
 
 class Transmitter:
-    """The encrypted jobs of one shard, from commit to acceptance.
+    """Encrypted jobs of one shard, from commit to acceptance.
 
-    At most `window` jobs and `window_bytes` are unanswered. When the servers are overloaded everything waits: what
-    they refused goes out again first, so that messages to one peer keep their order, but for those that were under way.
-    When they take no more for one peer, its jobs wait with the upstream, outside of the window: nobody else is held up.
+    At most `window` jobs and `window_bytes` bytes are unacknowledged. While the network is overloaded all jobs wait.
+    Refused jobs are resent first, so that messages to one peer keep their order, except for those that were in flight.
+    When the network accepts no more for one peer, its jobs wait in the connection outside of the window, and no other
+    peer is delayed.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Transmitter:
         self._count = context.count
         self._account = context.account
         self._clock = context.clock
-        # The business does not learn who has blocked it.
+        # Whether a blocked message stays `sent`, so that the business does not learn who has blocked it.
         self._blocked_is_sent = context.settings.blocked_is_sent
         self._tracker = statuses.tracker
         self._reports = statuses.reports
@@ -89,48 +90,48 @@ class Transmitter:
         self._waiting: collections.deque[Job] = collections.deque()
         self._unanswered: dict[str, Job] = {}
         self._unanswered_bytes = 0
-        # Refused as overloaded; they keep their place in the window until they are sent again.
+        # Refused as overloaded; they keep their slot in the window until they are sent again.
         self._refused: set[str] = set()
-        # Of peers for whom the servers take no more for now.
+        # Jobs of peers for which the network accepts no more for now.
         self._held_back: set[str] = set()
         self._pumping = False
-        # Sent by an earlier owner perhaps: what the servers made of them is not known.
+        # Jobs that an earlier owner may have sent, with unknown outcome.
         self._inherited: set[str] = set()
         self._accepted = SENT.labels("accepted")
-        # Jobs that were answered, or withdrawn.
+        # Jobs that were acknowledged, refused or withdrawn.
         self.left = 0
-        # Of jobs that were sent and have no answer, and are traced.
+        # Spans of traced jobs that were sent and are unacknowledged.
         self._spans: dict[str, Span] = {}
 
     @property
     def unanswered(self) -> int:
-        """Jobs that were sent and have no answer."""
+        """Jobs that were sent and are unacknowledged."""
         return len(self._unanswered)
 
     @property
     def waiting(self) -> int:
-        """Jobs that are encrypted and have no answer, those that were not sent yet among them."""
+        """Encrypted jobs that are unacknowledged or not sent yet."""
         return len(self._waiting) + len(self._unanswered)
 
     @property
     def kept_back(self) -> int:
-        """Those of them to recipients for whom the servers take no more for now."""
+        """Unacknowledged jobs to recipients for which the network accepts no more for now."""
         return len(self._held_back)
 
     @property
     def oldest(self) -> int | None:
-        """When the first of them was accepted, Unix milliseconds."""
+        """Acceptance time of the oldest waiting job, Unix milliseconds; None without jobs."""
         first = [next(iter(self._unanswered.values()), None), self._waiting[0] if self._waiting else None]
         return min((job.created_at for job in first if job is not None), default=None)
 
     def encrypt_groups_with(self, groups: GroupJobs) -> None:
-        """Say whose the jobs of groups are; before the first of them is offered."""
+        """Set the receiver of group jobs. Must be called before the first of them is offered."""
         self._groups = groups
 
     def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None:
-        """Jobs whose ciphertext is on disk, in the order in which they are to arrive.
+        """Queue jobs whose ciphertext is on disk, in the order of delivery.
 
-        inherited: an earlier owner may have sent them already.
+        inherited: whether an earlier owner may have sent them
         """
         if inherited:
             self._inherited.update(job.id for job in jobs)
@@ -138,19 +139,19 @@ class Transmitter:
         self._pump()
 
     def connected(self) -> None:
-        """Send again all that has no answer, then go on."""
+        """Resend all unacknowledged jobs after a login, then continue with the queue."""
         self._refused.clear()
         self._unanswered_bytes = sum(len(job.body) for job in self._unanswered.values())
         self._held_back.clear()
         if self._unanswered:
             self._failures.note(self._unanswered, failures.UNANSWERED)
-        # Those that are held back again leave their places while this goes on.
+        # Iterate over a copy: jobs that are held back again leave the window during the loop.
         for job in list(self._unanswered.values()):
             self._send(job)
         self._pump()
 
     def accepted(self, envelope_ids: Sequence[str]) -> None:
-        """Safe with the servers: the job is done, the message is sent."""
+        """End jobs that the network has stored; their messages get the status sent."""
         done = [job for envelope_id in envelope_ids if (job := self._answered(envelope_id)) is not None]
         if done:
             crashpoints.reach(crashpoints.AFTER_SEND_BEFORE_MARK)
@@ -162,7 +163,7 @@ class Transmitter:
         self._pump()
 
     def refused(self, envelope_id: str, reason: str, detail: str) -> None:
-        """Not taken: tried again when the servers were overloaded, failed otherwise."""
+        """Handle a refusal: retry a job if the network is overloaded, otherwise end it."""
         if envelope_id not in self._unanswered:
             return
         SENT.labels(reason).inc()
@@ -191,7 +192,7 @@ class Transmitter:
         self._pump()
 
     def held_back(self, envelope_id: str) -> None:
-        """The servers take no more for this one's peer for now; its place in the window is for others."""
+        """Free the window slot of a job whose peer gets no more from the network for now."""
         job = self._unanswered.get(envelope_id)
         if job is None:
             return
@@ -199,14 +200,14 @@ class Transmitter:
         if envelope_id not in self._held_back:
             self._held_back.add(envelope_id)
             self._unanswered_bytes -= len(job.body)
-            # Within a pump it is the next job's turn anyway.
+            # A running pump continues with the next job anyway.
             if not self._pumping:
                 self._pump()
 
     def withdraw(self, peer: str) -> None:
-        """The peer has new keys: what was encrypted for the old ones and never sent fails, since nobody can read it.
+        """Fail the unsent jobs that were encrypted for a peer's old keys, because the peer cannot decrypt them.
 
-        What was sent is left to the servers, who may have delivered it before.
+        Jobs that were sent are left to the network, which may have delivered them before.
         """
         stale = [
             job
@@ -217,17 +218,19 @@ class Transmitter:
         self.fail(stale, *CHANGED)
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
-        """Take those of the jobs out of the queue that are chosen and were never sent, to be ended by the caller."""
+        """Remove the chosen jobs that were never sent from the queue and return them; the caller ends them."""
         taken = [job for job in self._waiting if chosen(job) and job.id not in self._inherited]
         self._remove(taken)
         return taken
 
     def fail(self, jobs: Sequence[Job], code: int, details: str) -> None:
-        """End jobs without sending them; their messages get the status failed, those also that were sent before."""
+        """End jobs without sending them. Their messages get the status failed, including those that were sent
+        before.
+        """
         self._end(jobs, [(ids.message_of(job.id), Status.FAILED, None, (code, details)) for job in jobs])
 
     def settle(self, jobs: Sequence[Job]) -> None:
-        """End jobs of recipients who have blocked the business: their messages get the status sent."""
+        """End jobs of recipients who have blocked the business. Their messages get the status sent."""
         self._end(jobs, [(ids.message_of(job.id), Status.SENT, None, None) for job in jobs])
 
     def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:
@@ -299,7 +302,7 @@ class Transmitter:
         if job.kind in group_jobs.KINDS:
             self._upstream.send(group_jobs.envelope_of(job, self._account, ttl=self._ttl(job)))
         elif job.kind in (device.READ, device.RETRY):
-            # Nothing in it is to be encrypted: the body is the list of the messages that it is about.
+            # These jobs are not encrypted: the body is the list of the message ids.
             refs = _decode_refs(job.body)
             self._upstream.send(
                 device.Send(0, self._account, job.peer, job.id, job.kind, refs=refs, trace=job.request_id)
@@ -316,7 +319,9 @@ class Transmitter:
         return job.ttl(int(self._clock.now() * 1000)) if job.expires_at is not None else 0
 
     def _trace(self, job: Job) -> str:
-        """What the network sees of the trace: the span that ends with its answer, however often this is sent."""
+        """Return the trace parent for the network: a span that ends with its response, however often the job is
+        sent.
+        """
         span = self._spans.get(job.id)
         if span is None:
             attributes = {"tidings.message_id": job.id, "tidings.request_id": job.request_id}

@@ -1,4 +1,4 @@
-"""From a job to the network's answer, wired for one shard."""
+"""Wiring of the path from a job to the network's response, for one shard."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tidings.storage.business import job_errors
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """admission: what everything that makes a job asks first; failures: what keeps jobs from being sent."""
+    """Sending parts of one shard."""
 
-    admission: Admission
-    failures: JobFailures
+    admission: Admission  # checked before any job is created
+    failures: JobFailures  # failed attempts at jobs
     encryption: Encryption
     transmitter: Transmitter
     read_receipts: ReadReceipts
 
 
 async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: Peers) -> Sending:
-    """Whoever sends to groups makes itself known by `encrypt_groups_with`."""
+    """Wire the package. The sender for groups registers itself by `encrypt_groups_with`."""
     admission = Admission(
         jobs=CapacityGate("job", context.settings.job_queue_limit),
         count_jobs=context.count,
