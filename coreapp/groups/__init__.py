@@ -1,1 +1,1 @@
-"""Groups: who is in them, messages that are encrypted once for all, and what arrives from them."""
+"""Groups: participants, messages that are encrypted once for all of them, and deliveries from groups."""

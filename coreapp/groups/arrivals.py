@@ -1,7 +1,7 @@
-"""What arrives about groups: messages, sender keys and requests for them, receipts, changes of a group.
+"""Deliveries about groups: messages, sender keys and requests for them, receipts, changes of a group.
 
-One batch of deliveries has one `Arrivals`: it gets each in turn, changes the keys in memory, and collects what is
-to be committed with the batch.
+Each batch of deliveries has one `Arrivals`. It handles them one by one, changes the keys in memory, and collects the
+changes to commit with the batch.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _RECEIPTS = (device.DELIVERED, device.READ)
 
 
 class Events(Protocol):
-    """What is done with deliveries about groups."""
+    """Opens batches of deliveries about groups."""
 
     async def open(self, deliveries: Sequence[Deliver]) -> Arrivals: ...
 
 
 class GroupEvents:
-    """The inbound side of one account's groups."""
+    """Inbound side of one account's groups."""
 
     def __init__(
         self,
@@ -73,7 +73,9 @@ class GroupEvents:
         self.lost_keys = lost_keys
 
     async def open(self, deliveries: Sequence[Deliver]) -> Arrivals:
-        """Read what these deliveries may need; one batch at a time. Costs nothing where no group is concerned."""
+        """Load the state that these deliveries may need. One batch at a time. Does nothing where no group is
+        concerned.
+        """
         senders: list[str] = []
         shared_groups: list[str] = []
         messages: list[str] = []
@@ -98,7 +100,7 @@ class GroupEvents:
 
 
 class Arrivals:
-    """What one batch changes. Nothing here waits."""
+    """Changes of one batch. No method waits."""
 
     def __init__(self, events: GroupEvents, records: dict[str, Records], steps: Steps) -> None:
         self._events = events
@@ -112,17 +114,17 @@ class Arrivals:
         self._unread: list[UnreadGroupMessage] = []
         self._withdrawn: dict[str, list[str]] = {}
         self._ended_notes: list[str] = []
-        # For when it is on disk.
+        # Work to start once the batch is on disk.
         self._unfinished: list[str] = []
         self._lacking: list[tuple[str, str]] = []
         self._asked: list[str] = []
         self._late: list[str] = []
 
     def decrypt(self, delivery: Deliver, spend: e2ee.Spend) -> bytes:
-        """The plaintext of a group message. Raises `e2ee.E2EEError`; a key that is lacking will be asked for. Raises
-        `KeyOnItsWay` while it may come by itself.
+        """Return the plaintext of a group message. Raises `e2ee.E2EEError`; a missing key will be requested. Raises
+        `KeyOnItsWay` while the key may still arrive.
 
-        spend: asked before more is done than nearly every message needs.
+        spend: called before work that exceeds what nearly every message needs
         """
         group_id, sender = delivery.group, delivery.sender
         record = self._records.get(sender, {}).get(group_id)
@@ -143,7 +145,7 @@ class Arrivals:
         return plaintext
 
     def note(self, delivery: Deliver) -> None:
-        """What another shard has left for the one that has the groups."""
+        """Handle a cross-shard message for the shard that has the groups."""
         self._ended_notes.append(delivery.id)
         if delivery.kind == shard_notes.KEY:
             self.take_key(delivery.sender, SenderKey(delivery.group, delivery.body))
@@ -153,22 +155,22 @@ class Arrivals:
             self.start_over(delivery.sender)
 
     def received(self, delivery: Deliver) -> None:
-        """A message for people came in a group: unread as yet."""
+        """Record a user message of a group as unread."""
         self._unread.append(
             UnreadGroupMessage(delivery.id, self._account, delivery.group, delivery.sender, delivery.timestamp)
         )
 
     def withdrawn(self, author: str, message_id: str) -> None:
-        """A message was taken back, if it is that author's."""
+        """Record that an author revoked a message. Takes effect only if the message is theirs."""
         self._withdrawn.setdefault(author, []).append(message_id)
 
     def understood(self, message: inbound.Inbound, sender: str, group_id: str) -> inbound.Inbound:
-        """A message as it is for people: what is between devices goes where it belongs, and leaves `null`.
+        """Return a message as users see it. Messages between devices are handled here and replaced by `null`.
 
-        group_id: that it was sent to; empty for one inside our session with the sender.
+        group_id: group that it was sent to; empty for a message in our session with the sender
         """
         if isinstance(message.content, SenderKey | SenderKeyRequest):
-            # Only inside a session is it known to be theirs, and for us alone.
+            # Only a message in a session is authenticated and for us alone.
             if not group_id and isinstance(message.content, SenderKey):
                 self.take_key(sender, message.content)
             elif not group_id and isinstance(message.content, SenderKeyRequest):
@@ -179,7 +181,7 @@ class Arrivals:
         return message
 
     def take_key(self, sender: str, content: SenderKey) -> None:
-        """A participant has handed us their key, inside our session with them."""
+        """Accept a participant's sender key, received in our session with them."""
         group = self._events.replicas.find(content.group)
         if group is None or not group.is_member or all(number != sender for number, _ in group.participants):
             log.warning("sender_key.of_stranger", extra={"group": content.group, "from": sender})
@@ -200,7 +202,7 @@ class Arrivals:
         _count_key("taken").inc()
 
     def key_requested(self, sender: str, content: SenderKeyRequest) -> None:
-        """A participant cannot read us: they are given the key again, at the latest before the next message."""
+        """Handle a participant's request for our key: it is sent again, at the latest before the next message."""
         if content.group not in self._events.replicas.groups_of(sender):
             log.warning("sender_key.asked_by_stranger", extra={"group": content.group, "from": sender})
             return
@@ -209,12 +211,12 @@ class Arrivals:
             self._asked.append(content.group)
 
     def start_over(self, peer: str) -> None:
-        """A participant has a new device, which has none of our keys."""
+        """Send all our keys again to a participant whose new device has none of them."""
         for group_id in self._events.replicas.groups_of(peer):
             self._lost(group_id, peer)
 
     def changed(self, delivery: Deliver) -> notices.System | None:
-        """A group is another now; what the webhook gets."""
+        """Apply a notice of a changed group. Returns the content for the webhook; None for an unusable notice."""
         notice = notices.read(delivery.body)
         group_id = delivery.group
         if notice is None or not group_id:
@@ -229,7 +231,7 @@ class Arrivals:
             self._unfinished.append(group_id)
         if notice.change == groups.JOINED:
             for number in notice.numbers:
-                # Whoever was here before may have thrown our key away.
+                # A returning participant may have deleted our key.
                 self._lost(group_id, number)
         elif notice.change in groups.GONE:
             for number in notice.numbers:
@@ -242,12 +244,14 @@ class Arrivals:
         return notices.system(notice, group_id)
 
     def receipt(self, delivery: Deliver, message_id: str, reached: Status) -> bool:
-        """A participant received or read a message of ours; is it news?"""
+        """Record that a participant received or read one of our messages. Returns whether that was new."""
         seconds = delivery.timestamp // 1000
         return self._events.receipts.note(self.steps, message_id, delivery.sender, reached, seconds, delivery.group)
 
     def changes(self) -> GroupChanges | None:
-        """What is to be committed with the batch; call it when nothing runs any more before the journal has it."""
+        """Return the changes to commit with the batch; None for none. Nothing else may run between this call and the
+        journal's `put`.
+        """
         made = GroupChanges(
             self._account,
             groups=list(self._groups.values()),
@@ -264,7 +268,7 @@ class Arrivals:
         return made or None
 
     def committed(self) -> None:
-        """It is on disk, or there was nothing to write."""
+        """Start the follow-up work once the batch is on disk, or if there was nothing to write."""
         for member in self._late:
             self._events.lost_keys.give_again_soon(member)
         for group_id in self._unfinished:
@@ -272,17 +276,17 @@ class Arrivals:
         for group_id, author in dict.fromkeys(self._lacking):
             self._events.requests.ask(group_id, author)
         for group_id in dict.fromkeys([*self._asked, *self._groups]):
-            # What waited for the old participants may wait no longer.
+            # Messages that waited for the previous participants may be ready now.
             if group_id in self._asked:
                 self._events.sender.hand_over(group_id)
             else:
                 self._events.sender.kick(group_id)
 
     def _lost(self, group_id: str, member: str) -> None:
-        """A participant needs our key again."""
+        """Mark a participant as lacking our key."""
         key = self._events.own.find(group_id)
         if key is None:
-            # The replicas has heard of the group since the batch was opened.
+            # The group became known after the batch was opened.
             self._late.append(member)
         else:
             self._holders += key.lost_by(member)

@@ -1,32 +1,33 @@
-"""Group messages whose key may be on its way, by the session with their author, which may be in another shard."""
+"""Group messages whose key may still arrive in the session with their author, which may belong to another shard."""
 
 from __future__ import annotations
 
 from coreapp.context import ShardContext
 from tidings.wire.device import Deliver
 
-# Seconds that a message waits for its key. The author has sent that first, so it takes as long as a commit and a look
-# into the database.
+# Seconds that a message waits for its key. The author sent the key first, so it takes as long as a commit and a read of
+# the database.
 PATIENCE = 5.0
 
 
 class KeyOnItsWay(Exception):
-    """Try this message again a little later; it stays unacknowledged."""
+    """The message must be tried again a little later. It stays unacknowledged."""
 
 
 class AwaitedKeys:
-    """The messages that wait. At most as many as the network leaves unacknowledged."""
+    """Waiting messages; at most as many as the network leaves unacknowledged."""
 
     def __init__(self, context: ShardContext) -> None:
         self._owns = context.owns
         self._bells = context.shared.bells
         self._shard = context.shard
         self._clock = context.clock
-        # By group and author, in the order in which they came: until when each waits.
+        # By group and author: the waiting messages in order of arrival, each with the end of its wait in monotonic
+        # seconds.
         self._waiting: dict[tuple[str, str], dict[str, float]] = {}
 
     def require_turn(self, delivery: Deliver) -> None:
-        """Raises `KeyOnItsWay` for a message behind one of the same author that waits."""
+        """Raise `KeyOnItsWay` for a message behind a waiting one of the same author."""
         queue = self._waiting.get((delivery.group, delivery.sender))
         if not queue:
             return
@@ -40,7 +41,7 @@ class AwaitedKeys:
             del queue[message_id]
 
     def lacking(self, delivery: Deliver) -> None:
-        """There is no key for this message. Raises `KeyOnItsWay` while one may come."""
+        """Handle a message without a key. Raises `KeyOnItsWay` while the key may still arrive."""
         if self._owns(delivery.sender):
             return
         queue = self._waiting.setdefault((delivery.group, delivery.sender), {})
@@ -51,7 +52,7 @@ class AwaitedKeys:
         self.settled(delivery)
 
     def settled(self, delivery: Deliver) -> None:
-        """It was read, or cannot be."""
+        """Stop waiting for a message that was read or cannot be read."""
         if not self._waiting:
             return
         queue = self._waiting.get((delivery.group, delivery.sender))

@@ -1,4 +1,4 @@
-"""Messages between devices that no person writes: sender keys, and requests for them, by ordinary sessions."""
+"""Messages between devices, sent in ordinary sessions: sender keys and requests for them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from tidings.wire.ids import MessageIds
 
 @dataclasses.dataclass(slots=True)
 class KeyMessage:
-    """One message; half: of the session, when it is encrypted already; elsewhere: another shard sends it."""
+    """One message between devices."""
 
     job: Job
     content: bytes
-    half: SendingHalf | None
-    elsewhere: bool = False
+    half: SendingHalf | None  # session half to commit; None while it is not encrypted
+    elsewhere: bool = False  # whether another shard sends it
 
 
 class KeyMessages:
-    """Sends for one account. They are jobs like others, but no messages: nothing is ever reported of them."""
+    """Sends such messages for one account. They are jobs like others, but not messages of the business: no status is
+    reported.
+    """
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class KeyMessages:
         self._ids = MessageIds()
 
     def write(self, peer: str, content: bytes) -> KeyMessage:
-        """A message, encrypted if the session is in memory. Nothing may run between this and `post`."""
+        """Return a message, encrypted if the session is in memory. Nothing may run between this call and `post`."""
         now = int(self._clock.now() * 1000)
         job = Job(self._ids.new(), self._shard, self._account, peer, State.NEW, "", b"", now)
         if not self._owns(peer):
@@ -65,7 +67,9 @@ class KeyMessages:
         return KeyMessage(job, content, half)
 
     def post(self, messages: Sequence[KeyMessage], groups: GroupChanges | None = None) -> asyncio.Future[None]:
-        """Commit messages to different peers, with `groups`, and send them; done when they are on disk."""
+        """Commit messages to different peers together with `groups`, and send them. The future completes when they are
+        on disk.
+        """
         here = [message for message in messages if not message.elsewhere]
         notes = [self._notes.to_send(message.job, message.content) for message in messages if message.elsewhere]
         if notes:

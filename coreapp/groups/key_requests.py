@@ -1,4 +1,4 @@
-"""Asking for sender keys that we lack, and how often others are answered."""
+"""Requests for missing sender keys, and limits on answering those of others."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ log = logging.getLogger(__name__)
 
 REQUESTS = Counter("tidings_sender_key_requests_total", "Requests for sender keys", ["direction"])
 
-REMEMBERED = 10_000  # participants; one that is forgotten is asked or answered sooner
+REMEMBERED = 10_000  # participants; an evicted one is asked or answered sooner
 
 
 class KeyRequests:
-    """The requests of one account, in both directions."""
+    """Key requests of one account, in both directions."""
 
     def __init__(self, key_messages: KeyMessages, clock: Clock, awaited: AwaitedKeys) -> None:
-        """awaited: messages whose key is not asked for yet, since it may come by itself."""
+        """Create the requests of a shard.
+
+        awaited: messages whose key is not requested yet, because it may still arrive
+        """
         self.awaited = awaited
         self._key_messages = key_messages
         self._requests: Allowance[tuple[str, str]] = Allowance(
@@ -35,13 +38,13 @@ class KeyRequests:
         )
 
     def ask(self, group_id: str, author: str) -> None:
-        """Ask for the key of a message that we cannot read, unless we did lately."""
+        """Request the key of a message that we cannot decrypt, unless it was requested recently."""
         if self._requests.take((group_id, author)):
             log.info("sender_key.asked_for", extra={"group": group_id, "from": author})
             REQUESTS.labels("sent").inc()
             self._key_messages.post([self._key_messages.write(author, encode_sender_key_request(group_id))])
 
     def may_answer(self, group_id: str, member: str) -> bool:
-        """Whether a participant who asks for our key is answered; counts as an answer."""
+        """Return whether a participant's request for our key is answered, and count it against the limit."""
         REQUESTS.labels("received").inc()
         return self._answers.take((group_id, member))

@@ -1,4 +1,4 @@
-"""Giving participants the business's sender keys again, who lost them or were refused them."""
+"""Repeated handover of the business's sender keys to participants who lost them or were refused them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidings.storage.business.group_changes import GroupChanges
 
 
 class LostKeys:
-    """The keys of one account that participants lack. They are given them before the next message, at the latest."""
+    """Keys of one account that participants lack. They are sent before the next message at the latest."""
 
     def __init__(self, context: ShardContext, replicas: GroupReplicas, own: OwnKeys) -> None:
         self._journal = context.journal
@@ -22,7 +22,7 @@ class LostKeys:
         self._background: set[asyncio.Task[None]] = set()
 
     async def give_again(self, member: str) -> None:
-        """A participant whose identity was not acknowledged was refused our keys; from now on they are given them."""
+        """Send our keys to a participant to whom they were refused while their identity was unacknowledged."""
         shared = list(self._replicas.groups_of(member))
         await self._own.load(shared)
         holders = [holder for group_id in shared for holder in self._own.in_memory(group_id).lost_by(member)]
@@ -30,13 +30,13 @@ class LostKeys:
             await self._journal.write(Change(self._account, groups=GroupChanges(self._account, holders=holders)))
 
     def give_again_soon(self, member: str) -> None:
-        """The same, in the background."""
+        """Call `give_again` in the background."""
         task = asyncio.create_task(self.give_again(member), name=f"keys of {member}")
         self._background.add(task)
         task.add_done_callback(self._ended)
 
     async def close(self) -> None:
-        """Leave what is under way to the next owner."""
+        """Cancel pending work; the next owner does it."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -44,5 +44,5 @@ class LostKeys:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The database is away for long, or the shard is lost: it has to be opened again either way.
+            # The database is unreachable for long, or the shard is lost: it must be reopened in both cases.
             self._journal.fail(error)

@@ -1,4 +1,4 @@
-"""What the network says of a change in a group: what it makes of our copy, and what the webhook gets of it."""
+"""Notices of the network about a changed group: their effect on our copy, and the content for the webhook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidings.wire.groups import GroupNotice
 
 
 class Notice(GroupNotice, frozen=True):
-    """One change. All but its kind may be missing: a group about which too little is said is fetched."""
+    """One change. All fields but its kind may be missing: a group about which too little is known is fetched."""
 
     by: str = ""
     numbers: list[str] = msgspec.field(default_factory=list)
@@ -23,7 +23,7 @@ class Notice(GroupNotice, frozen=True):
 
 
 class System(msgspec.Struct, omit_defaults=True, gc=False):
-    """What the webhook gets under `system`."""
+    """Content of the webhook's `system` object."""
 
     type: str
     body: str
@@ -36,7 +36,7 @@ _decode = msgspec.json.Decoder(Notice).decode
 
 
 def read(body: bytes) -> Notice | None:
-    """`None` for what is no notice of ours."""
+    """Return the notice; None for an unreadable one."""
     try:
         return _decode(body)
     except UNREADABLE:
@@ -45,14 +45,17 @@ def read(body: bytes) -> Notice | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """group: our copy after the change, `None` while nothing is known; is_whole: nothing has to be fetched."""
+    """Effect of a notice."""
 
-    group: Group | None
-    is_whole: bool
+    group: Group | None  # our copy after the change; None while nothing is known
+    is_whole: bool  # whether the group need not be fetched
 
 
 def apply(known: Group | None, notice: Notice, account: str, group_id: str, now: int) -> Outcome:
-    """What a notice makes of our copy. now: Unix seconds."""
+    """Return the effect of a notice on our copy.
+
+    now: Unix seconds
+    """
     if notice.change == groups.CREATED:
         if known is not None:
             return Outcome(known, is_whole=True)
@@ -62,13 +65,13 @@ def apply(known: Group | None, notice: Notice, account: str, group_id: str, now:
     if known is None:
         return Outcome(None, is_whole=False)
     if notice.epoch < known.epoch:
-        # Fetched after this change, so it is in it.
+        # The copy was fetched after this change and includes it.
         return Outcome(known, is_whole=True)
     moves = notice.change in (groups.JOINED, *groups.GONE)
     follows = notice.epoch == known.epoch + 1 if moves else notice.epoch == known.epoch
     if moves and notice.epoch == known.epoch:
         return Outcome(known, is_whole=True)
-    # Who is in it may be wrong after a gap: that is no list for the present epoch, also if it is never completed.
+    # After a gap the list of participants may be wrong. It then keeps the old epoch, even if it is never completed.
     epoch = notice.epoch if follows else known.epoch
     return Outcome(_changed(known, notice, account, epoch), is_whole=follows and notice.subject != "")
 
@@ -97,7 +100,7 @@ def _changed(known: Group, notice: Notice, account: str, epoch: int) -> Group:
 
 
 def system(notice: Notice, group_id: str) -> System | None:
-    """What is said of a change; `None` for one that is not known."""
+    """Return the content that describes a change; None for an unknown kind of change."""
     who, whom = f"+{notice.by}", ", ".join(f"+{number}" for number in notice.numbers)
     users = notice.numbers
     made: tuple[str, str, list[str]]
@@ -128,6 +131,6 @@ def system(notice: Notice, group_id: str) -> System | None:
 
 
 def as_content(said: System) -> dict[str, Any]:
-    """As JSON."""
+    """Return the content as JSON types."""
     content: dict[str, Any] = msgspec.to_builtins(said)
     return content

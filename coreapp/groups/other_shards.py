@@ -1,6 +1,6 @@
-"""What arrives about groups in another shard than the first: keys of participants, requests for ours, new devices.
+"""Deliveries about groups in another shard than the first: participants' keys, requests for ours, new devices.
 
-It is left for the first shard, which has the groups, in the transaction that acknowledges it.
+They are forwarded to the first shard, which has the groups, in the transaction before their acknowledgement.
 """
 
 from __future__ import annotations
@@ -26,22 +26,27 @@ from tidings.wire.device import Deliver
 
 
 class ForwardedEvents:
-    """The inbound side of groups in a shard that has none."""
+    """Inbound side of groups in a shard that has no groups."""
 
     def __init__(self, events: GroupEvents, notes: Notes, bells: Bells) -> None:
-        """events: of a shard without groups."""
+        """Create the inbound side.
+
+        events: of a shard without groups
+        """
         self._events = events
         self._notes = notes
         self._bells = bells
 
     async def open(self, deliveries: Sequence[Deliver]) -> Arrivals:
-        """Nothing has to be read."""
+        """Return the arrivals of a batch. Nothing must be read."""
         return ForwardedArrivals(self._events, self._notes, self._bells)
 
 
 class ForwardedArrivals(Arrivals):
-    """What one batch leaves for the first shard. The network delivers nothing of a group here: whatever comes all the
-    same is taken for what it is not."""
+    """Cross-shard messages of one batch to the first shard.
+
+    The network delivers no group envelopes here. Those that arrive anyway are treated as unusable.
+    """
 
     def __init__(self, events: GroupEvents, notes: Notes, bells: Bells) -> None:
         super().__init__(events, {}, Steps({}))
@@ -77,7 +82,7 @@ class ForwardedArrivals(Arrivals):
 
 
 class ForwardedLostKeys(LostKeys):
-    """Has the first shard give participants the business's keys again."""
+    """Lets the first shard send the business's keys to participants again."""
 
     def __init__(self, context: ShardContext, replicas: GroupReplicas, own: OwnKeys, *, notes: Notes) -> None:
         super().__init__(context, replicas, own)

@@ -1,4 +1,4 @@
-"""The business's own sender keys: one for each group that it sends to, and who was given it."""
+"""The business's own sender keys: one per group that it sends to, with its holders."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ MADE = Counter("tidings_sender_keys_made_total", "Own sender keys made, by why",
 
 
 class Key:
-    """The key of one group. All changes are made in memory first, in the order in which they go to the journal.
-
-    record:  `None` until the first message.
-    holders: who may have it, each with the job that hands it over, `GIVEN` or `LACKS`.
-    """
+    """Key of one group. All changes are made in memory first, in the order in which they go to the journal."""
 
     __slots__ = ("_account", "_device", "_group_id", "epoch", "holders", "record")
 
@@ -32,14 +28,14 @@ class Key:
         self._device = device
         self._account = device.number
         self._group_id = group_id
-        self.record: e2ee.SenderKeyRecord | None = None
+        self.record: e2ee.SenderKeyRecord | None = None  # None until the first message
         self.epoch = 0
-        self.holders: dict[str, str] = {}
+        self.holders: dict[str, str] = {}  # by participant: the job that hands the key over, or `GIVEN` or `LACKS`
 
     def renew(self, epoch: int) -> Sequence[str]:
-        """Throw the key away and make a new one, which nobody has; returns the groups whose holders are to be cleared.
+        """Replace the key by a new one without holders. Returns the groups whose holder rows must be cleared.
 
-        What was encrypted with the old one stays readable for those who had it.
+        Messages encrypted with the old key stay readable for its holders.
         """
         MADE.labels("new group" if self.record is None else "somebody left").inc()
         self.record = sender_keys.replace(self.record)
@@ -48,51 +44,54 @@ class Key:
         return (self._group_id,)
 
     def holds(self, member: str, job: str) -> Holder:
-        """Note what a participant has, for the journal."""
+        """Set the state of a holder. Returns its row."""
         self.holders[member] = job
         return Holder(self._account, self._group_id, member, job)
 
     def lost_by(self, member: str) -> Sequence[Holder]:
-        """A participant needs the key again, if they ever had it."""
+        """Mark a participant as lacking the key if they ever had it. Returns the rows to write."""
         return (self.holds(member, LACKS),) if member in self.holders else ()
 
     def sealed(self) -> OwnKey:
-        """The key as it is now, for the journal."""
+        """Return the row of the present key."""
         assert self.record is not None
         blob = self._device.sealer.seal(self.record.to_bytes(), context=_context(self._account, self._group_id))
         return OwnKey(self._account, self._group_id, self.epoch, blob)
 
 
 def without(holders: Mapping[str, str], members: Iterable[str]) -> Sequence[str]:
-    """The members who were not given the key, and to whom it is not under way either."""
+    """Return the members who do not have the key and to whom it is not being sent."""
     return sender_keys.lacking({member for member, job in holders.items() if job != LACKS}, members)
 
 
 def under_way(holders: Mapping[str, str]) -> bool:
-    """Is the key still on its way to somebody?"""
+    """Return whether the key is still being sent to a member."""
     return any(job not in (GIVEN, LACKS) for job in holders.values())
 
 
 class OwnKeys:
-    """All keys of one account that were looked at: at most one for each group that the business is in."""
+    """Own keys of one account that were used: at most one per group of the business."""
 
     def __init__(self, database: Database, device: OwnDevice, live: Collection[str]) -> None:
-        """live: ids of the jobs that an earlier owner left; a holder whose job is gone is given the key again."""
+        """Create the keys of a shard.
+
+        live: ids of jobs that an earlier owner left; a holder whose job is gone gets the key again
+        """
         self._database = database
         self._device = device
         self._live = set(live)
         self._keys: dict[str, Key] = {}
 
     def in_memory(self, group_id: str) -> Key:
-        """The key of a group; it must have been loaded."""
+        """Return the key of a group, which must have been loaded."""
         return self._keys[group_id]
 
     def find(self, group_id: str) -> Key | None:
-        """The key of a group, when it was loaded."""
+        """Return the key of a group; None if it was not loaded."""
         return self._keys.get(group_id)
 
     async def load(self, groups: Iterable[str]) -> None:
-        """Have these in memory."""
+        """Load the keys of these groups."""
         missing = [group_id for group_id in dict.fromkeys(groups) if group_id not in self._keys]
         if not missing:
             return
@@ -108,11 +107,13 @@ class OwnKeys:
             lost = holder.job not in (GIVEN, LACKS) and holder.job not in self._live
             loaded[holder.group_id].holders[holder.member] = LACKS if lost else holder.job
         for group_id, key in loaded.items():
-            # Somebody else may have loaded and used it while we read.
+            # Another task may have loaded and used it during the read.
             self._keys.setdefault(group_id, key)
 
     def handed_over(self, job_ids: Collection[str], group_id: str) -> GroupChanges | None:
-        """These jobs have left the queue: whoever they were for has the key, or cannot be given it."""
+        """Mark the recipients of these ended jobs as holders: they have the key, or cannot get it. Returns the changes
+        to commit; None for none.
+        """
         key = self._keys[group_id]
         members = [member for member, job in key.holders.items() if job in job_ids]
         if not members:
@@ -126,7 +127,7 @@ class OwnKeys:
         except e2ee.CorruptState:
             log.exception("sender_key.corrupt", extra={"group": row.group_id})
             return None
-        # As if there were none: the next message makes another key, and gives it to everybody.
+        # An old format counts as no key: the next message creates another key and sends it to all members.
         return record if record.is_portable else None
 
 

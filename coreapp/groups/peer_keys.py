@@ -1,4 +1,4 @@
-"""Other participants' sender keys, as far as they were handed to the business."""
+"""Sender keys of other participants that the business received."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-REMEMBERED = 1_000  # senders
+REMEMBERED = 1_000  # senders in memory
 
 Records = dict[str, e2ee.SenderKeyRecord]
 
 
 class PeerKeys:
-    """Those of one account. There is one user, who has one batch at a time on its way to the disk."""
+    """Sender keys of peers of one account. Used by one batch at a time."""
 
     def __init__(self, database: Database, device: OwnDevice, *, limit: int = REMEMBERED) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class PeerKeys:
         self._known: LRU[str, Records] = LRU(limit)
 
     async def load(self, senders: Iterable[str]) -> dict[str, Records]:
-        """The records of these senders, by group. They are the ones in memory: what is changed in them must be kept."""
+        """Return the records of these senders, by group. They are the ones in memory: changed ones must be stored."""
         wanted = list(dict.fromkeys(senders))
         found: dict[str, Records] = {}
         for sender in wanted:
@@ -42,19 +42,19 @@ class PeerKeys:
         return found
 
     def of(self, sender: str) -> Records:
-        """The records of a sender as far as they are in memory, without those on disk only."""
+        """Return the records of a sender that are in memory, without those that are only on disk."""
         known = self._known.get(sender)
-        # An empty one in memory counts: later batches find what is put into it.
+        # An empty dict in memory must be returned itself: later batches find the keys added to it.
         return {} if known is None else known
 
     def forget(self, sender: str, group_id: str) -> None:
-        """The key of a participant who is gone."""
+        """Drop the key of a participant who left."""
         known = self._known.get(sender)
         if known is not None:
             known.pop(group_id, None)
 
     def sealed(self, sender: str, group_id: str, record: e2ee.SenderKeyRecord) -> PeerKey:
-        """A record as it is now, for the journal."""
+        """Return the row of the present record."""
         account = self._device.number
         blob = self._device.sealer.seal(record.to_bytes(), context=_context(account, sender, group_id))
         return PeerKey(account, sender, group_id, blob)

@@ -1,4 +1,4 @@
-"""Marking messages of a group as read: a receipt for each author."""
+"""Marking of group messages as read, with a receipt to each author."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidings.wire import core
 
 
 class GroupReadMarks:
-    """Those of one account. A mark that was answered is on disk, and reaches the authors whatever crashes."""
+    """Group read marks of one account. An acknowledged mark is on disk, and reaches the authors after any crash."""
 
     def __init__(self, database: Database, receipts: ReadReceipts, *, account: str) -> None:
         self._database = database
@@ -19,8 +19,7 @@ class GroupReadMarks:
         self._account = account
 
     async def mark(self, question: core.MarkRead) -> None:
-        """Mark a message and the unread ones before it in its group, if it is an unread one of a group.
-
+        """Mark a message and the unread ones before it in its group. Does nothing if it is not an unread group message.
         Raises `Refused` when a queue is full.
         """
         unread = await self._database.query(

@@ -1,4 +1,4 @@
-"""How far a message to a group got with each participant: every step once, by its own webhook."""
+"""Status of a message to a group at each participant: every status is reported once, by its own webhook."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from tidings.storage.business.messages import Status
 
 @dataclasses.dataclass(slots=True)
 class Steps:
-    """What one batch of receipts adds. known: by message and participant; statuses: of the messages themselves."""
+    """Effects of one batch of receipts."""
 
-    known: dict[tuple[str, str], int]
+    known: dict[tuple[str, str], int]  # by message and participant
     changed: dict[tuple[str, str], Receipt] = dataclasses.field(default_factory=dict)
-    statuses: dict[str, Status] = dataclasses.field(default_factory=dict)
+    statuses: dict[str, Status] = dataclasses.field(default_factory=dict)  # of the messages themselves
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
 
 
 class GroupReceipts:
-    """Those of one account. A message of ours is `sent` once; `delivered` and `read` are each participant's own."""
+    """Receipts for one account's group messages. A message of the business is `sent` once; `delivered` and `read` are
+    per participant.
+    """
 
     def __init__(self, context: ShardContext, reports: StatusReports) -> None:
         self._database = context.database
@@ -34,7 +36,7 @@ class GroupReceipts:
         self._reports = reports
 
     async def load(self, message_ids: Sequence[str], members: Iterable[str]) -> Steps:
-        """What is known already of these messages and participants."""
+        """Load the known statuses of these messages and participants."""
         if not message_ids:
             return Steps({})
         ids, numbers = list(dict.fromkeys(message_ids)), list(dict.fromkeys(members))
@@ -42,9 +44,12 @@ class GroupReceipts:
         return Steps({(row.message_id, row.member): row.status for row in rows})
 
     def note(self, steps: Steps, message_id: str, member: str, reached: Status, timestamp: int, group_id: str) -> bool:
-        """A participant received or read a message, which must be in the status tracker; is it news?
+        """Record that a participant received or read a message, which must be in the status tracker. Returns whether
+        that was new.
 
-        timestamp: Unix seconds. A step that was overtaken is reported with the one that overtook it.
+        A skipped status is reported together with the later one.
+
+        timestamp: Unix seconds; 0 for now
         """
         current = Status(steps.known.get((message_id, member), Status.SENT))
         between = steps_between(current, reached)
@@ -63,7 +68,7 @@ class GroupReceipts:
 
 
 def merged(report: Mapping[str, Status], steps: Mapping[str, Status]) -> dict[str, Status]:
-    """The status of each message: the furthest that anybody is."""
+    """Return the status of each message: the furthest of all participants."""
     result = dict(report)
     for message_id, status in steps.items():
         result[message_id] = max(status, result.get(message_id, status))

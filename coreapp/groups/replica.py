@@ -1,4 +1,4 @@
-"""The groups that the business is in: in memory, on disk, and brought up to date from the network."""
+"""Replicas of the groups of the business: in memory, on disk, and updated from the network."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tidings.wire.groups import DescribedGroup
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 0.5  # between questions that the network did not answer
+RETRY_SECONDS = 0.5  # seconds between two calls after the network did not respond
 
 
 class Source(Protocol):
-    """Who knows the groups."""
+    """Access to the network's groups."""
 
     async def fetch(self, group: str) -> DescribedGroup: ...
 
@@ -29,9 +29,9 @@ class Source(Protocol):
 
 
 class GroupReplicas:
-    """All groups of one account; the network lets a number be in 10,000.
+    """All groups of one account; the network limits a number to 10,000.
 
-    What notices say is taken in as they come; a group that they cannot complete is fetched.
+    Notices are applied as they arrive. A group that they leave incomplete is fetched.
     """
 
     def __init__(self, source: Source, journal: Journal, groups: Iterable[Group], *, account: str) -> None:
@@ -39,9 +39,9 @@ class GroupReplicas:
         self._journal = journal
         self._account = account
         self._groups: dict[str, Group] = {}
-        # For each participant the groups that they are in.
+        # By participant: ids of the groups shared with them.
         self._memberships: dict[str, set[str]] = {}
-        # How often something was taken in, so that an older answer does not take its place.
+        # Changes per group, so that an older response does not overwrite a newer state.
         self._versions: dict[str, int] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._syncing: asyncio.Task[None] | None = None
@@ -50,31 +50,34 @@ class GroupReplicas:
             self._index(group)
 
     def find(self, group_id: str) -> Group | None:
-        """What is known of a group, also of one that the business has left."""
+        """Return a group, including those that the business has left; None if it is unknown."""
         return self._groups.get(group_id)
 
     def list_groups(self) -> Sequence[Group]:
-        """Those that the business is in, by age."""
+        """Return the groups of the business, oldest first."""
         return sorted((g for g in self._groups.values() if g.is_member), key=lambda g: (g.created_at, g.id))
 
     def groups_of(self, number: str) -> Collection[str]:
-        """The groups that the business and this participant are in."""
+        """Return the groups that the business shares with this participant."""
         return self._memberships.get(number, ())
 
     def take(self, group: Group) -> None:
-        """Know it from now on; whoever calls writes it, too."""
+        """Replace the replica in memory. The caller writes it to disk."""
         self._versions[group.id] = self._versions.get(group.id, 0) + 1
         self._index(group)
 
     def version(self, group_id: str) -> int:
-        """How often something was taken in of a group."""
+        """Return the number of changes to a group's replica."""
         return self._versions.get(group_id, 0)
 
     async def keep(self, answer: DescribedGroup, since: int) -> None:
-        """Take in what the network has answered, and have it on disk. since: the version when it was asked."""
+        """Apply a response of the network and write it to disk.
+
+        since: version of the replica when the call was made
+        """
         group = _replica(self._account, answer)
         if self.version(group.id) != since:
-            # A notice has come meanwhile, and may be newer than the answer.
+            # A notice has arrived since the call, and may be newer than the response.
             try:
                 await self.refresh(group.id)
             except NetworkAway:
@@ -84,7 +87,7 @@ class GroupReplicas:
             await self._journal.write(Change(self._account, groups=GroupChanges(self._account, groups=(group,))))
 
     async def refresh(self, group_id: str) -> Group | None:
-        """The group as the network has it now; `None` when nothing is known of it. Raises `NetworkAway`."""
+        """Fetch the group from the network and return it; None if it is unknown. Raises `NetworkAway`."""
         while True:
             version = self._versions.get(group_id, 0)
             try:
@@ -104,7 +107,7 @@ class GroupReplicas:
         return group
 
     def refresh_soon(self, group_id: str) -> None:
-        """Fetch a group in the background, until the network answers."""
+        """Fetch a group in the background, until the network responds."""
         if group_id not in self._fetching and not self._closing.is_set():
             task = asyncio.create_task(self._refresh_patiently(group_id), name=f"group {group_id}")
             self._fetching[group_id] = task
@@ -118,7 +121,7 @@ class GroupReplicas:
             self._syncing.add_done_callback(_note_end)
 
     async def close(self) -> None:
-        """Leave off what is under way; the next owner compares again."""
+        """Cancel pending work; the next owner compares again."""
         self._closing.set()
         tasks = [*self._fetching.values(), *([self._syncing] if self._syncing else [])]
         for task in tasks:
@@ -126,7 +129,7 @@ class GroupReplicas:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def sync(self) -> None:
-        """Fetch what differs from the network's list. Raises `NetworkAway` and `NetworkRefusal`."""
+        """Fetch the groups that differ from the network's list. Raises `NetworkAway` and `NetworkRefusal`."""
         known = {group.id for group in self.list_groups()}
         listed = {group.id: group for group in await self._source.list_mine()}
         differing = [group.id for group in listed.values() if self._differs(group)]
@@ -193,6 +196,6 @@ def _replica(account: str, found: DescribedGroup) -> Group:
 
 
 def _note_end(task: asyncio.Task[None]) -> None:
-    """The journal says by itself that it is broken; what was to be written is found again by the next owner."""
+    """Log a failed write. The journal reports its own failure, and the next owner fetches the group again."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.warning("groups.not_written", extra={"error": repr(error)})

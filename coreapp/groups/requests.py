@@ -1,4 +1,4 @@
-"""Answers to what Webapps ask about groups."""
+"""Handling of Webapps' requests about groups."""
 
 from __future__ import annotations
 
@@ -28,21 +28,26 @@ _REFUSALS: Mapping[str, tuple[int, str]] = {
 
 
 class GroupRequests:
-    """Answers for one account. All raise `Refused`. What was done is in our copy when they return."""
+    """Handles the requests for one account. All methods raise `Refused`. A change is in our replica when they
+    return.
+    """
 
     def __init__(self, api: GroupApi, replicas: GroupReplicas, *, account: str, invite_url: str) -> None:
-        """invite_url: what stands before the code in an invitation; who is invited gives the link to their device."""
+        """Create the handler.
+
+        invite_url: part of an invitation link before the code; the invited person opens the link on their device
+        """
         self._api = api
         self._replicas = replicas
         self._account = account
         self._invite_url = invite_url.rstrip("/")
 
     def require_sendable(self, group_id: str) -> None:
-        """May a message to this group be accepted?"""
+        """Raise `Refused` unless a message to this group may be accepted."""
         self._find(group_id)
 
     async def answer(self, question: core.GroupQuestion) -> core.GroupAnswer:
-        """Do what is asked."""
+        """Carry out a request."""
         with _as_refusals():
             if isinstance(question, core.CreateGroup):
                 group = await self._api.create(question.subject)

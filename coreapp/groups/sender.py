@@ -1,8 +1,9 @@
-"""Sending to groups: the key to every member first, then the message, encrypted once.
+"""Sending to groups: first the sender key to every member, then the message, encrypted once.
 
-Each group is served by itself, one round at a time, so its messages keep their order. They are on disk as `NEW` until
-every member was given the key, then as `ENCRYPTED`; the state of the key and the ciphertext are one commit. What the
-servers refuse because the group has changed is encrypted again, before anything that was accepted later.
+Each group has its own loop that works one round at a time, so its messages keep their order. Messages are on disk as
+`NEW` until every member has the key, then as `ENCRYPTED`. The state of the key and the ciphertext are committed
+together. Messages that the network refuses because the group has changed are encrypted again, before all that were
+accepted later.
 """
 
 from __future__ import annotations
@@ -40,30 +41,27 @@ ENCRYPTED = Counter("tidings_group_messages_encrypted_total", "Messages encrypte
 KEYS_SENT = Counter("tidings_sender_keys_sent_total", "Own sender keys handed to members")
 
 MAX_ROUND = 100  # messages of one group in one commit
-RETRY_SECONDS = 0.5  # after the network did not answer, or answered as before
+RETRY_SECONDS = 0.5  # seconds after the network did not respond, or returned the same epoch
 GONE = (codes.GROUP_MISSING, "the group does not exist, or the business is not a participant of it any more")
 
 
 @dataclasses.dataclass(slots=True)
 class _Line:
-    """The messages of one group on their way.
-
-    waiting: in the order in which they were accepted, with their contents. in_flight: those that are encrypted and
-    unanswered, with the epoch they were encrypted for. refused: the highest epoch that the servers refused.
-    asked: somebody needs the key, whether there are messages or not. look: there may be something to do.
-    """
+    """Messages of one group that are in progress."""
 
     id: str
+    # id, job and content, in the order of acceptance
     waiting: list[tuple[str, Job, bytes]] = dataclasses.field(default_factory=list)
+    # encrypted and unacknowledged messages, with the epoch that they were encrypted for
     in_flight: dict[str, int] = dataclasses.field(default_factory=dict)
-    refused: int = -1
-    asked: bool = False
-    look: bool = False
+    refused: int = -1  # highest epoch that the network refused
+    asked: bool = False  # whether a member needs the key, even without messages
+    look: bool = False  # whether there may be work
     task: asyncio.Task[None] | None = None
 
 
 class GroupSender:
-    """The group messages of one account. Bounded by the job queue's limit."""
+    """Group messages of one account. Bounded by the job queue's limit."""
 
     def __init__(
         self,
@@ -83,12 +81,12 @@ class GroupSender:
         self._replicas = replicas
         self._keys = keys
         self._lines: dict[str, _Line] = {}
-        # The group of each job that hands a key over.
+        # Group of each job that hands over a key.
         self._key_messages: dict[str, str] = {}
-        # The group of each message that is encrypted and unanswered.
+        # Group of each message that is encrypted and unacknowledged.
         self._in_flight: dict[str, str] = {}
         self._waiting = 0
-        # Messages that were encrypted, or failed.
+        # Messages that were encrypted or failed.
         self.left = 0
         self._closing = asyncio.Event()
 
@@ -99,13 +97,15 @@ class GroupSender:
 
     @property
     def oldest(self) -> int | None:
-        """When the first of them was accepted, Unix milliseconds."""
+        """Acceptance time of the oldest waiting message, Unix milliseconds; None without messages."""
         return min((line.waiting[0][1].created_at for line in self._lines.values() if line.waiting), default=None)
 
     def resume(self, left: Sequence[Job], under_way: Sequence[Holder], elsewhere: Collection[str] = ()) -> None:
-        """Know what an earlier owner left in the queue; before any of it is offered or enters the queue.
+        """Register the jobs of an earlier owner. Must be called before any of them is offered or queued.
 
-        elsewhere: ids of jobs that other shards have still to send.
+        left: jobs in the queue
+        under_way: holders whose key is being sent
+        elsewhere: ids of jobs that other shards have still to send
         """
         ids = {job.id for job in left} | set(elsewhere)
         self._key_messages.update({holder.job: holder.group_id for holder in under_way if holder.job in ids})
@@ -114,13 +114,13 @@ class GroupSender:
                 self._fly(self._line(job.peer), job, group_jobs.unpack(job.body).epoch)
 
     def enqueue(self, job: Job, content: bytes) -> None:
-        """Queue a job for a group; it is on disk as `NEW`, or in the journal already."""
+        """Queue a job for a group. The job is on disk as `NEW`, or already in the journal."""
         if not self._closing.is_set():
             self._put(job, content)
             self.kick(job.peer)
 
     def returned(self, job: Job) -> None:
-        """The servers refused a message, because the group is another by now: it is encrypted again."""
+        """Encrypt a message again that the network refused because the group has changed."""
         encrypted = group_jobs.unpack(job.body)
         self._land(job.id)
         line = self._line(job.peer)
@@ -135,7 +135,7 @@ class GroupSender:
         self.kick(job.peer)
 
     def finished(self, ids: Sequence[str]) -> None:
-        """These jobs have left the queue, as the journal will have written."""
+        """Called when these jobs have left the queue; the deletion is in the journal."""
         if not self._key_messages and not self._in_flight:
             return
         handed: dict[str, set[str]] = {}
@@ -151,12 +151,12 @@ class GroupSender:
             self.kick(group_id)
 
     def hand_over(self, group_id: str) -> None:
-        """Somebody in the group needs the key, if there is one."""
+        """Send the key to the members of the group who lack it, if there is one."""
         self._line(group_id).asked = True
         self.kick(group_id)
 
     def kick(self, group_id: str) -> None:
-        """Look what can be done for a group now."""
+        """Start the group's loop, or another round of it."""
         if self._closing.is_set():
             return
         line = self._line(group_id)
@@ -166,7 +166,7 @@ class GroupSender:
             line.task.add_done_callback(lambda task: self._served(line, task))
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
-        """Take the chosen ones of the jobs that are not encrypted out of the queue, to be ended by the caller."""
+        """Remove the chosen jobs that are not encrypted from the queue and return them; the caller ends them."""
         taken = []
         for line in self._lines.values():
             taken += [job for _, job, _ in line.waiting if chosen(job)]
@@ -176,7 +176,7 @@ class GroupSender:
         return taken
 
     async def close(self) -> None:
-        """Leave what is in memory to the next owner: it is on disk."""
+        """Leave the messages in memory to the next owner; they are on disk."""
         self._closing.set()
         tasks = [line.task for line in self._lines.values() if line.task is not None]
         for task in tasks:
@@ -198,7 +198,7 @@ class GroupSender:
         return group_id
 
     def _put(self, job: Job, content: bytes) -> None:
-        # The order of ids is the order in which messages were accepted; what was refused goes before what came later.
+        # Ids have the order of acceptance, so refused messages go before later ones.
         bisect.insort(self._line(job.peer).waiting, (job.id, job, content), key=lambda entry: entry[0])
         self._waiting += 1
 
@@ -214,7 +214,7 @@ class GroupSender:
         if self._closing.is_set() or task.cancelled():
             return
         if (error := task.exception()) is not None:
-            # Keys in memory may be ahead of the disk: the shard has to be opened again.
+            # Keys in memory may be ahead of the disk: the shard must be reopened.
             self._journal.fail(error)
         elif line.look:
             self.kick(line.id)
@@ -233,7 +233,7 @@ class GroupSender:
                 line.look = True
 
     async def _round(self, line: _Line) -> bool:
-        """Do what can be done now; whether there is more. Raises `NetworkAway`."""
+        """Run one round. Returns whether there is more to do now. Raises `NetworkAway`."""
         if not line.waiting and not line.asked:
             return False
         await self._keys.load((line.id,))
@@ -242,13 +242,13 @@ class GroupSender:
             line.asked = False
             self._fail(line, GONE)
             return False
-        # From here to the journal nothing else runs: what is encrypted first is committed and sent first.
+        # Nothing else runs from here to the journal: messages are committed and sent in the order of their encryption.
         key = self._keys.in_memory(line.id)
         if key.record is None and not line.waiting:
             line.asked = False
             return False
-        # A group without other members is asked of the network like any other: somebody may have joined, of whom no
-        # notice has arrived yet. The network refuses the message as stale then, and accepts it for nobody otherwise.
+        # A message is sent even to a group without other members: a participant may have joined whose notice has not
+        # arrived. The network refuses the message as stale then, and otherwise accepts it for no recipient.
         members = [number for number, _ in group.participants if number != self._account]
         messages = self._hand_over(line, key, group.epoch, members)
         if messages is not None:
@@ -257,7 +257,7 @@ class GroupSender:
         if own_keys.under_way(key.holders) or not line.waiting:
             return False
         if any(epoch != group.epoch for epoch in line.in_flight.values()):
-            # Some of them may come back, and go first then.
+            # Some of them may be refused, and must then go first.
             return False
         await self._encrypt(line, key, group.epoch)
         return bool(line.waiting)
@@ -271,9 +271,10 @@ class GroupSender:
         return group
 
     def _hand_over(self, line: _Line, key: Key, epoch: int, members: Sequence[str]) -> asyncio.Future[None] | None:
-        """Give the key to the members who lack it, a new one if somebody has it who is gone; done when it is on disk.
+        """Send the key to the members who lack it, after replacing it if a former member has it. The future completes
+        when it is on disk.
 
-        `None` when nobody lacks it; a new key that nobody is given yet goes to the journal all the same.
+        Returns None if no member lacks it. A new key without holders goes to the journal anyway.
         """
         line.asked = False
         cleared: Sequence[str] = ()
@@ -282,7 +283,7 @@ class GroupSender:
         lacking = own_keys.without(key.holders, members)
         if not lacking:
             if cleared:
-                # Before the messages that are encrypted with it, and before its next holder.
+                # Written before the messages that are encrypted with it, and before its next holder.
                 renewed = GroupChanges(self._account, own_keys=[key.sealed()], cleared_holders=cleared)
                 self._journal.put(Change(self._account, groups=renewed))
             return None
@@ -304,13 +305,13 @@ class GroupSender:
         )
 
     async def _encrypt(self, line: _Line, key: Key, epoch: int) -> None:
-        """Encrypt what waits, commit it with the key, and send it."""
+        """Encrypt the waiting messages, commit them with the key, and send them."""
         assert key.record is not None
         jobs = []
         for job, content in self._take(line, MAX_ROUND):
             # A copy: the job itself may still wait in the journal to be committed as `NEW`.
             encrypted = dataclasses.replace(job)
-            # As it was prepared: files have their pointers by now.
+            # The prepared content: its files have pointers now.
             self._encryption.seal_content(encrypted, content)
             body = group_jobs.pack(group_jobs.Encrypted(epoch, encrypted.body, key.record.encrypt(content)))
             encrypted.state, encrypted.kind, encrypted.body = State.ENCRYPTED, group_jobs.MESSAGE, body

@@ -1,5 +1,7 @@
-"""Groups are the first shard's; sessions with their participants are of the shard of each. What one needs of another
-goes as a note through the database: a key to be sent, a key that came, a participant who lacks ours.
+"""Cross-shard messages about groups. The first shard has the groups; the session with each participant belongs to the
+participant's shard.
+
+These messages go through the database: a key to send, a key that was received, a participant who lacks ours.
 """
 
 from __future__ import annotations
@@ -28,33 +30,33 @@ from tidings.wire.ids import MessageIds
 log = logging.getLogger(__name__)
 
 FIRST = 0
-# Kinds of notes. To a participant's shard: send this. To the first one: a key came, ours is asked for, ours is lost.
+# Kinds. To a participant's shard: send this. To the first shard: a key was received, ours is requested, ours is lost.
 SEND, KEY, ASKED, LOST = shard_notes.SEND, "key", "asked", "lost"
 FOR_FIRST = (KEY, ASKED, LOST)
 
-PAGE = 500
-RETRY_SECONDS = 1.0
-LOOK_SECONDS = 0.1  # between two looks whether what others send for us is sent
+PAGE = 500  # rows per read
+RETRY_SECONDS = 1.0  # delay after a failed read
+LOOK_SECONDS = 0.1  # between two polls for jobs that other shards send for this one
 
 
 class Notes:
-    """Makes the notes of one shard, sealed as the contents of messages are."""
+    """Creates the cross-shard messages of one shard, sealed like the contents of messages."""
 
     def __init__(self, context: ShardContext) -> None:
         self._context = context
         self._ids = MessageIds()
 
     def to_first(self, kind: str, peer: str, group_id: str = "", body: bytes = b"") -> Note:
-        """What the owner of the groups has to know of a participant."""
+        """Return a message about a participant to the owner of the groups."""
         note_id = self._ids.new()
         return self._make(note_id, FIRST, kind, peer, group_id=group_id, body=body)
 
     def to_send(self, job: Job, content: bytes) -> Note:
-        """A content for a participant; the job is called as the note is."""
+        """Return a message that has a participant's shard send a content. It has the id of the job."""
         return self._make(job.id, shard_of(job.peer, self._context.lease.shards), SEND, job.peer, body=content)
 
     def open(self, note: Note) -> bytes:
-        """What `to_first` or `to_send` was given. Raises `e2ee.CorruptState`."""
+        """Return the content of a cross-shard message. Raises `e2ee.CorruptState`."""
         return self._context.device.sealer.open(note.body, (note.account, note.peer, "shard_note", note.id))
 
     def _make(self, note_id: str, shard: int, kind: str, peer: str, *, group_id: str = "", body: bytes) -> Note:
@@ -64,13 +66,13 @@ class Notes:
 
 
 class Inbox(Protocol):
-    """Who takes what is for the first shard, in one line with what arrives from groups."""
+    """Handles messages for the first shard in one queue with the deliveries of groups."""
 
     def note(self, delivery: Deliver) -> asyncio.Future[None]: ...
 
 
 class NoteReader:
-    """A service: does what other shards have left for this one."""
+    """Service that handles the messages from other shards."""
 
     name = "shard-notes"
 
@@ -82,7 +84,7 @@ class NoteReader:
         self._encryption = encryption
         self._tracker = tracker
         self._inbox = inbox
-        # Those that were read, and whose end is not on disk.
+        # Messages that were read and whose end is not on disk.
         self._in_hand: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -95,7 +97,7 @@ class NoteReader:
                 looking = asyncio.create_task(self.run_once(), name="notes")
                 await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if not looking.done():
-                    # A database that is away is not waited for; nothing has been begun before it answers.
+                    # Stopping does not wait for an unreachable database: nothing is started before it responds.
                     looking.cancel()
                     await asyncio.gather(looking, return_exceptions=True)
                     break
@@ -109,11 +111,11 @@ class NoteReader:
                 await bell.wait(seconds)
         finally:
             stopping.cancel()
-            # The next owner of the shard reads what is left.
+            # The next owner of the shard reads the remaining messages.
             bell.kick()
 
     async def run_once(self) -> None:
-        """Read what there is, and begin to do it."""
+        """Read the pending messages and start handling them."""
         shard = self._context.shard
         page = await self._context.database.query(
             lambda connection: shard_notes.list_notes(connection, shard, limit=PAGE + len(self._in_hand))
@@ -147,14 +149,15 @@ class NoteReader:
 
 
 class Finished(Protocol):
-    """Who has to know what was sent."""
+    """Receiver of the ids of sent jobs."""
 
     def finished(self, ids: Sequence[str]) -> None: ...
 
 
 class SentElsewhere:
-    """What other shards send for the first one, until it has left their queues. Looked at in the tables, so that it is
-    known whatever becomes of their owners."""
+    """Jobs that other shards send for the first one, until they have left their queues. Polled in the tables, so that
+    crashes of their owners do not matter.
+    """
 
     def __init__(self, context: ShardContext) -> None:
         self._context = context
@@ -164,22 +167,22 @@ class SentElsewhere:
         self._listener: Finished | None = None
 
     def tell(self, listener: Finished) -> None:
-        """Say who hears of it."""
+        """Set the receiver of ended jobs."""
         self._listener = listener
 
     def watch(self, ids: Iterable[str]) -> None:
-        """These were left for other shards to send; it is on disk."""
+        """Watch jobs that were left for other shards. They are on disk."""
         self._waiting.update(ids)
         if self._waiting and self._task is None and not self._closing.is_set():
             self._task = asyncio.create_task(self._look(), name="sent elsewhere")
             self._task.add_done_callback(self._ended)
 
     async def still_there(self, ids: Collection[str]) -> set[str]:
-        """Those of these that are to be sent yet."""
+        """Return those of these jobs that are still to be sent."""
         return await self._context.database.query(lambda connection: _still_there(connection, ids))
 
     async def close(self) -> None:
-        """Leave it to the next owner."""
+        """Stop polling; the next owner continues."""
         self._closing.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -188,7 +191,7 @@ class SentElsewhere:
         while self._waiting and not await service.wait_for(self._closing, LOOK_SECONDS):
             left = await self.still_there(list(self._waiting))
             gone = self._waiting - left
-            # What came to be watched while we looked is not in the answer.
+            # Jobs added during the read are not in its result.
             self._waiting -= gone
             if gone and self._listener is not None:
                 self._listener.finished(sorted(gone))
@@ -200,15 +203,17 @@ class SentElsewhere:
         if (error := task.exception()) is not None:
             self._context.journal.fail(error)
         else:
-            # Something may have come after the last look, and before this was called.
+            # A job may have been added after the last poll and before this call.
             self.watch(())
 
 
 async def _still_there(connection: Connection, ids: Collection[str]) -> set[str]:
-    # A note becomes a job: in this order none is missed.
+    # A message becomes a job, so this order of the reads misses none.
     return {*await shard_notes.list_ids(connection, ids), *await jobs.list_ids(connection, ids)}
 
 
 def _as_delivery(note: Note, body: bytes) -> Deliver:
-    """So that it is handled in turn with what the network delivers; nobody acknowledges it."""
+    """Return the message as a delivery, so that it is handled in order with those of the network. It is never
+    acknowledged.
+    """
     return Deliver(0, note.account, note.peer, note.id, note.kind, note.created_at, body, group=note.group_id)

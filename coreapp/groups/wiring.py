@@ -1,4 +1,4 @@
-"""Groups, wired for one shard."""
+"""Wiring of groups for one shard."""
 
 from __future__ import annotations
 
@@ -28,25 +28,24 @@ from tidings.storage.business.groups import Group
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.sender_keys import Holder
 
-ANSWER_SECONDS = 10.0  # that the network has for a call: a Webapp waits for it
+ANSWER_SECONDS = 10.0  # timeout of a call to the network in seconds, for which a Webapp waits
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """sender: encrypts messages to groups; requests: of Webapps; events: what arrives from groups; notes,
-    sent_elsewhere: what other shards are to do, and have done."""
+    """Group parts of one shard."""
 
     replicas: GroupReplicas
-    sender: GroupSender
-    requests: GroupRequests
-    events: Events
+    sender: GroupSender  # encrypts messages to groups
+    requests: GroupRequests  # of Webapps
+    events: Events  # deliveries from groups
     read_marks: GroupReadMarks
     lost_keys: LostKeys
-    notes: Notes
-    sent_elsewhere: SentElsewhere
+    notes: Notes  # cross-shard messages
+    sent_elsewhere: SentElsewhere  # jobs that other shards send for this one
 
     async def close(self) -> None:
-        """Leave what is under way to the next owner."""
+        """Leave pending work to the next owner."""
         await self.sent_elsewhere.close()
         await self.lost_keys.close()
         await self.sender.close()
@@ -54,7 +53,10 @@ class Groups:
 
 
 async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sending, left: Sequence[Job]) -> Groups:
-    """Those of the first shard, and what another one leaves for it. left: the jobs of the last owner."""
+    """Wire the groups of the first shard, or the forwarding of another one.
+
+    left: jobs of the previous owner
+    """
     database, device, account = context.database, context.device, context.account
     known: Sequence[Group] = ()
     under_way: Sequence[Holder] = ()
