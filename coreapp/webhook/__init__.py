@@ -1,1 +1,1 @@
-"""Telling the business: bodies, the queue of callbacks, their delivery, signatures and retries."""
+"""Callbacks to the business: bodies, queue, delivery, signatures and retries."""

@@ -1,4 +1,4 @@
-"""Whether somebody listens to the webhook, and what is done with statuses while nobody does."""
+"""Admission by the callback queue, and the handling of statuses while no webhook URL is set."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ UNTOLD = Counter(
 )
 
 
-# Of the queue's limit, what recipients did counts for no more than this when a message asks to be accepted.
+# Largest fraction of the queue's limit that callbacks caused by recipients take up when a message is to be accepted.
 RECIPIENTS_SHARE = 0.25
 
 
 class Waiting(Protocol):
-    """The callbacks that wait. from_recipients: those of them that tell what recipients did."""
+    """Waiting callbacks."""
 
     def __len__(self) -> int: ...
 
     @property
-    def from_recipients(self) -> int: ...
+    def from_recipients(self) -> int: ...  # callbacks caused by recipients
 
 
 class Listens(Protocol):
-    """Where callbacks go."""
+    """Target of callbacks."""
 
     def is_set(self) -> bool:
-        """Is a URL set?"""
+        """Return whether a URL is set."""
         ...
 
 
 class Audience:
     """The business's end of the callback queue.
 
-    While a webhook URL is set, messages are refused at the queue's limit, of which what recipients did takes up a
-    quarter at most, however much it is: their messages alone never make the API refuse. While none is, messages are
-    taken, and the statuses that do not fit the queue are dropped; with `refuses` nothing is, and messages are refused
-    as ever.
+    While a webhook URL is set, messages are refused at the queue's limit. Callbacks caused by recipients count for at
+    most a quarter of it, so that recipients alone never make the API refuse. While no URL is set, messages are
+    accepted, and statuses that exceed the limit are dropped. With `refuses` none are dropped, and messages are refused
+    at the limit.
     """
 
     def __init__(self, target: Listens, queue: Waiting, *, limit: int, refuses: bool) -> None:
@@ -46,26 +46,26 @@ class Audience:
         self._queue = queue
         self._limit = limit
         self._refuses = refuses
-        # Statuses since somebody listened last.
+        # Statuses dropped since a URL was last set.
         self.dropped = 0
 
     def pressing(self) -> int:
-        """How many callbacks count when one more message asks to be accepted."""
+        """Return the number of callbacks that count when one more message is to be accepted."""
         if not self._refuses and not self._target.is_set():
             return 0
         theirs = self._queue.from_recipients
         return len(self._queue) - theirs + min(theirs, int(self._limit * RECIPIENTS_SHARE))
 
     def is_full(self) -> bool:
-        """Are statuses to be dropped?"""
+        """Return whether statuses must be dropped."""
         return not self._refuses and not self._target.is_set() and len(self._queue) >= self._limit
 
     def drop(self) -> None:
-        """Count one that was."""
+        """Count one dropped status."""
         UNTOLD.inc()
         self.dropped += 1
 
     def settings_changed(self) -> None:
-        """A URL may have been set: what is dropped is counted from the next time that there is none."""
+        """Reset the count if a URL is set now. Statuses are counted again when there is none."""
         if self._target.is_set():
             self.dropped = 0

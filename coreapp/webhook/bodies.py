@@ -1,4 +1,4 @@
-"""The JSON bodies that go to the webhook: one message or one status in each."""
+"""JSON bodies of callbacks, each with one message or one status."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NAMES = {Status.SENT: "sent", Status.DELIVERED: "delivered", Status.READ: "read
 
 
 class DescribedIdentity(msgspec.Struct, frozen=True, gc=False):
-    """A sender's identity. created_timestamp: Unix milliseconds; hash: base64."""
+    """A sender's identity."""
 
     acknowledged: bool
-    created_timestamp: int
-    hash: str
+    created_timestamp: int  # Unix milliseconds
+    hash: str  # base64
 
 
 def status(
@@ -33,8 +33,12 @@ def status(
     conversation: Conversation | None = None,
     group_id: str = "",
 ) -> bytes:
-    """A `statuses` body. timestamp: Unix seconds; error: code and details, for `FAILED`; group_id: of a message to a
-    group, when the recipient is one participant of it."""
+    """Return a `statuses` body.
+
+    timestamp: Unix seconds
+    error: code and details, for `FAILED`; None otherwise
+    group_id: group of a message, if the recipient is one participant of it; empty for none
+    """
     entry = _status(message_id, recipient, _NAMES[reached], timestamp)
     if group_id:
         entry["group_id"] = group_id
@@ -51,7 +55,10 @@ def status(
 
 
 def deleted(message_id: str, sender: str, timestamp: int) -> bytes:
-    """A `statuses` body: the recipient has withdrawn a message of theirs. timestamp: Unix seconds."""
+    """Return a `statuses` body about a message that its recipient revoked.
+
+    timestamp: Unix seconds
+    """
     return _encode({"statuses": [_status(message_id, sender, "deleted", timestamp)]})
 
 
@@ -64,8 +71,12 @@ def inbound(
     identity: DescribedIdentity | None = None,
     group_id: str = "",
 ) -> bytes:
-    """A `messages` body. timestamp: Unix seconds; error: code and details of what went wrong since it was read;
-    group_id: of the group that it was sent to, or is about."""
+    """Return a `messages` body.
+
+    timestamp: Unix seconds
+    error: code and details of an error since the message was read; None for none
+    group_id: group that it was sent to or is about; empty for none
+    """
     entry: dict[str, Any] = {"from": sender, "id": message_id, "timestamp": str(timestamp), "type": message.kind}
     if group_id:
         entry["group_id"] = group_id
@@ -84,7 +95,7 @@ def inbound(
 
 
 def identity_changed(message_id: str, peer: str, identity: DescribedIdentity) -> bytes:
-    """A `messages` body of type `system`: a recipient has new keys, and so may be somebody else."""
+    """Return a `messages` body of type `system`: a recipient has new keys and may be another person."""
     entry = {
         "from": peer,
         "id": message_id,
@@ -105,19 +116,22 @@ def _error(code: int, details: str) -> dict[str, Any]:
 
 
 def errors(code: int, details: str) -> bytes:
-    """An `errors` body, about something that no message or status tells of."""
+    """Return an `errors` body about something that no message or status reports."""
     return _encode({"errors": [_error(code, details)]})
 
 
 def not_decrypted(sender: str, count: int, since: int) -> bytes:
-    """An `errors` body about so many messages of one sender. since: when the first of them came, Unix seconds."""
+    """Return an `errors` body about `count` undecryptable messages of one sender.
+
+    since: arrival of the first of them, Unix seconds
+    """
     what = "1 more message" if count == 1 else f"{count} more messages"
     details = f"{what} from {sender}, since {since}, could not be decrypted"
     return errors(codes.MESSAGE_FAILED, details)
 
 
 def contacts(found: list[dict[str, str]]) -> bytes:
-    """What became of contacts that were asked about with `no_wait`."""
+    """Return the results of contacts that were requested with `no_wait`."""
     return _encode({"contacts": found})
 
 
@@ -133,7 +147,11 @@ def _status(message_id: str, peer: str, name: str, timestamp: int) -> dict[str, 
 
 
 def garbage_report(kind: str, deleted: int | None, node: str) -> bytes:
-    """A `services` body. kind: `message` or `media`; deleted: `None` when it failed."""
+    """Return a `services` body.
+
+    kind: `message` or `media`
+    deleted: number of rows or files; None after a failure
+    """
     if deleted is None:
         result: dict[str, Any] = {
             "status": "failed",

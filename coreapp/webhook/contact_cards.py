@@ -1,4 +1,4 @@
-"""The people whom a message tells of, as the API and the webhook describe them."""
+"""Contact cards in messages, as the API and the webhook describe them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coreapp.webhook.limits import Word
 
 
 class _Part(msgspec.Struct, omit_defaults=True, gc=False):
-    """Base of all parts: fields that we do not know are left out."""
+    """Base of all parts. Unknown fields are dropped."""
 
 
 class Name(_Part):

@@ -1,4 +1,4 @@
-"""Callbacks that were given up, and can be brought back."""
+"""Callbacks that were given up and can be replayed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ log = logging.getLogger(__name__)
 
 
 class DeadLetters:
-    """The dead letters of one shard."""
+    """Dead letters of one shard."""
 
     def __init__(self, context: ShardContext, queue: CallbackQueue) -> None:
         self._context = context
         self._queue = queue
 
     async def replay(self, seqs: Sequence[int], by: str) -> int:
-        """Bring those named back into the queue, or up to 1,000 of all; returns how many. by: kept with each.
+        """Return the named dead letters to the queue, or up to 1,000 of all if `seqs` is empty. Returns their number.
 
-        Of those named that failed and wait for their next attempt, it is now. Raises `Refused` while the queue is at
-        its limit, and `LeaseLost`.
+        Named callbacks that failed and wait for their next attempt become due now. Raises `Refused` while the queue is
+        at its limit, and `LeaseLost`.
+
+        by: who requested it, stored with each
         """
         hurried = self._queue.hurry(frozenset(seqs))
         if hurried:

@@ -1,4 +1,4 @@
-"""Deliveries of callbacks to the webhook: so many at a time, each until it is taken or given up."""
+"""Delivery of callbacks to the webhook: a bounded number at a time, each until it is accepted or given up."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ REQUESTS = Counter("callback_requests_total", "Attempts at the webhook", ["resul
 DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Time spent in attempts", ["result", "type"])
 DEAD = Counter("tidings_callbacks_dead_total", "Callbacks given up and kept as dead letters")
 
-UNMARKED_SECONDS = 1.0  # until a callback comes again whose outcome could not be written
+UNMARKED_SECONDS = 1.0  # delay of a callback whose outcome could not be written
 
 
 class Deliveries:
-    """The service that empties the callback queue. `target` is asked before every attempt: a change acts at once."""
+    """Service that empties the callback queue. `target` is read before every attempt, so a change takes effect at
+    once.
+    """
 
     name = "callbacks"
 
@@ -47,7 +49,10 @@ class Deliveries:
         clock: Clock,
         places: Places | None = None,
     ) -> None:
-        """places: of posts at the same time, which other shards may share."""
+        """Create the service of a shard.
+
+        places: slots of concurrent posts, which other shards may share; None for slots of this shard alone
+        """
         self._places = places if places is not None else Places()
         self._queue = queue
         self._journal = journal
@@ -58,11 +63,11 @@ class Deliveries:
         self._workers: list[asyncio.Task[None]] = []
 
     def kick(self) -> None:
-        """The target may have changed: look now."""
+        """Read the target again, because it may have changed."""
         self._changed.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver until `stop`; what is being posted then is cut short and comes again."""
+        """Deliver until `stop` is set. Posts in flight are then cancelled, and the callbacks are posted again later."""
         stopping = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():
@@ -80,7 +85,7 @@ class Deliveries:
             self._poster.close()
 
     def _staff(self) -> None:
-        """As many workers as may post at a time: none while there is no URL."""
+        """Adjust the number of workers to the target's concurrency: none while there is no URL."""
         target = self._target()
         self._poster.trust(target.authorities)
         wanted = target.concurrency if target.url else 0
@@ -104,7 +109,8 @@ class Deliveries:
             except (BatcherFull, BatcherClosed):
                 self._come_again(callback)
             except Exception as error:
-                # A bug. It counts as an answer that never came, or the callback would come again for ever.
+                # A bug. It counts as an attempt without a response, because the callback would otherwise be retried
+                # forever.
                 log.exception("webhook.unexpected", extra={"event_id": callback.event_id})
                 callback.attempt = attempts
                 try:
@@ -113,7 +119,7 @@ class Deliveries:
                     self._come_again(callback, failure)
 
     def _come_again(self, callback: Callback, failure: Exception | None = None) -> None:
-        """What became of it could not be written, which is no fault of the webhook's."""
+        """Post a callback again whose outcome could not be written, which is no fault of the webhook's."""
         log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=failure)
         callback.due_at = int((self._clock.now() + UNMARKED_SECONDS) * 1000)
         self._queue.retry(callback)
@@ -127,7 +133,7 @@ class Deliveries:
             self._places.give_back()
 
     async def run_once(self, callback: Callback) -> None:
-        """One attempt at one callback, and what follows from it."""
+        """Make one attempt at one callback, and handle its outcome."""
         target = self._target()
         now = self._clock.now()
         if not callback.body:
@@ -159,9 +165,12 @@ class Deliveries:
     def _settle(
         self, callback: Callback, target: Target, now: float, status: int | None, error: str, took: float
     ) -> None:
-        """What follows from an attempt. now: when it began, Unix seconds; took: milliseconds.
+        """Handle the outcome of an attempt. Raises `BatcherFull` and `BatcherClosed`; the caller then still has the
+        callback.
 
-        Raises `BatcherFull` and `BatcherClosed`; the callback is still the caller's then.
+        now: start of the attempt, Unix seconds
+        status: HTTP status, None without a response
+        took: milliseconds
         """
         attempt = callback.attempt + 1
         decision = retry.decide(status, attempt, now - callback.created_at / 1000, target.policy)
@@ -203,7 +212,9 @@ class Deliveries:
 
 @functools.cache
 def _counters(result: str, kind: str) -> tuple[Counter, Counter]:
-    """To look labels up costs more than to count; there are as many as statuses of HTTP."""
+    """Return the counters of a result. Looking up labels costs more than counting; there are as many as HTTP
+    statuses.
+    """
     return REQUESTS.labels(result, kind), DURATION_SUM.labels(result, kind)
 
 

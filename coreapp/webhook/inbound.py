@@ -1,4 +1,4 @@
-"""What recipients may send: the contents we know, each read into the form in which the webhook gets it."""
+"""Messages of recipients: the known contents, each read into the form in which the webhook gets it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNSUPPORTED = "Message type is not currently supported"
 
 
 class _Part(msgspec.Struct, omit_defaults=True, gc=False):
-    """Base of all parts: fields that we do not know are left out."""
+    """Base of all parts. Unknown fields are dropped."""
 
 
 class Text(_Part):
@@ -37,7 +37,7 @@ class Text(_Part):
 
 
 class Location(_Part):
-    """Degrees."""
+    """Coordinates in degrees."""
 
     latitude: Annotated[float, Meta(ge=-90, le=90)]
     longitude: Annotated[float, Meta(ge=-180, le=180)]
@@ -47,26 +47,26 @@ class Location(_Part):
 
 
 class StickerMetadata(_Part):
-    """What a sticker stands for."""
+    """Emojis that a sticker represents."""
 
     emojis: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=20)]
 
 
 class Media(_Part):
-    """A file as the webhook gets it. id, file: of one that was fetched; status: `downloaded` or `undownloaded`."""
+    """A file as the webhook gets it."""
 
     mime_type: limits.MimeType
     sha256: limits.Hash
     caption: limits.Caption | None = None
     filename: str | None = None
-    status: str = ""
-    id: str | None = None
-    file: str | None = None
+    status: str = ""  # `downloaded` or `undownloaded`
+    id: str | None = None  # of a downloaded file; None for others
+    file: str | None = None  # path of a downloaded file; None for others
     metadata: StickerMetadata | None = None
 
 
 class SentMedia(_Part):
-    """A file as a recipient sends it: what it is, and where it can be had."""
+    """A file as a recipient sends it: its description and its pointer."""
 
     mime_type: limits.MimeType
     sha256: limits.Hash
@@ -91,7 +91,7 @@ class ListReply(_Part):
 
 
 class FlowReply(_Part):
-    """What was filled into a form."""
+    """Reply of a form."""
 
     name: limits.Word
     body: limits.Word
@@ -111,7 +111,7 @@ class InteractiveFlow(_Part, tag_field="type", tag="nfm_reply"):
 
 
 class Button(_Part, omit_defaults=False):
-    """A quick reply of a template. The payload may be null."""
+    """Quick reply of a template. The payload may be null."""
 
     text: limits.QuickReply
     payload: limits.Payload | None = None
@@ -131,14 +131,14 @@ class Order(_Part):
 
 
 class Reaction(_Part, omit_defaults=False):
-    """An empty emoji takes the reaction back."""
+    """Reaction to a message. An empty emoji removes the reaction."""
 
     message_id: Id
     emoji: limits.Emoji
 
 
 class System(_Part):
-    """The recipient tells a new number of theirs."""
+    """Notice of a recipient's new number."""
 
     type: Literal["user_changed_number"]
     new_wa_id: WaId
@@ -146,33 +146,33 @@ class System(_Part):
 
 
 class Deleted(_Part):
-    """The message that is withdrawn."""
+    """Revocation of a message."""
 
     id: Id
 
 
 class InboundSenderKey(SenderKey):
-    """A key of a group, as far as the business takes one."""
+    """Sender key of a group, with the limits that the business accepts."""
 
     group: Id
     distribution: Annotated[bytes, Meta(max_length=4096)]
 
 
 class InboundKeyRequest(SenderKeyRequest):
-    """A request for the business's key of a group."""
+    """Request for the business's key of a group."""
 
     group: Id
 
 
 class ReferredProduct(_Part):
-    """What a question is about."""
+    """Product that a question refers to."""
 
     catalog_id: limits.CatalogId
     product_retailer_id: limits.CatalogId
 
 
 class Context(msgspec.Struct, omit_defaults=True, gc=False, rename={"sender": "from"}):
-    """The message that this one answers, and whose it was."""
+    """Message that this one replies to, and its author."""
 
     id: Id | None = None
     sender: WaId | None = None
@@ -211,26 +211,20 @@ _decode_referral = msgspec.json.Decoder(Referral).decode
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Inbound:
-    """One message as it was understood. content: what the webhook gets under the kind's name; None for none.
+    """One parsed message."""
 
-    kind: `unknown` for what is no content of ours, `ephemeral` for what disappears and is not shown to a business.
-    name: of the sender's profile; empty when they told none.
-    pointer: where the file of a media message can be had, when it can.
-    referral: the advertisement that brought the sender here.
-    error: code and details of what is wrong with it; of `unknown` always.
-    """
-
+    # `unknown` for an unsupported content, `ephemeral` for a disappearing message, which is not shown to a business
     kind: str
-    content: Any = None
-    name: str = ""
+    content: Any = None  # content under the kind's name in the webhook; None for none
+    name: str = ""  # from the sender's profile; empty without one
     context: Context | None = None
-    pointer: Pointer | None = None
-    referral: Referral | None = None
-    error: tuple[int, str] | None = None
+    pointer: Pointer | None = None  # of a media message's file; None if it has no valid one
+    referral: Referral | None = None  # advertisement that led the sender here; None for none
+    error: tuple[int, str] | None = None  # code and details of what is wrong; always set for `unknown`
 
 
 def read(plaintext: bytes) -> Inbound:
-    """Never raises: what cannot be read, and what is longer than the API has it, is `unknown`."""
+    """Parse a message. Never raises: an unreadable message, or one beyond the API's limits, is `unknown`."""
     try:
         fields = _decode_fields(plaintext)
         kind = _decode_type(fields["type"])
@@ -264,12 +258,12 @@ def _unknown(name: str = "", details: str = "") -> Inbound:
 
 
 def _read_pointer(sent: SentMedia) -> Pointer:
-    """Raises `msgspec.ValidationError`. Bytes are base64 in JSON."""
+    """Return the pointer in a media message. Bytes are base64 in JSON. Raises `msgspec.ValidationError`."""
     return msgspec.convert({name: getattr(sent, name) for name in Pointer.__struct_fields__}, Pointer)
 
 
 def _field_of(error: msgspec.ValidationError) -> str:
-    """Which field of a pointer is to blame, in a sentence."""
+    """Return a sentence that names the invalid field of a pointer."""
     found = re.search(r"`\$\.(\w+)`", str(error))
     return f"`{found[1]}` is missing or is not as it should be" if found else "its pointer is malformed"
 
@@ -287,7 +281,7 @@ def _find_name(raw: msgspec.Raw | None) -> str:
 
 
 def _find(decode: Callable[[msgspec.Raw], Any], raw: msgspec.Raw | None) -> Any:
-    """What stands beside a content; `None` for none, and for what is of no such form."""
+    """Return an optional part of a message, decoded; None if it is missing or invalid."""
     try:
         return decode(raw) if raw is not None else None
     except UNREADABLE:

@@ -1,8 +1,8 @@
-"""POSTs over kept-alive HTTP/1.1 connections, for little CPU: of the answer only the status matters.
+"""POSTs over kept-alive HTTP/1.1 connections at low CPU cost. Only the status of a response is used.
 
-Redirects are not followed, no cookies are kept. At most one request is on a connection at a time. The guard is asked
-for each connection, not for each post: a kept one leads to an address that was checked. Responses are bounded by
-`tidings.egress.responses`.
+Redirects are not followed, and no cookies are stored. A connection has at most one request at a time. The egress guard
+is called for each connection, not for each post: a kept connection leads to an address that was checked. Responses are
+bounded by `tidings.egress.responses`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from tidings.egress.urls import Origin
 
 log = logging.getLogger(__name__)
 
-RESPONSE_LIMIT = 64 * 1024  # bytes of a response that are read so that the connection can be kept
-MAX_IDLE = 64  # kept connections; they are as many as posts were in flight
+RESPONSE_LIMIT = 64 * 1024  # bytes of a response that are read to keep the connection
+MAX_IDLE = 64  # kept connections; there are at most as many as posts were in flight
 
 
 class Connect(Protocol):
-    """Makes the connections."""
+    """Opens connections."""
 
     async def connect(self, host: str, port: int) -> socket.socket: ...
 
 
 class Closed(ConnectionError):
-    """The receiver closed the connection before it answered. unused: and before it had sent a single byte."""
+    """The receiver closed the connection before its response.
+
+    unused: whether it had not sent a single byte
+    """
 
     def __init__(self, *, unused: bool) -> None:
         super().__init__("the connection was closed before an answer came")
@@ -44,18 +47,20 @@ class Closed(ConnectionError):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
     origin: Origin
-    head: bytes  # the request line, and the headers that are the same for every post
+    head: bytes  # request line, and the headers that are the same for every post
 
 
 class Poster:
-    """Posts JSON. Close it when it is no longer used."""
+    """Posts JSON. Must be closed after use."""
 
     def __init__(
         self, guard: Connect, *, timeout: float, tls: ssl.SSLContext | None = None, pace: ReadPace | None = None
     ) -> None:
-        """timeout: seconds for one post, with the connection set-up.
+        """Create a poster.
 
-        pace: of reads of long responses, which other posters may share.
+        timeout: seconds for one post, including the connection set-up
+        tls: context of TLS connections; None for the system's certificates
+        pace: CPU limit on reading long responses, which other posters may share; None for a separate one
         """
         self._guard = guard
         self._timeout = timeout
@@ -66,9 +71,9 @@ class Poster:
         self._idle: collections.deque[_Exchange] = collections.deque()
 
     def trust(self, authorities: bytes) -> None:
-        """From now on check servers against these, PEM, or against the system's when empty.
+        """Verify servers against these certificates, PEM; empty for those of the system.
 
-        Of what cannot be loaded no server is trusted: every post over TLS fails, until there are others.
+        If they cannot be loaded, no server is trusted: every post over TLS fails until there are others.
         """
         if authorities == self._authorities:
             return
@@ -80,16 +85,15 @@ class Poster:
             self._tls = None
             self._mistrust = f"the authorities that are set for webhooks cannot be loaded: {error}"
             log.error("webhook.authorities_unusable", extra={"error": str(error)[:200]})
-        # They were checked against others.
+        # Their servers were verified against other certificates.
         self.close()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        """The status of the answer.
+        """Post a body and return the status of the response. A kept connection that is found closed is replaced at
+        once.
 
-        Raises `OSError` (`Forbidden` for where it must not go, `BadResponse` for what is no response or one beyond the
-        limits), `TimeoutError`, and `ValueError` for what is no URL.
-
-        A kept connection that turns out to be closed is replaced by a new one at once.
+        Raises `OSError` (`Forbidden` for a destination that is not allowed, `BadResponse` for an invalid or too long
+        response), `TimeoutError`, and `ValueError` for an invalid URL.
         """
         address = address_of(url)
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -105,7 +109,7 @@ class Poster:
             return await self._exchange(await self._connect(address.origin), request)
 
     def close(self) -> None:
-        """Close the connections that are kept."""
+        """Close the kept connections."""
         while self._idle:
             self._idle.pop().abort()
 
@@ -151,10 +155,7 @@ class Poster:
 
 
 class _Exchange:
-    """One connection: a request, its response, and so on.
-
-    reusable: whether it may be used for another request.
-    """
+    """One connection, used for one request after another."""
 
     def __init__(self, origin: Origin, pace: ReadPace) -> None:
         self.origin = origin
@@ -163,10 +164,13 @@ class _Exchange:
 
     @property
     def reusable(self) -> bool:
+        """Return whether the connection may be used for another request."""
         return self._parser.keep_alive and self.connection.is_usable
 
     async def send(self, request: bytes) -> int:
-        """The status, once the response has been read to its end or to the limit. Raises `OSError`."""
+        """Send a request. Returns the status once the response has been read to its end or to the limit. Raises
+        `OSError`.
+        """
         connection, parser = self.connection, self._parser
         if not connection.is_usable:
             raise Closed(unused=True)
@@ -186,7 +190,7 @@ class _Exchange:
 
 @functools.lru_cache(8)
 def address_of(url: str) -> Address:
-    """Where a URL leads, and the first lines of a request there. Raises `ValueError`."""
+    """Return the origin of a URL, and the first lines of a request to it. Raises `ValueError`."""
     place = urls.parse(url)
     lines = [
         f"POST {place.path} HTTP/1.1",

@@ -1,4 +1,4 @@
-"""Callbacks that the operator has deleted without a post."""
+"""Deletion of callbacks by the operator."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ PURGED = Counter("tidings_callbacks_purged_total", "Callbacks that were deleted 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Purged:
-    """deleted: callbacks; changed: those that stay, because they have another status than those to be deleted."""
+    """Result of a purge."""
 
-    deleted: int
-    changed: int
+    deleted: int  # callbacks deleted
+    changed: int  # named callbacks that stay, because their status is no longer one of those to delete
 
 
 class CallbackPurge:
-    """Deletes callbacks of one shard, dead letters and those that wait alike, with a line of audit."""
+    """Deletes callbacks of one shard, dead letters and waiting ones, and records it in the audit."""
 
     def __init__(self, context: ShardContext, queue: CallbackQueue) -> None:
         self._context = context
         self._queue = queue
 
     async def purge(self, seqs: Sequence[int], by: str, choice: str, statuses: Collection[str] = ()) -> Purged:
-        """Delete those named, but for what is being posted at this moment, and what has none of these statuses (any
-        more); without statuses, whatever they have.
+        """Delete the named callbacks whose status is in `statuses`; an empty `statuses` means any. Callbacks being
+        posted stay.
 
-        by, choice: kept in the audit. Raises `LeaseLost`; after a failure the shard has to be opened again.
+        Raises `LeaseLost`. After a failure the shard must be reopened.
+
+        by, choice: who purged and by which selection, for the audit
         """
         context = self._context
         changed: Set[int] = frozenset()
@@ -50,17 +52,17 @@ class CallbackPurge:
             changed = queue_views.changed_since(found, statuses)
             return [seq for seq in seqs if seq not in changed]
 
-        # What was committed just now is in the queue after this.
+        # This ensures that callbacks committed just now are in the queue.
         await context.journal.write(Change(context.account))
         async with self._queue.without(choose) as found:
             try:
-                # A failed attempt at one of them that is not written yet would put its row back.
+                # A pending write of a failed attempt would restore the row of a deleted callback.
                 await context.journal.write(Change(context.account))
                 deleted = await context.database.persist(
                     shards.fenced(context.lease, lambda connection: self._delete(connection, by, choice, found))
                 )
             except BaseException as error:
-                # They are in memory no more, and may be on disk.
+                # They are no longer in memory, and may be on disk.
                 context.journal.fail(error)
                 raise
         PURGED.inc(deleted)

@@ -1,11 +1,11 @@
-"""The callbacks that wait, in memory: in order for one subject, due ones by turns of the recipients they are about.
+"""Waiting callbacks in memory: in order for one subject, with due ones round robin over the recipients they concern.
 
-At most `limit` are in memory; what comes beyond that is only in the database, and is loaded when memory has drained to
-half. Callbacks that are not persisted have no database to wait in: beyond twice the limit they are dropped and counted.
-Dead letters that are brought back go beyond the limit: at most 1,000 at a time, none while the queue is full.
+At most `limit` are in memory. Further ones are only in the database, and are loaded when memory has drained to half of
+the limit. Callbacks that are not persisted have no row to wait in: beyond twice the limit they are dropped and counted.
+Replayed dead letters may exceed the limit: at most 1,000 at a time, none while the queue is full.
 
-New statuses are held until their message's sender knows its id: they are in the queue, and count, like any other that
-is not due yet.
+New statuses are held until their message's sender knows its id. They are in the queue and count like others that are
+not due yet.
 """
 
 from __future__ import annotations
@@ -29,60 +29,62 @@ log = logging.getLogger(__name__)
 
 DROPPED = Counter("tidings_callbacks_dropped_total", "Callbacks lost because callback_persist is off and memory full")
 
-PAGE = 2000
-RETRY_SECONDS = 1.0  # after a page could not be loaded
-# Seconds between two looks at what is due: so long may a callback be late, and there are no more timers than that.
+PAGE = 2000  # rows per read
+RETRY_SECONDS = 1.0  # delay after a page could not be loaded
+# Minimum seconds between two timers for due callbacks. A callback may be late by this time.
 SPACING = 0.02
-# Seconds, more than any status is held: one that seems to be held for longer is due, the clock was set back.
+# Seconds, longer than any hold of a status. A callback that seems held for longer is due, because the clock was set
+# back.
 LONGEST_HOLD = 120.0
 
-# Kinds of what recipients write or break at will; there are as many of the others as messages and calls to the API.
+# Kinds of callbacks that recipients can cause without bound. The others are bounded by the messages and calls to the
+# API.
 FROM_RECIPIENTS = frozenset({"inbound_message", "error"})
 
 
 @dataclasses.dataclass(slots=True)
 class Purge:
-    """What `CallbackQueue.without` found, and is given.
+    """State of a deletion: set by `CallbackQueue.without`, completed by its caller."""
 
-    chosen:    what is to be deleted.
-    discarded: the callbacks that were in memory; posted: subjects of which one is being posted, and stays.
-    stored:    callbacks that were pending in the database alone and were deleted; theirs: of these `FROM_RECIPIENTS`.
-    """
-
-    chosen: frozenset[int]
-    discarded: frozenset[int]
-    posted: frozenset[str]
-    stored: int = 0
-    theirs: int = 0
+    chosen: frozenset[int]  # to be deleted
+    discarded: frozenset[int]  # deleted callbacks that were in memory
+    posted: frozenset[str]  # subjects of which one callback is being posted and stays
+    stored: int = 0  # set by the caller: deleted callbacks that were pending in the database only
+    theirs: int = 0  # set by the caller: those of `stored` that are `FROM_RECIPIENTS`
 
 
 LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]
 
 
 class CallbackQueue:
-    """One shard's callbacks. `offer` puts in, `take` hands out, `done` or `retry` ends what `take` began."""
+    """Callbacks of one shard. `offer` adds callbacks, `take` hands them out, and `done` or `retry` ends each `take`."""
 
     def __init__(self, limit: int, clock: Clock, load: LoadPage, *, retry_seconds: float = RETRY_SECONDS) -> None:
-        """load(after, limit): pending callbacks with a higher `seq` than `after`, in order; retry_seconds: after one
-        that failed."""
+        """Create the queue of a shard.
+
+        load: returns at most `limit` pending callbacks with a `seq` above `after`, in order; called as load(after,
+            limit)
+        retry_seconds: delay after a failed load
+        """
         self._limit = limit
         self._clock = clock
         self._load = load
         self._retry_seconds = retry_seconds
         self._ready = ReadyCallbacks()
         self._parked: list[tuple[int, int, Callback]] = []
-        # A subject is a key while one of its callbacks is ready, parked or being delivered; those after it wait here.
+        # A subject is a key while one of its callbacks is ready, parked or being delivered. Its later callbacks wait
+        # here.
         self._behind: dict[str, list[Callback] | None] = {}
         self._takers: collections.deque[asyncio.Future[None]] = collections.deque()
         self._in_memory = 0
         self._in_database = 0
-        # Of these, what recipients did.
+        # Of these, callbacks caused by recipients (see FROM_RECIPIENTS).
         self._theirs_in_memory = 0
         self._theirs_in_database = 0
-        # The rows that are not in memory are those above this `seq`, but for the ones brought back.
+        # Rows above this `seq` are not in memory, except those brought back.
         self._highest = 0
         self._brought_back: set[int] = set()
-        # By subject that is parked before its first attempt: callbacks of it in memory.
+        # By subject that is parked before its first attempt: number of its callbacks in memory.
         self._held: dict[str, int] = {}
         self._held_count = 0
         # Callbacks that were delivered, given up or deleted.
@@ -97,40 +99,44 @@ class CallbackQueue:
 
     @property
     def from_recipients(self) -> int:
-        """How many of them tell what recipients did."""
+        """Waiting callbacks caused by recipients."""
         return self._theirs_in_memory + self._theirs_in_database
 
     @property
     def ready(self) -> int:
-        """Callbacks that are due and that nobody has taken."""
+        """Callbacks that are due and not taken."""
         return len(self._ready)
 
     @property
     def parked(self) -> int:
-        """Callbacks in memory that wait for their time; those behind them in their subjects are not counted."""
+        """Callbacks in memory that are not due yet. Those behind them in their subjects are not counted."""
         return len(self._parked)
 
     @property
     def held(self) -> int:
-        """Callbacks in memory that wait until the sender of their message knows its id."""
+        """Callbacks in memory that are held until the sender of their message knows its id."""
         return self._held_count
 
     @property
     def failing(self) -> int:
-        """Callbacks in memory that the webhook did not take and that wait to be tried again."""
+        """Callbacks in memory that the webhook did not accept and that will be retried."""
         return sum(1 for _, _, callback in list(self._parked) if callback.attempt)
 
     async def start(self, pending: int, from_recipients: int = 0) -> None:
-        """Begin with what the database holds: so many callbacks, and so many of them `FROM_RECIPIENTS`."""
+        """Start with the callbacks in the database.
+
+        pending: number of callbacks
+        from_recipients: number of those that are `FROM_RECIPIENTS`
+        """
         self._in_database, self._theirs_in_database = pending, from_recipients
         await self._load_page()
         self._load_if_low()
 
     def offer(self, callbacks: Sequence[Callback]) -> None:
-        """New callbacks, on disk (or volatile) already, in order of `seq`.
+        """Add new callbacks, which are on disk or volatile, in order of `seq`.
 
-        Those that a page brought between their commit and this call are in memory already, and were never counted as
-        only in the database: they come after all that were.
+        A page may have loaded some of them between their commit and this call. They are in memory, and were never
+        counted as database-only, because they come after all that were.
         """
         for callback in callbacks:
             if callback.volatile:
@@ -148,8 +154,8 @@ class CallbackQueue:
                 self._admit(callback)
 
     async def bring_back(self, revive: Callable[[], Awaitable[Sequence[Callback]]]) -> int:
-        """Take in the dead letters, of any age, that `revive()` makes pending again; returns how many."""
-        # No page is loaded meanwhile: it would bring the same rows.
+        """Add the dead letters of any age that `revive()` makes pending again. Returns their number."""
+        # Pages are not loaded during this: they would contain the same rows.
         async with self._paging:
             callbacks = await revive()
             for callback in callbacks:
@@ -159,7 +165,7 @@ class CallbackQueue:
         return len(callbacks)
 
     def hurry(self, seqs: Collection[int]) -> Sequence[Callback]:
-        """Make due now those of these callbacks in memory that failed and are to be tried again; which they are."""
+        """Make those of these callbacks in memory due that failed and wait for a retry. Returns them."""
         failing = [callback for _, _, callback in self._parked if callback.attempt and callback.seq in seqs]
         for callback in failing:
             callback.due_at = 0
@@ -170,12 +176,13 @@ class CallbackQueue:
 
     @contextlib.asynccontextmanager
     async def without(self, choose: Callable[[], Awaitable[Collection[int]]]) -> AsyncIterator[Purge]:
-        """For the deletion of the callbacks that `choose()` names: none is handed out from then on, but for those that
-        are being posted.
+        """Remove the callbacks that `choose()` returns for the duration of their deletion: none of them is handed out.
+        Callbacks being posted stay.
 
-        Raises whatever `choose` and the block raise; after the block, what is in memory must not be used any more then.
+        Raises the errors of `choose` and of the block. After an error of the block the callbacks in memory must not be
+        used.
         """
-        # No page is loaded meanwhile, and no dead letter brought back: they would be in memory again.
+        # Pages and dead letters are not loaded during this: they would be in memory again.
         async with self._paging:
             chosen = frozenset(await choose())
             before = len(self)
@@ -191,7 +198,7 @@ class CallbackQueue:
         heads = [*self._ready.all(), *(callback for _, _, callback in sorted(self._parked))]
         waiting = [*heads, *(callback for behind in self._behind.values() for callback in behind or ())]
         posted = frozenset(self._behind.keys() - {callback.subject for callback in heads})
-        # All that wait are put in again, but for these.
+        # All waiting callbacks are added again, except these.
         self._in_memory -= len(waiting)
         self._theirs_in_memory -= sum(callback.kind in FROM_RECIPIENTS for callback in waiting)
         self._ready, self._parked = ReadyCallbacks(), []
@@ -206,7 +213,7 @@ class CallbackQueue:
         return Purge(seqs, frozenset(gone), posted)
 
     async def take(self) -> Callback:
-        """The next callback that is due; waits for one."""
+        """Return the next due callback; waits for one."""
         while not self._ready:
             taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
@@ -219,7 +226,7 @@ class CallbackQueue:
         return self._ready.pop()
 
     def done(self, callback: Callback) -> None:
-        """It was delivered or given up: the next of its subject may go."""
+        """End a callback that was delivered or given up, and release the next of its subject."""
         self._in_memory -= 1
         self._theirs_in_memory -= callback.kind in FROM_RECIPIENTS
         waiting = self._behind.get(callback.subject)
@@ -231,12 +238,14 @@ class CallbackQueue:
         self._load_if_low()
 
     def retry(self, callback: Callback) -> None:
-        """It was not taken: it comes again at its `due_at`, and those of its subject wait behind it."""
+        """Return a callback that was not accepted. It is retried at its `due_at`, and later ones of its subject wait
+        behind it.
+        """
         if not self._closed:
             self._place(callback)
 
     async def close(self) -> None:
-        """Stop loading and wake nobody any more."""
+        """Stop loading and waking workers."""
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -245,9 +254,8 @@ class CallbackQueue:
             await asyncio.gather(self._loading, return_exceptions=True)
 
     def age(self) -> float:
-        """Seconds for which the oldest callback has been due, of those in memory that are not being posted now.
-
-        May be called from another thread.
+        """Return the seconds since the oldest callback in memory was due, except those being posted. May be called from
+        another thread.
         """
         waiting = [*self._ready.first(), *(callback for _, _, callback in list(self._parked))]
         oldest = min((callback.created_at for callback in waiting), default=math.inf)
@@ -273,7 +281,7 @@ class CallbackQueue:
                 self._held_count += 1
 
     def _place(self, callback: Callback) -> bool:
-        """Make it ready if it is due; is it?"""
+        """Make a callback ready if it is due. Returns whether it is."""
         if not _is_due(callback, self._clock.now()):
             heapq.heappush(self._parked, (callback.due_at, callback.seq, callback))
             if self._parked[0][2] is callback:
@@ -300,7 +308,7 @@ class CallbackQueue:
         self._alarm = loop.call_at(at, self.release_due)
 
     def release_due(self) -> None:
-        """Make ready what is due by now."""
+        """Make the due callbacks ready."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -337,7 +345,7 @@ class CallbackQueue:
             for callback in page:
                 self._highest = callback.seq
                 if callback.seq in self._brought_back:
-                    # It was taken in already, and is not one of those counted.
+                    # It is in memory already, and was not counted.
                     self._brought_back.discard(callback.seq)
                 else:
                     self._admit(callback)
@@ -347,12 +355,15 @@ class CallbackQueue:
             if not page:
                 self._brought_back.clear()
                 if self._in_database == before:
-                    # Nothing there and nothing came while we looked: the count was too high.
+                    # No rows and no new callbacks during the read: the count was too high.
                     self.left += self._in_database
                     self._in_database = self._theirs_in_database = 0
 
 
 def _is_due(callback: Callback, now: float) -> bool:
-    """May it be posted? now: Unix seconds."""
+    """Return whether the callback may be posted.
+
+    now: Unix seconds
+    """
     wait = callback.due_at / 1000 - now
     return wait <= 0 or (wait > LONGEST_HOLD and not callback.attempt)

@@ -1,4 +1,4 @@
-"""Callbacks that are due, by turns of the recipients they are about."""
+"""Due callbacks, round robin over the recipients they concern."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from tidings.storage.business.callbacks import Callback
 
 
 class ReadyCallbacks:
-    """What is due: one of each recipient after the other, so that nobody waits for all of another's; those that a page
-    brought, whose recipients are not known, have one turn together."""
+    """Due callbacks, one of each recipient after the other, so that no recipient waits for all callbacks of another.
+    Callbacks loaded from the database have no known recipient and form one queue together.
+    """
 
     def __init__(self) -> None:
         self._queues: dict[str, collections.deque[Callback]] = {}
-        # Each key of these once.
+        # Each key of `_queues` once.
         self._turns: collections.deque[str] = collections.deque()
         self._count = 0
 
@@ -43,9 +44,9 @@ class ReadyCallbacks:
         return callback
 
     def all(self) -> Sequence[Callback]:
-        """Each recipient's in their order."""
+        """Return all callbacks, those of each recipient in order."""
         return [callback for queue in self._queues.values() for callback in queue]
 
     def first(self) -> Sequence[Callback]:
-        """Of each recipient the one that has waited longest."""
+        """Return the longest-waiting callback of each recipient."""
         return [callback for queue in list(self._queues.values()) for callback in itertools.islice(queue, 1)]

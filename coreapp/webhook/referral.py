@@ -1,4 +1,4 @@
-"""The advertisement or post that brought a recipient to the business, as a message tells of it."""
+"""Advertisement or post that led a recipient to the business, as a message refers to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Words = Annotated[str, Meta(max_length=2_048)]
 
 
 class Referral(msgspec.Struct, omit_defaults=True, gc=False):
-    """Of pictures and films that come with it nothing is told: they are not fetched."""
+    """Referral of a message. Its pictures and videos are omitted: they are not fetched."""
 
     source_url: Words
     source_type: Annotated[str, Meta(max_length=64)] | None = None

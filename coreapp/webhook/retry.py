@@ -1,28 +1,28 @@
-"""What to do after an attempt: a decision, carried out by the delivery loop."""
+"""Retry policy of callbacks: a decision, carried out by the delivery loop."""
 
 from __future__ import annotations
 
 import dataclasses
 
-GIVE_UP_AFTER = 24 * 3600.0  # seconds since the event …
-MIN_ATTEMPTS = 10  # … and not before so many: it may have waited for a URL, or for us
+GIVE_UP_AFTER = 24 * 3600.0  # seconds since the event after which a callback is given up, and …
+MIN_ATTEMPTS = 10  # … attempts it must have had: it may have waited for a URL, or for us
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delivered:
-    """The webhook took it."""
+    """The webhook accepted the callback."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """Try again in so many seconds."""
+    """Try again after a delay."""
 
-    seconds: float
+    seconds: float  # delay
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GiveUp:
-    """To the dead-letter list."""
+    """Move the callback to the dead letters."""
 
 
 Decision = Delivered | RetryAfter | GiveUp
@@ -30,21 +30,21 @@ Decision = Delivered | RetryAfter | GiveUp
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Policy:
-    """backoff, max_backoff: seconds, from `callback_backoff_delay_ms` and `max_callback_backoff_delay_ms`.
+    """Parameters of the retry policy."""
 
-    any_2xx: take every 2xx for success, since some receivers answer 201; otherwise only 200 is.
-    """
-
-    backoff: float = 3.0
-    max_backoff: float = 900.0
-    any_2xx: bool = False
-    give_up_after: float = GIVE_UP_AFTER
+    backoff: float = 3.0  # seconds, from `callback_backoff_delay_ms`
+    max_backoff: float = 900.0  # seconds, from `max_callback_backoff_delay_ms`
+    any_2xx: bool = False  # treat every 2xx as success, since some receivers return 201; otherwise only 200
+    give_up_after: float = GIVE_UP_AFTER  # seconds since the event
 
 
 def decide(status: int | None, attempt: int, age: float, policy: Policy) -> Decision:
-    """After attempt number `attempt` (from 1) at an event `age` seconds old; status: of HTTP, `None` without an answer.
+    """Decide on the next step after an attempt. The delay grows by `backoff` with each attempt: n x backoff, at most
+    `max_backoff`.
 
-    The delay grows by `backoff` with each attempt: n x backoff, at most `max_backoff`.
+    status: HTTP status; None without a response
+    attempt: number of the attempt, from 1
+    age: seconds since the event
     """
     if status == 200 or (policy.any_2xx and status is not None and 200 <= status < 300):
         return Delivered()

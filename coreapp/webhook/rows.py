@@ -1,4 +1,4 @@
-"""A body for the webhook as the row that the journal writes."""
+"""Conversion of a callback's body into the row that the journal writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidings.storage.business.callbacks import Callback
 
 
 class CallbackRows:
-    """Makes the callbacks of one account."""
+    """Creates the callbacks of one account."""
 
     def __init__(self, context: ShardContext) -> None:
         self._config = context.config
@@ -26,11 +26,12 @@ class CallbackRows:
         at: int | None = None,
         due_at: int = 0,
     ) -> Callback:
-        """A callback to be committed with what it tells of; the journal gives it its `seq`.
+        """Return a callback, to be committed with the event it reports. The journal sets its `seq`.
 
-        subject: the message or event that it is about, whose callbacks are posted in order; recipient: whose message or
-        doing that is, with others of whom it takes turns; at: Unix milliseconds, now
-        if `None`; due_at: not to be posted before, and its age counts from there.
+        subject: message or event that it concerns, whose callbacks are posted in order
+        recipient: recipient who caused it; callbacks are posted round robin over recipients; empty for none
+        at: Unix milliseconds; None for now
+        due_at: Unix milliseconds before which it is not posted, and from which its age counts; 0 for at once
         """
         if at is None:
             at = int(self._clock.now() * 1000)

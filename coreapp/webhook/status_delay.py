@@ -1,4 +1,4 @@
-"""How long the statuses of a message wait, so that its sender knows the id by which they tell of it."""
+"""Delay of a message's statuses until its sender knows the id that they name."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from tidings.runtime.clock import Clock
 from tidings.storage.business.callbacks import Callback
 
-# Acceptances answered within the delay. Of more than that the oldest are forgotten: their statuses do not wait.
+# Acceptances answered within the delay. Beyond that the oldest are dropped, and their statuses are not held.
 LIMIT = 200_000
 
 
 class StatusDelay:
-    """Statuses are due when the acceptance of their message was answered so many seconds ago.
+    """Makes statuses due a fixed delay after the acceptance of their message was answered.
 
-    A whole message is concerned and not its first status: those of one message are posted in order anyway, and those
-    that come later than the delay are due at once. What an earlier owner accepted it may have answered until the last
-    moment, so it counts as answered when this one began.
+    The delay applies to the message, not only to its first status: the statuses of one message are posted in order, and
+    those that come after the delay are due at once. A message accepted by an earlier owner may have been answered at
+    the last moment, so it counts as answered when this owner started.
     """
 
     def __init__(self, seconds: float, clock: Clock, *, limit: int = LIMIT) -> None:
         self._clock = clock
         self._limit = limit
         self._delay = round(seconds * 1000)
-        # Of messages that are being accepted: as many as Webapps may ask at a time.
+        # Messages being accepted; at most as many as concurrent requests of Webapps.
         self._unanswered: set[str] = set()
-        # Those of them with statuses already, whose due time is not known yet.
+        # Those of them that have statuses already, whose due time is not known yet.
         self._early: set[str] = set()
         self._due: dict[str, int] = {}
         self._answered: collections.deque[tuple[int, str]] = collections.deque()
@@ -38,12 +38,12 @@ class StatusDelay:
         return len(self._unanswered) + len(self._due)
 
     def accepting(self, message_id: str) -> None:
-        """A new message: its statuses may be asked about from now on, `answered` must follow."""
+        """Register a new message. `due_at` may be called for it from now on, and `answered` must follow."""
         if self._delay:
             self._unanswered.add(message_id)
 
     def answered(self, message_id: str) -> None:
-        """Its sender is told the id now."""
+        """Record that the message's acceptance is being answered."""
         if not self._delay:
             return
         now = self._now()
@@ -54,9 +54,11 @@ class StatusDelay:
             self._due.pop(self._answered.popleft()[1], None)
 
     def due_at(self, message_id: str, now: int) -> int:
-        """When a status that is reported now may be posted, in Unix milliseconds as `now`; 0 for at once.
+        """Return when a status that is reported now may be posted, Unix milliseconds; 0 for at once.
 
-        That of a message whose acceptance is not answered yet is a guess, which `committed` mends.
+        The value for a message that is not answered yet is an estimate, which `committed` corrects.
+
+        now: Unix milliseconds
         """
         if not self._delay:
             return 0
@@ -67,13 +69,13 @@ class StatusDelay:
         return due if due > now else 0
 
     def committed(self, callbacks: Sequence[Callback]) -> None:
-        """These are on disk now, and so is the message of each."""
+        """Correct the due times of callbacks that are on disk, as are their messages."""
         if not self._early:
             return
         for callback in callbacks:
             if callback.subject in self._early:
                 self._early.discard(callback.subject)
-                # If it is not answered yet it will be in this turn of the event loop.
+                # If the message is not answered yet, it will be within this event-loop iteration.
                 callback.due_at = self._due.get(callback.subject, self._now() + self._delay)
                 callback.created_at = max(callback.created_at, callback.due_at)
 

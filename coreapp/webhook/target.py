@@ -1,4 +1,4 @@
-"""Where callbacks go: as the business's settings say now."""
+"""Target of callbacks, from the business's present settings."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ from coreapp.webhook import retry
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """Where callbacks go now.
+    """Present target of callbacks."""
 
-    url:         empty while none is set; they wait then.
-    keys:        each signs every body.
-    authorities: PEM that servers are checked against, and nothing else; empty for those of the system.
-    """
-
-    url: str
-    concurrency: int
+    url: str  # empty while none is set; callbacks then wait
+    concurrency: int  # concurrent posts
     policy: retry.Policy
-    keys: Sequence[bytes]
+    keys: Sequence[bytes]  # keys that sign every body
+    # PEM certificates, the only ones that servers are verified against; empty for those of the system
     authorities: bytes = b""
 
 
 class CurrentTarget:
-    """The target that is in force; it follows the settings."""
+    """Target in force. It follows the settings."""
 
     def __init__(self, config: Config, *, any_2xx: bool) -> None:
         self._config = config
@@ -38,7 +34,7 @@ class CurrentTarget:
         return self._target
 
     def is_set(self) -> bool:
-        """Does somebody listen?"""
+        """Return whether a webhook URL is set."""
         return bool(self._target.url)
 
     def _settings_changed(self) -> None:

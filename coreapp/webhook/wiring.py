@@ -1,4 +1,4 @@
-"""Callbacks, from the journal to the webhook, wired for one shard."""
+"""Wiring of callbacks, from the journal to the webhook, for one shard."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tidings.storage.business.callbacks import Callback
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """rows: makes callbacks; delay, audience: say when a status is posted, and whether; deliveries: a service."""
+    """Callback parts of one shard."""
 
-    rows: CallbackRows
-    delay: StatusDelay
+    rows: CallbackRows  # creates callbacks
+    delay: StatusDelay  # decides when a status is posted
     queue: CallbackQueue
-    audience: Audience
-    deliveries: Deliveries
+    audience: Audience  # decides whether a status is posted
+    deliveries: Deliveries  # a service
     dead_letters: DeadLetters
     purge: CallbackPurge
 
 
 def wire_webhook(context: ShardContext) -> Webhook:
-    """The queue is empty until it is started."""
+    """Wire the package. The queue is empty until it is started."""
     settings, config = context.settings, context.config
 
     async def load(after: int, limit: int) -> Sequence[Callback]:
@@ -44,7 +44,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
 
     delay = StatusDelay(settings.status_delay, context.clock)
     queue = CallbackQueue(settings.callback_queue_limit, context.clock, load)
-    # The time at which a status is due must be known when the queue gets it.
+    # The delay comes first: the due time of a status must be known when the queue gets it.
     context.journal.on_callbacks(delay.committed)
     context.journal.on_callbacks(queue.offer)
     target = CurrentTarget(config, any_2xx=settings.accept_any_2xx)
