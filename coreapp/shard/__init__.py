@@ -1,1 +1,1 @@
-"""One Coreapp process and the shard that it owns: lease, wiring, and the link that Webapps connect to."""
+"""One Coreapp process and its shards: leases, wiring, and the link to Webapps."""

@@ -1,4 +1,4 @@
-"""What is deleted that nobody asks for any more: by each shard of its own rows, by the first one of all others."""
+"""Wiring of the deletion of expired rows: each shard deletes its own rows, the first shard those of all others."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from coreapp.garbage import (
 from coreapp.media.wiring import Media
 from coreapp.recovery.collector import KEPT, KeptCollector
 
-# The others look through tables that belong to all shards, some of which may be no more.
+# Kinds that every shard deletes. The other kinds scan tables that belong to all shards, including removed ones.
 OF_EACH_SHARD = (DEAD_CALLBACKS,)
 
 
 def wire_garbage(context: ShardContext, media: Media) -> GarbageCollector:
-    """A service."""
+    """Return the service of a shard that deletes expired rows and files."""
     settings, of_shard = context.settings, (context.database, context.lease, context.clock)
     collectors: dict[str, Collector] = {
         MESSAGE: MessageCollector(*of_shard),

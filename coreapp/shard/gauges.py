@@ -1,4 +1,4 @@
-"""What a shard holds at the moment, as metrics: read when somebody asks, so that no message pays for it."""
+"""Gauges of a shard's present state. They are read at each scrape, so messages bear no cost for them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ _GAUGES = (
 
 
 def publish(shard: Shard) -> None:
-    """Show what this one holds, until `withdraw`."""
+    """Export the gauges of this shard until `withdraw`."""
     label = str(shard.context.shard)
     for queue, limit in zip(_LIMITED, _limits(shard), strict=True):
         _LIMIT.labels(queue, label).set(limit)
@@ -115,7 +115,7 @@ def publish(shard: Shard) -> None:
 
 
 def withdraw(shard: Shard) -> None:
-    """It is another process's, or nobody's."""
+    """Remove the gauges of a shard that this process no longer owns."""
     label = str(shard.context.shard)
     for queue in _LIMITED:
         _LIMIT.remove(queue, label)
@@ -131,7 +131,7 @@ def _limits(shard: Shard) -> tuple[int, int]:
 
 
 def _jobs(shard: Shard) -> Reading:
-    """Every message that was accepted and has no answer of the servers, wherever it waits."""
+    """Accepted messages that the network has not acknowledged, in all queues."""
     count = shard.context.count
     oldest = (
         shard.sending.transmitter.oldest,
@@ -184,6 +184,6 @@ _QUEUES: Mapping[str, Callable[[Shard], Reading]] = {
 
 
 def _age(shard: Shard, times: Iterable[int | None]) -> float:
-    """Seconds since the earliest of these, Unix milliseconds; 0 when there is none."""
+    """Return the seconds since the earliest of these times in Unix milliseconds; 0 for none."""
     oldest = min((time for time in times if time is not None), default=None)
     return 0.0 if oldest is None else max(0.0, shard.context.clock.now() - oldest / 1000)

@@ -1,5 +1,6 @@
-"""How this process is: the databases that messages go through, the business's and the network's, which it tells of; and
-whether its shards are at work."""
+"""Health of this process: the business's and the network's databases, through which messages go, and the state of its
+shards.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +16,40 @@ from tidings.runtime.readiness import AWAY, OK
 from tidings.storage.database import Database
 from tidings.wire import core
 
-# Seconds that the network has to answer; it gives its database two.
+# Seconds that the network has to respond; it gives its database 2 s.
 TIMEOUT = 2.5
 MEDIA = "media"
-# Seconds that its answer stands: as that of the database. Whoever looks more often than that, or from many Webapps,
-# would use up what the network does for those who have not logged in.
+# Seconds that the network's response is cached, as is the database's. More frequent probes, or those of many Webapps,
+# would exhaust the network's budget for unauthenticated clients.
 STANDS = 1.0
 
 
 class Databases:
-    """Asked when somebody wants to know, once a second at most; never believed to be connected without an answer."""
+    """Probes of both databases, on demand and at most once per second. A database counts as reachable only after a
+    response.
+    """
 
     def __init__(self, database: Database, network: NetworkApi, *, stands: float = STANDS) -> None:
-        """stands: seconds for which what the network says is believed."""
+        """Create the probes.
+
+        stands: seconds that the network's response is cached
+        """
         self._database = database
         self._network = network
         self._of_network = Probe(self._ask_network, stands, "probe the network")
 
     async def away(self) -> list[str]:
-        """What does not answer, or take what is written: `core.DATABASE` for either of them, and `core.NETWORK` when
-        it does not even say how its own is."""
+        """Return the unreachable parts, or those that refuse writes: `core.DATABASE` for either database, and
+        `core.NETWORK` if the network does not even report the state of its database.
+        """
         alive, of_network = await asyncio.gather(self._database.is_alive(), self._of_network.answer())
         found = {of_network} if alive else {of_network, core.DATABASE}
         return sorted(found - {""})
 
     async def _ask_network(self) -> str:
-        """What is away there, empty for nothing. That it cannot be reached is for its link to tell."""
+        """Return what the network reports as unreachable, empty for nothing. An unreachable network is reported by its
+        link instead.
+        """
         try:
             health = await self._network.health(seconds=TIMEOUT)
         except NetworkSilent:
@@ -51,14 +60,14 @@ class Databases:
 
 
 class Store(Protocol):
-    """The files that messages name. state: `OK` or `AWAY`."""
+    """Store of the files that messages name. `state` is `OK` or `AWAY`."""
 
     @property
     def state(self) -> str: ...
 
 
 class Needs:
-    """What the process needs. Who stands by is ready to."""
+    """Dependencies that the process needs to be ready. A standby is ready too."""
 
     def __init__(self, databases: Databases, shards: OpenShards, media: Store) -> None:
         self._databases = databases
@@ -66,7 +75,7 @@ class Needs:
         self._media = media
 
     async def look(self) -> Mapping[str, str]:
-        """`OK` or `AWAY` for each."""
+        """Return `OK` or `AWAY` for each dependency."""
         away = await self._databases.away()
         connected = all(shard.link.connected for shard in self._shards)
         return {

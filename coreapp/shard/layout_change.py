@@ -1,9 +1,9 @@
-"""The change to another number of shards: nobody works for any of them meanwhile, and one process moves what they have.
+"""Change of the number of shards: no process works for a shard during it, and one process moves the rows.
 
 owners give up their shards ──▶ one process takes all of them ──▶ rows are moved, page by page ──▶ the new layout
 
-Each step is one transaction, and what it finds done it leaves as it is. Whoever makes the change may die between any
-two of them: another process takes all shards when it has been silent for as long as any owner may, and begins again.
+Each step is one transaction and leaves completed work unchanged. The process that makes the change may crash between
+any two steps: another process takes all shards once it has been silent for as long as any owner may, and starts again.
 """
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ IN_PLACE = Gauge(
 
 
 def place(about: str, count: int) -> int:
-    """The shard of what is about this recipient; what is about a group, or nobody, is the first one's."""
+    """Return the shard for rows about this recipient. Rows about a group, or about no recipient, belong to the first
+    shard.
+    """
     return addresses.shard_of(about, count) if addresses.is_wa_id(about) else 0
 
 
 def show(layout: Layout) -> None:
-    """What this process knows of the layout, and of a change that anybody makes."""
+    """Export the layout, and the progress of a change made by any process."""
     SHARDS.labels("active").set(layout.shards)
     SHARDS.labels("wanted").set(layout.wanted or layout.shards)
     IN_PLACE.set(layout.moved if layout.is_changing else 0)
 
 
 class LayoutChange:
-    """What one process does for a change that is wanted."""
+    """One process's part in a requested change."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
@@ -57,9 +59,10 @@ class LayoutChange:
         self._silence = settings.lease_seconds
 
     async def attempt(self, is_leaving: Callable[[], bool]) -> bool:
-        """Make the change, unless somebody still works for a shard, or another process makes it: has it been made?
+        """Make the change, unless an owner still works for a shard or another process makes it. Returns whether it was
+        made.
 
-        is_leaving(): looked at after each page; whatever is left then is left to others.
+        is_leaving: checked after each page; once true, the rest is left to other processes
         """
         begin = functools.partial(layout_changes.begin, owner=self._node, silence=self._silence)
         lease = await self._database.commit(begin)
@@ -81,14 +84,14 @@ class LayoutChange:
                     crashpoints.reach(crashpoints.AFTER_NEW_LAYOUT)
                     _made(before, now, moved, time.perf_counter() - started)
                     return True
-                # Another number was asked for meanwhile.
+                # Another number of shards was requested during the change.
             await self._database.persist(functools.partial(shards.release, lease=lease), patience=self._silence)
         except LeaseLost as lost:
             log.warning("layout.lost", extra={"epoch": lease.epoch, "detail": str(lost)})
         return False
 
     async def _move(self, lease: Lease, layout: Layout, is_leaving: Callable[[], bool]) -> int | None:
-        """How many rows were moved; `None` when we had to leave before the last."""
+        """Move the rows of all kinds. Returns their number; None if this process had to leave before the last one."""
         moved = 0
         for kind in relocation.KINDS:
             page = Moved(None, 0)
@@ -111,7 +114,7 @@ class LayoutChange:
         return moved
 
     async def _page(self, connection: Connection, *, lease: Lease, kind: str, place: Place, after: object) -> Moved:
-        # Its heartbeat, too: a page takes little time.
+        # This also serves as the heartbeat, because a page takes little time.
         await shards.renew(connection, lease)
         page = await relocation.move_page(connection, kind, place, after=after)
         if page.rows:

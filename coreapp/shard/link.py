@@ -1,4 +1,4 @@
-"""The link that Webapps connect to: each question is answered by the shard that it is for, if this process owns it."""
+"""Link that Webapps connect to: each request is handled by the shard that it concerns, if this process owns it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ELSEWHERE = (
     "the business's number is registered elsewhere, so the network refuses this Coreapp: find out by whom, then restart"
     " the Coreapp, which takes the number back with the registration key"
 )
-MAX_IN_FLIGHT = 10_000  # questions of one Webapp; one more is refused with 1016
+MAX_IN_FLIGHT = 10_000  # requests of one Webapp; further ones are refused with 1016
 
 
 class _NotLookedUp(Refused):
-    """Refused before anybody has looked whether it was done when it was asked before."""
+    """The request was refused before a check whether an earlier attempt was carried out."""
 
 
 class LinkHandler:
-    """One Webapp's connection. The first frame must be a `Hello` with the installation's link key."""
+    """Connection of one Webapp. The first frame must be a `Hello` with the installation's link key."""
 
     def __init__(
         self,
@@ -56,9 +56,14 @@ class LinkHandler:
         requests: AccountRequests | None = None,
         databases: Databases | None = None,
     ) -> None:
-        """config: of the process; requests: takes questions about the number itself; without one they are refused.
-        databases: what health looks at besides the connection to the network. newcomers: until the `Hello`.
-        links: those of the process that end with it."""
+        """Create the handler of one connection.
+
+        newcomers: limits on connections before their `Hello`
+        config: of the process
+        links: open connections of the process, which end with it
+        requests: handles requests about the number itself; None to refuse them
+        databases: probed for health requests in addition to the connection to the network; None to omit them
+        """
         self._key = key.encode()
         self._node = node
         self._shards = shards
@@ -71,7 +76,7 @@ class LinkHandler:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def opened(self, connection: Connection) -> None:
-        """Nothing is said before the `Hello`."""
+        """Register the connection. Nothing is sent before the `Hello`."""
         self._newcomers.came(connection)
 
     def received(self, connection: Connection, frame: Any) -> None:
@@ -96,7 +101,7 @@ class LinkHandler:
             task.add_done_callback(self._tasks.discard)
 
     def closed(self, connection: Connection, reason: str) -> None:
-        """Questions in flight run on: what they commit stays committed, only nobody hears of it."""
+        """Unregister the connection. Requests in flight continue and may commit, but their responses are dropped."""
         self._newcomers.left(connection)
         self._links.remove(connection)
         log.log(
@@ -135,7 +140,7 @@ class LinkHandler:
             answer = core.Refused(question.n, codes.INTERNAL_ERROR, details, unknown=True)
         except Exception as error:
             if outages.is_outage(error):
-                # In one line: every question that meets an outage says so.
+                # Logged in one line, because every request during an outage is logged.
                 outage = outages.describe(error) or "the database cannot be used"
                 log.error("link.question_failed", extra={**_named(question), "error": outage})
                 answer = core.Refused(question.n, codes.NOT_READY, outage, 1)
@@ -146,7 +151,7 @@ class LinkHandler:
 
     async def _ask(self, question: Any) -> core.Answer:
         if isinstance(question, core.AcceptMessage):
-            # The one that comes by the thousand. Groups are the first shard's.
+            # The most frequent request. Groups belong to the first shard.
             shard = self._of(question.to if question.recipient_type != GROUP else "")
             message_id = await shard.accepting.requests.accept(question)
             return core.Accepted(question.n, message_id, question.to)
@@ -163,7 +168,7 @@ class LinkHandler:
         if isinstance(question, core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs):
             return await _operate(self._usable(self._shards.get(question.shard)), question)
         if isinstance(question, core.CollectGarbage):
-            # Once for the installation; other owners have nothing to do.
+            # Runs once for the installation; other owners have nothing to do.
             self._require_any()
             if self._shards.first is not None:
                 self._shards.first.garbage.ask(question.kind)
@@ -186,7 +191,9 @@ class LinkHandler:
         raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
 
     def _of(self, recipient: str) -> Shard:
-        """The shard of a recipient, or the first one for none. Raises `Refused` when nothing can be done now."""
+        """Return the shard of a recipient, or the first one for an empty recipient. Raises `Refused` if it cannot work
+        now.
+        """
         shard = self._usable(self._shards.of(recipient) if recipient else self._shards.first)
         if shard.link.is_refused:
             raise _NotLookedUp(codes.NOT_READY, ELSEWHERE, retry_after=5)
@@ -196,7 +203,7 @@ class LinkHandler:
         if shard is None:
             raise self._not_owner()
         if shard.context.journal.is_stalled:
-            # What is taken now could not be answered before the caller gives up, and would be done all the same.
+            # A request accepted now could not be answered before the caller's timeout, and would be carried out anyway.
             raise _NotLookedUp(codes.NOT_READY, "the database does not answer", retry_after=1)
         return shard
 
@@ -228,7 +235,7 @@ class LinkHandler:
 
 
 async def _operate(shard: Shard, question: core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs) -> core.Answer:
-    """What the operator asks of the queues."""
+    """Carry out an operator's request about the queues."""
     if isinstance(question, core.PurgeJobs):
         found = await shard.accepting.purge.purge(question.ids, question.by, question.choice, question.statuses)
         return core.Purged(question.n, found.deleted, found.stay)
@@ -263,11 +270,11 @@ async def _ask_about_the_number(requests: AccountRequests, question: Any) -> cor
 
 
 def _as_known(question: Any, refused: core.Refused) -> core.Refused:
-    """Of a repeated question, whether it was done before is as open as it was."""
+    """Mark the refusal of a repeated request as unknown: an earlier attempt may have been carried out."""
     refused.unknown = isinstance(question, core.AcceptMessage) and question.repeated
     return refused
 
 
 def _named(question: Any) -> dict[str, str]:
-    """A question in the log: what it was, and of which request."""
+    """Return the log fields of a request: its type and its request id."""
     return {"question": type(question).__name__, "request_id": getattr(question, "request_id", "")}

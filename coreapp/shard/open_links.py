@@ -1,4 +1,4 @@
-"""Connections of Webapps to this process, and their end at a planned stop: no question is left without an answer."""
+"""Connections of Webapps to this process, and their planned end, which leaves no request without a response."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from tidings.wire.connection import Connection
 
 log = logging.getLogger(__name__)
 
-# Seconds for the Webapps to close their connections, once everything that they asked has been answered.
+# Seconds for the Webapps to close their connections, once all their requests have been answered.
 CLOSE_SECONDS = 3.0
 
 
 class OpenLinks:
-    """Connections over which the link key was named; as many as there are Webapps."""
+    """Authenticated connections; as many as there are Webapps."""
 
     def __init__(self) -> None:
-        # Whether each is notified of the stop: a Webapp of an earlier release does not know the frame.
+        # Whether each Webapp is notified of the stop: one of an earlier release does not know the frame.
         self._links: dict[Connection, bool] = {}
         self._is_leaving = False
         self._empty = asyncio.Event()
         self._empty.set()
 
     def add(self, connection: Connection, *, is_notified: bool) -> None:
-        """Record a connection; a repeated `Hello` changes nothing."""
+        """Record a connection. A repeated `Hello` changes nothing."""
         self._links[connection] = is_notified
         self._empty.clear()
         if self._is_leaving:
             self._notify(connection)
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection that is closed."""
+        """Remove a connection that is closed."""
         self._links.pop(connection, None)
         if not any(self._links.values()):
             self._empty.set()
 
     def leave(self) -> None:
-        """Ask the Webapps to send nothing more and to close their connections when they have every answer."""
+        """Notify the Webapps to send no more requests and to close their connections when they have every response."""
         self._is_leaving = True
         for connection in list(self._links):
             self._notify(connection)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Wait at most `seconds` for the Webapps that were notified, then close what is still open."""
+        """Wait at most `seconds` for the notified Webapps, then close the remaining connections."""
         try:
             async with asyncio.timeout(seconds):
                 await self._empty.wait()
@@ -60,7 +60,7 @@ class OpenLinks:
 
 
 class LinkClosing:
-    """A service that is stopped before all others: takes no more connections, and notifies the Webapps of the stop."""
+    """Service that stops before all others: stops listening, and notifies the Webapps of the stop."""
 
     name = "link"
 

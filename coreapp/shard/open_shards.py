@@ -1,4 +1,4 @@
-"""The shards that this process answers for at this moment."""
+"""Shards that this process currently serves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tidings.wire.addresses import shard_of
 
 
 class OpenShards:
-    """Shards by their numbers. Empty in a process that stands by."""
+    """Shards by number. Empty in a standby."""
 
     def __init__(self) -> None:
         self._shards: dict[int, Shard] = {}
-        # Of the layout that they are part of.
+        # Number of shards in the current layout.
         self._count = 1
         self._changed: Callable[[], None] = lambda: None
 
@@ -22,7 +22,7 @@ class OpenShards:
         return len(self._shards)
 
     def __iter__(self) -> Iterator[Shard]:
-        """In the order of their numbers."""
+        """Iterate over the shards in the order of their numbers."""
         return iter([self._shards[number] for number in sorted(self._shards)])
 
     def on_change(self, call: Callable[[], None]) -> None:
@@ -35,28 +35,28 @@ class OpenShards:
 
     @property
     def first(self) -> Shard | None:
-        """The one that does what is done once for all."""
+        """Shard that does the work that is done once for all; None if it is not here."""
         return self._shards.get(0)
 
     def get(self, number: int) -> Shard | None:
-        """The one of this number, if it is here."""
+        """Return the shard of this number; None if it is not here."""
         return self._shards.get(number)
 
     def of(self, recipient: str) -> Shard | None:
-        """The one that a recipient's number belongs to, if it is here."""
+        """Return the shard of a recipient; None if it is not here."""
         found = self._shards.get(shard_of(recipient, self._count))
-        # One of an earlier layout, which has yet to close, has other recipients.
+        # A shard of an earlier layout that is still closing has other recipients.
         return found if found is not None and found.context.lease.shards == self._count else None
 
     def put(self, shard: Shard) -> None:
-        """It answers from now on."""
+        """Add a shard that is ready to handle requests."""
         lease = shard.context.lease
         self._count = lease.shards
         self._shards[lease.shard] = shard
         self._changed()
 
     def remove(self, lease: Lease) -> None:
-        """The one of this lease does not answer any more; one of a later lease does."""
+        """Remove the shard of this lease; a shard of a later lease stays."""
         found = self._shards.get(lease.shard)
         if found is not None and found.context.lease == lease:
             del self._shards[lease.shard]

@@ -1,4 +1,4 @@
-"""One shard from the claim of its lease until it is lost or given up: heartbeats beside the work."""
+"""One shard from the claim of its lease until it is lost or given up: heartbeats in parallel with the work."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-# Of the silence after which another may take the shard: what an owner that does not reach the database counts on. The
-# rest is for leaving, and for clocks that do not run alike.
+# Fraction of the silence after which another process may take the shard. An owner that cannot reach the database relies
+# on its lease for this time; the rest is a margin for closing the shard and for clock drift.
 SURE = 0.9
 
 Open = Callable[[Lease, OwnDevice], Awaitable[Shard]]
 
 
 class Term:
-    """Opens the shard, keeps its lease, and closes it.
+    """Opens the shard, renews its lease, and closes it.
 
-    The lease is kept apart from the work: a heartbeat that fails ends the term, and so does a commit that finds
-    another epoch, a login at the network that finds a later owner there, and a lease that has run out unrenewed.
+    The lease is renewed independently of the work. The term ends when a heartbeat fails, a commit finds another epoch,
+    the network reports a later owner at a login, or the lease expires.
     """
 
     def __init__(
@@ -46,7 +46,10 @@ class Term:
         open_shards: OpenShards,
         open_shard: Open,
     ) -> None:
-        """asked: the loop's time when the lease was asked for."""
+        """Create the term of a lease.
+
+        asked: loop time before the lease was requested
+        """
         self.lease = lease
         self._asked = asked
         self._settings = settings
@@ -58,15 +61,18 @@ class Term:
         self._successor = ""
 
     def give_up(self, successor: str = "") -> None:
-        """End the term as soon as what is under way is on disk, and let somebody else have the shard: the successor,
-        where there is one, waits for it."""
+        """End the term as soon as the work in flight is on disk, and release the shard.
+
+        successor: process that waits for the shard; empty for any
+        """
         self._successor = successor
         self._leaving.set()
 
     async def run(self, opened: Callable[[], None]) -> None:
-        """Serve until it is given up, or until the shard is to be opened again, which stays ours meanwhile.
+        """Serve until the shard is given up, or must be reopened, in which case the lease is kept. Raises `LeaseLost`,
+        and other errors that ended the term.
 
-        opened(): called when the shard answers. Raises `LeaseLost`, and what else ended the term.
+        opened: called when the shard is ready to handle requests
         """
         ended = asyncio.Event()
         heartbeat = asyncio.create_task(self._keep(ended), name="heartbeat")
@@ -95,7 +101,9 @@ class Term:
             self._requests.term_ended(self.lease)
 
     async def _reopen(self) -> None:
-        """When the account's keys are to be others; what other shards know of them ends with their leases."""
+        """Return when the account's keys are to change, in the term of the first shard. Other shards end with their
+        leases.
+        """
         if self.lease.is_first:
             await self._requests.reopen.wait()
         else:
@@ -122,10 +130,10 @@ class Term:
             gauges.withdraw(shard)
 
     async def _keep(self, ended: asyncio.Event) -> None:
-        """Renew until `ended`. Raises `LeaseLost`, also when no heartbeat has succeeded for too long.
+        """Renew the lease until `ended`. Raises `LeaseLost`, also if no heartbeat has succeeded for too long.
 
-        We may be the only one that does not reach the database, so that another takes the shard without our knowing. A
-        heartbeat that hangs is not waited for.
+        This process may be the only one that cannot reach the database, so another one may take the shard unnoticed. A
+        hanging heartbeat is therefore not waited for.
         """
         loop, seconds = asyncio.get_running_loop(), self._settings.lease_seconds * SURE
         until = self._asked + seconds
@@ -147,7 +155,7 @@ class Term:
                 raise LeaseLost(f"shard {self.lease.shard}: the lease was not renewed for {seconds:.1f} s")
 
     async def _renew(self) -> float:
-        """The loop's time before the database was asked."""
+        """Renew the lease. Returns the loop time before the request."""
         asked = asyncio.get_running_loop().time()
         await self._database.commit(lambda connection: shards.renew(connection, self.lease))
         return asked
