@@ -14,17 +14,13 @@ class CoreappError(Exception):
 
 
 class Refused(CoreappError):
-    """A Webapp's request was not carried out.
-
-    code: one of the API's error codes
-    retry_after: seconds, 0 for no hint
-    """
+    """A Webapp's request was not carried out."""
 
     def __init__(self, code: int, details: str, retry_after: int = 0) -> None:
         super().__init__(f"{code}: {details}")
-        self.code = code
+        self.code = code  # one of the API's error codes
         self.details = details
-        self.retry_after = retry_after
+        self.retry_after = retry_after  # seconds, 0 for no hint
 
 
 class KeyInUse(CoreappError):

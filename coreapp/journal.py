@@ -138,7 +138,7 @@ class Change:
     # new jobs, or existing ones that have become `ENCRYPTED`
     enqueued_jobs: Sequence[jobs.Job] = merging.rows(jobs.enqueue, key=attrgetter("id"), about="jobs")
     finished_jobs: Sequence[str] = merging.rows(jobs.finish, about="jobs")
-    # of attempts at jobs that are in the queue, and of those that leave it
+    # records of failed attempts at queued jobs; deleted with the jobs that leave the queue
     failures: job_errors.Changes | None = merging.nested(job_errors.execute, about="jobs")  # noqa: RUF009
     # peers whose session is deleted
     dropped_sessions: Sequence[str] = merging.part_of(SessionRows, about="keys")
@@ -153,7 +153,7 @@ class Change:
     renamed: Mapping[str, str] | None = merging.mapping(messages.change_kinds)
     # messages that were requested again from their sender
     new_undecrypted: Sequence[undecrypted.Undecrypted] = merging.rows(undecrypted.add)
-    # ids of such messages that arrived, or whose error was reported
+    # ids of requested messages that arrived, or whose error was reported
     ended_undecrypted: Sequence[str] = merging.rows(undecrypted.delete)
     checked_contacts: Sequence[contacts.Contact] = merging.rows(
         contacts.save, key=attrgetter("account", "wa_id"), about="contacts"

@@ -82,11 +82,11 @@ class Settings(settings.ProcessSettings):
         float,
         env.made(lambda data: min(5.0, data["lease_seconds"] / 6), lambda value: env.parse_number(value, 0.05, 600.0)),
     ] = env.variable("TIDINGS_HEARTBEAT_SECONDS", None)
-    # rows
+    # largest number of rows in the job queue
     job_queue_limit: Annotated[int, env.integer(1)] = env.variable("TIDINGS_JOB_QUEUE_LIMIT", 20_000)
-    # rows
+    # largest number of rows in the callback queue
     callback_queue_limit: Annotated[int, env.integer(1)] = env.variable("TIDINGS_CALLBACK_QUEUE_LIMIT", 100_000)
-    # seconds for one attempt
+    # timeout of one attempt at the webhook, seconds
     webhook_timeout: Annotated[float, env.number(0.1, 600.0)] = env.variable("TIDINGS_WEBHOOK_TIMEOUT_S", 15.0)
     # treat every 2xx of a webhook as success, not only 200
     accept_any_2xx: env.Flag = env.variable("TIDINGS_WEBHOOK_ANY_2XX", False)
@@ -129,7 +129,7 @@ class Settings(settings.ProcessSettings):
     unread_days: Annotated[int, env.integer(1, 36_500)] = env.variable("TIDINGS_UNREAD_DAYS", 30)
     # days that dead letters are kept; 0 keeps them forever
     dead_callback_days: Annotated[int, env.integer(high=36_500)] = env.variable("TIDINGS_DEAD_CALLBACKS_DAYS", 30)
-    # seconds for one link
+    # timeout of one link, seconds
     media_link_timeout: Annotated[float, env.number(0.1, 600.0)] = env.variable("TIDINGS_MEDIA_LINK_TIMEOUT_S", 60.0)
     # seconds for which a fetched file serves other messages
     media_link_cache: Annotated[float, env.number(0.0, 86_400.0)] = env.variable("TIDINGS_MEDIA_LINK_CACHE_S", 600.0)

@@ -1,1 +1,1 @@
-"""From a request to a committed job: admission, idempotency keys and the job queue."""
+"""Acceptance of messages, from a request to a committed job: admission, idempotency keys and the job queue."""

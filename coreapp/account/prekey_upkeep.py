@@ -31,7 +31,7 @@ from tidings.wire.registration import KeysLeft
 
 log = logging.getLogger(__name__)
 
-ONE_TIME_PREKEYS = 100  # per upload
+ONE_TIME_PREKEYS = 100  # one-time pre-keys per upload
 ROTATION_MS = 7 * 24 * 3600 * 1000  # age at which lasting keys are rotated, milliseconds
 KEPT_MS = 30 * 24 * 3600 * 1000  # milliseconds that retired keys are kept: as long as the network keeps an envelope
 INTERVAL = 3600.0  # seconds between two passes

@@ -29,7 +29,7 @@ from tidings.wire.registration import DeviceRegistration
 
 log = logging.getLogger(__name__)
 
-ONE_TIME_PREKEYS = 100  # per registration
+ONE_TIME_PREKEYS = 100  # one-time pre-keys per registration
 
 
 class _Registration(msgspec.Struct):

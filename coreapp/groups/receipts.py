@@ -19,9 +19,9 @@ from tidings.storage.business.messages import Status
 class Steps:
     """Effects of one batch of receipts."""
 
-    known: dict[tuple[str, str], int]  # by message and participant
+    known: dict[tuple[str, str], int]  # known status by message and participant
     changed: dict[tuple[str, str], Receipt] = dataclasses.field(default_factory=dict)
-    statuses: dict[str, Status] = dataclasses.field(default_factory=dict)  # of the messages themselves
+    statuses: dict[str, Status] = dataclasses.field(default_factory=dict)  # new statuses of the messages
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
 
 

@@ -35,8 +35,8 @@ SEND, KEY, ASKED, LOST = shard_notes.SEND, "key", "asked", "lost"
 FOR_FIRST = (KEY, ASKED, LOST)
 
 PAGE = 500  # rows per read
-RETRY_SECONDS = 1.0  # delay after a failed read
-LOOK_SECONDS = 0.1  # between two polls for jobs that other shards send for this one
+RETRY_SECONDS = 1.0  # seconds until the next read after a failed one
+LOOK_SECONDS = 0.1  # seconds between two polls for jobs that other shards send for this one
 
 
 class Notes:

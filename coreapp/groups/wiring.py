@@ -37,12 +37,12 @@ class Groups:
 
     replicas: GroupReplicas
     sender: GroupSender  # encrypts messages to groups
-    requests: GroupRequests  # of Webapps
-    events: Events  # deliveries from groups
+    requests: GroupRequests  # handles requests of Webapps
+    events: Events  # handles deliveries from groups
     read_marks: GroupReadMarks
     lost_keys: LostKeys
-    notes: Notes  # cross-shard messages
-    sent_elsewhere: SentElsewhere  # jobs that other shards send for this one
+    notes: Notes  # creates cross-shard messages
+    sent_elsewhere: SentElsewhere  # tracks jobs that other shards send for this one
 
     async def close(self) -> None:
         """Leave pending work to the next owner."""

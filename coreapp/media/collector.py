@@ -14,7 +14,7 @@ from tidings.storage.business.media import Media
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
 
-UNUSED_MS = 30 * 24 * 3600 * 1000  # 30 days in milliseconds
+UNUSED_MS = 30 * 24 * 3600 * 1000  # default retention of unused files: 30 days in milliseconds
 # age in seconds from which a file without a row counts as orphan; a file is written before its row
 ORPHAN_SECONDS = 24 * 3600.0
 PAGE = 500  # rows that one transaction reads

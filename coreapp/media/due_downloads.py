@@ -10,7 +10,9 @@ from tidings.storage.business.media_downloads import Download
 
 
 class Waiting:
-    """At most `limit` downloads. Further ones wait in the table until memory has drained to half of the limit."""
+    """Downloads in memory, at most `limit`. Further ones wait in the table until memory has drained to half of the
+    limit.
+    """
 
     def __init__(self, limit: int, clock: Clock) -> None:
         self.limit = limit

@@ -12,29 +12,21 @@ from coreapp.errors import CoreappError
 
 
 class MediaFailed(CoreappError):
-    """A file of a message is not available.
-
-    code: one of the API's error codes
-    details: field and reason
-    """
+    """A file of a message is not available."""
 
     def __init__(self, code: int, details: str) -> None:
         super().__init__(f"{code}: {details}")
-        self.code = code
-        self.details = details
+        self.code = code  # one of the API's error codes
+        self.details = details  # field and reason
 
 
 class SourceFailed(CoreappError):
-    """A file is not available.
-
-    code: one of the API's error codes
-    part: field of the media object that caused the error
-    """
+    """A file is not available."""
 
     def __init__(self, code: int, part: str, why: str) -> None:
         super().__init__(f"{code}: {part}: {why}")
-        self.code = code
-        self.part = part
+        self.code = code  # one of the API's error codes
+        self.part = part  # field of the media object that caused the error
         self.why = why
 
 
@@ -43,11 +35,8 @@ class DiskAway(CoreappError):
 
 
 class DownloadFailed(CoreappError):
-    """A file from a recipient cannot be fetched or read.
-
-    is_final: whether a retry is useless
-    """
+    """A file from a recipient cannot be fetched or read."""
 
     def __init__(self, details: str, *, is_final: bool) -> None:
         super().__init__(details)
-        self.is_final = is_final
+        self.is_final = is_final  # whether a retry is useless

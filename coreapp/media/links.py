@@ -47,9 +47,9 @@ AT_ONCE = 16
 # Fetches from one host among these. A dead host holds its slots for the whole timeout and must leave some to others.
 AT_ONCE_FROM_HOST = 4
 TRIES = 3  # attempts at a server that fails, all within the timeout of the link
-RETRY_SECONDS = 0.5  # between two attempts
-FIRST_WAIT_SECONDS = 0.5  # first and longest delay while the disk is unusable
-LAST_WAIT_SECONDS = 15.0
+RETRY_SECONDS = 0.5  # seconds between two attempts
+FIRST_WAIT_SECONDS = 0.5  # seconds of the first delay while the disk is unusable
+LAST_WAIT_SECONDS = 15.0  # longest delay, seconds
 _GONE = (404, 410)
 # Errors of a connection that are caused by our machine and not by the server.
 _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}

@@ -14,10 +14,7 @@ class ProgressLog:
     """Logs the progress of a long transfer."""
 
     def __init__(self, what: str, **about: str) -> None:
-        """Create the log of one transfer.
-
-        what: name of the log event
-        """
+        """Create the log of one transfer, whose events are named `what`."""
         self._what = what
         self._about = about
         self._next = time.monotonic() + REPORT_SECONDS

@@ -6,10 +6,10 @@ import dataclasses
 
 from coreapp.media.errors import DownloadFailed
 
-ATTEMPTS = 5  # at a file that is downloaded but cannot be read
+ATTEMPTS = 5  # attempts at a file that is downloaded but cannot be read
 PATIENCE = 24 * 3600.0  # seconds that a message waits for its file while the network or the disk fails
-LAST_ATTEMPT = 400  # attempts for any reason; more than fit into the patience
-LONGEST = 300.0  # seconds between two attempts
+LAST_ATTEMPT = 400  # attempts in total, whatever the errors; more than fit into `PATIENCE`
+LONGEST = 300.0  # longest delay between two attempts, seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 UPLOADS = Counter("tidings_media_uploads_total", "Files stored in the network", ["type", "result"])
 
-FIRST_RETRY_SECONDS = 0.5  # delay after the first failed attempt
-LAST_RETRY_SECONDS = 15.0  # longest delay between attempts
+FIRST_RETRY_SECONDS = 0.5  # delay before the first retry, seconds
+LAST_RETRY_SECONDS = 15.0  # longest delay between two attempts, seconds
 
 # Called with a short reason, without names or content, when a file must be tried again.
 HeldUp = Callable[[str], None]

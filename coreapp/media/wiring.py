@@ -23,8 +23,8 @@ class Media:
     """Media parts of one shard."""
 
     preparation: Preparation
-    preparation_queue: PreparationQueue  # messages with files
-    downloads: Downloads  # files that recipients sent
+    preparation_queue: PreparationQueue  # queue of messages with files
+    downloads: Downloads  # downloads of files that recipients sent
     collector: MediaCollector  # deletes unused files, if the business's settings enable it
     unused_collector: MediaCollector  # deletes files unused for longer, whatever the business's settings are
 

@@ -19,10 +19,7 @@ PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
 
 
 class ServiceWindow:
-    """Service windows of one account.
-
-    enforced: whether the window is checked
-    """
+    """Service windows of one account."""
 
     def __init__(
         self, database: Database, clock: Clock, *, account: str, enforced: bool, cache_limit: int = 100_000
@@ -30,7 +27,7 @@ class ServiceWindow:
         self._database = database
         self._clock = clock
         self._account = account
-        self._enforced = enforced
+        self._enforced = enforced  # whether the window is checked
         # Time of the last message, Unix milliseconds; 0 for a recipient that never wrote.
         self._heard: LRU[str, int] = LRU(cache_limit)
         self._reads: Batcher[str, int] = Batcher("threads-read", self._read, max_size=1000)

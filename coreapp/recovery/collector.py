@@ -13,7 +13,7 @@ from tidings.storage.database import Connection, Database
 from tidings.wire import ids
 
 KEPT = "kept"
-KEPT_SECONDS = 30 * 86_400  # as long as the network keeps an envelope
+KEPT_SECONDS = 30 * 86_400  # 30 days in seconds: as long as the network keeps an envelope
 
 
 class KeptCollector:

@@ -30,7 +30,7 @@ RESENT = Counter("tidings_messages_resent_total", "Messages that a recipient ask
 class Repetitions(Protocol):
     """Effects of a batch of deliveries that concern repeated messages."""
 
-    kept: dict[str, bytes]  # as in `Change`
+    kept: dict[str, bytes]  # by message id: the kept content, as in `Change`
     control_messages: list[ControlMessage]
 
 

@@ -1,10 +1,11 @@
 """Content kept of a message until it is delivered, so that it can be encrypted again when the recipient requests it.
 
-Layout: attempts (1 byte), session (8), asked by (8), then the message's id, a zero byte and the content, sealed for
+Layout: attempts (1 byte), session (8), asked_by (8), then the message's id, a zero byte and the content, sealed for
 this account and recipient. With the id in the sealing context, sealing would take half as long again.
 
 session: first bytes of the base key of the latest attempt's session; zeros if it is not known because the message
-    waited for a session. Not secret. asked by: digest of the envelope that requested it last. Not secret.
+    waited for a session. Not secret.
+asked_by: digest of the envelope that requested it last. Not secret.
 """
 
 from __future__ import annotations

@@ -37,16 +37,14 @@ REMEMBERED = 10_000  # peers; an evicted peer gets a fresh limit
 
 
 class Budget:
-    """Limits on the cost that peers can cause with undecryptable messages, broken or forged.
-
-    renewals: of the session with a peer
-    requests: messages that are requested from a peer
-    answers: messages that are repeated to a peer
-    """
+    """Limits on the cost that peers can cause with undecryptable messages, broken or forged."""
 
     def __init__(self, clock: Clock) -> None:
+        # renewals of the session with a peer
         self.renewals: Allowance[str] = Allowance(clock, limit=MAX_RENEWALS, period=PERIOD, remembered=REMEMBERED)
+        # messages that are requested from a peer
         self.requests: Allowance[str] = Allowance(clock, limit=MAX_ASKED, period=PERIOD, remembered=REMEMBERED)
+        # messages that are repeated to a peer
         self.answers: Allowance[str] = Allowance(clock, limit=MAX_ANSWERED, period=PERIOD, remembered=REMEMBERED)
 
 

@@ -24,9 +24,9 @@ class Recovery:
 
     sent_contents: SentContents
     control_messages: ControlMessages
-    session_repair: SessionRepair  # for messages that we could not decrypt
-    resending: Resending  # of messages that recipients could not decrypt
-    retry_requests: RetryRequests  # a service
+    session_repair: SessionRepair  # reacts to messages that we could not decrypt
+    resending: Resending  # repeats messages that recipients could not decrypt
+    retry_requests: RetryRequests  # service that reports undecryptable messages
 
 
 async def wire_recovery(

@@ -1,1 +1,1 @@
-"""From a job to the network's response: encryption, transmission and read receipts."""
+"""Sending of jobs up to the network's response: encryption, transmission and read receipts."""

@@ -67,7 +67,7 @@ class _Round:
     """Results of one round of set-ups, to be committed."""
 
     account: str
-    jobs: list[Job] = dataclasses.field(default_factory=list)  # encrypted
+    jobs: list[Job] = dataclasses.field(default_factory=list)  # encrypted jobs
     whole: list[Session] = dataclasses.field(default_factory=list)  # new sessions
     halves: list[SendingHalf] = dataclasses.field(default_factory=list)  # changed halves of existing sessions
     learnt: Learnt = dataclasses.field(default_factory=Learnt)  # identity findings

@@ -39,7 +39,7 @@ _checked, _fetched, _accepted = (BATCHES.labels(call) for call in ("check", "fet
 _sends = CALLS.labels("send")
 
 BACKOFF = (0.05, 2.0)  # first and longest delay between two connections, seconds
-UNAUTHORIZED_SECONDS = 2.0  # before a login that the network refused is repeated
+UNAUTHORIZED_SECONDS = 2.0  # seconds before a refused login is repeated
 
 
 class NetworkLink(DeviceListener[str]):

@@ -26,8 +26,8 @@ class Receipt:
     """A receipt to one recipient."""
 
     peer: str
-    kind: str  # of the job
-    body: bytes  # of the job
+    kind: str  # kind of the job
+    body: bytes  # body of the job
 
 
 class ReadReceipts:

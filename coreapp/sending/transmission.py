@@ -33,7 +33,7 @@ SENT = Counter("tidings_messages_sent_total", "Envelopes with an answer of the s
 
 _decode_refs = msgspec.json.Decoder(list[str]).decode
 
-RETRY_SECONDS = 1.0  # delay after the network reported that it is overloaded
+RETRY_SECONDS = 1.0  # seconds until refused jobs are resent after an overload of the network
 
 FAILURES = {
     device.NO_SUCH_NUMBER: (codes.INVALID_USER, "the recipient is not on the network any more"),

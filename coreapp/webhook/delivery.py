@@ -29,7 +29,7 @@ REQUESTS = Counter("callback_requests_total", "Attempts at the webhook", ["resul
 DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Time spent in attempts", ["result", "type"])
 DEAD = Counter("tidings_callbacks_dead_total", "Callbacks given up and kept as dead letters")
 
-UNMARKED_SECONDS = 1.0  # delay of a callback whose outcome could not be written
+UNMARKED_SECONDS = 1.0  # seconds until a callback is posted again whose outcome could not be written
 
 
 class Deliveries:

@@ -60,7 +60,7 @@ class Media(_Part):
     caption: limits.Caption | None = None
     filename: str | None = None
     status: str = ""  # `downloaded` or `undownloaded`
-    id: str | None = None  # of a downloaded file; None for others
+    id: str | None = None  # media id of a downloaded file; None for others
     file: str | None = None  # path of a downloaded file; None for others
     metadata: StickerMetadata | None = None
 
@@ -216,9 +216,9 @@ class Inbound:
     # `unknown` for an unsupported content, `ephemeral` for a disappearing message, which is not shown to a business
     kind: str
     content: Any = None  # content under the kind's name in the webhook; None for none
-    name: str = ""  # from the sender's profile; empty without one
+    name: str = ""  # name in the sender's profile; empty without one
     context: Context | None = None
-    pointer: Pointer | None = None  # of a media message's file; None if it has no valid one
+    pointer: Pointer | None = None  # pointer of a media message's file; None if it has no valid one
     referral: Referral | None = None  # advertisement that led the sender here; None for none
     error: tuple[int, str] | None = None  # code and details of what is wrong; always set for `unknown`
 

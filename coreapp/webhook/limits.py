@@ -15,7 +15,7 @@ from msgspec import Meta
 
 MAX_PROFILE_NAME = 128  # characters; longer names are cut
 MAX_FILE_NAME = 255  # characters; longer names are cut before their extension
-MAX_EXTENSION = 16  # characters
+MAX_EXTENSION = 16  # longest extension that is kept, characters
 
 Body = Annotated[str, Meta(min_length=1, max_length=4_096)]
 Caption = Annotated[str, Meta(max_length=1_024)]

@@ -34,14 +34,11 @@ class Connect(Protocol):
 
 
 class Closed(ConnectionError):
-    """The receiver closed the connection before its response.
-
-    unused: whether it had not sent a single byte
-    """
+    """The receiver closed the connection before its response."""
 
     def __init__(self, *, unused: bool) -> None:
         super().__init__("the connection was closed before an answer came")
-        self.unused = unused
+        self.unused = unused  # whether it closed before it had sent a single byte
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

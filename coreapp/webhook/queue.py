@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 DROPPED = Counter("tidings_callbacks_dropped_total", "Callbacks lost because callback_persist is off and memory full")
 
 PAGE = 2000  # rows per read
-RETRY_SECONDS = 1.0  # delay after a page could not be loaded
+RETRY_SECONDS = 1.0  # seconds until the next read after a failed one
 # Minimum seconds between two timers for due callbacks. A callback may be late by this time.
 SPACING = 0.02
 # Seconds, longer than any hold of a status. A callback that seems held for longer is due, because the clock was set
@@ -46,11 +46,11 @@ FROM_RECIPIENTS = frozenset({"inbound_message", "error"})
 class Purge:
     """State of a deletion: set by `CallbackQueue.without`, completed by its caller."""
 
-    chosen: frozenset[int]  # to be deleted
-    discarded: frozenset[int]  # deleted callbacks that were in memory
+    chosen: frozenset[int]  # `seq` of the callbacks to delete
+    discarded: frozenset[int]  # `seq` of those that were in memory and are removed
     posted: frozenset[str]  # subjects of which one callback is being posted and stays
-    stored: int = 0  # set by the caller: deleted callbacks that were pending in the database only
-    theirs: int = 0  # set by the caller: those of `stored` that are `FROM_RECIPIENTS`
+    stored: int = 0  # set by the caller: number of deleted callbacks that were pending in the database only
+    theirs: int = 0  # set by the caller: number of those of `stored` that are `FROM_RECIPIENTS`
 
 
 LoadPage = Callable[[int, int], Awaitable[Sequence[Callback]]]

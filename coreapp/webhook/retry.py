@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-GIVE_UP_AFTER = 24 * 3600.0  # seconds since the event after which a callback is given up, and …
-MIN_ATTEMPTS = 10  # … attempts it must have had: it may have waited for a URL, or for us
+GIVE_UP_AFTER = 24 * 3600.0  # seconds since the event before which a callback is not given up
+MIN_ATTEMPTS = 10  # attempts before a callback is given up: it may have waited for a URL, or for us
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Delivered:
 class RetryAfter:
     """Try again after a delay."""
 
-    seconds: float  # delay
+    seconds: float  # delay before the next attempt
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Policy:
     backoff: float = 3.0  # seconds, from `callback_backoff_delay_ms`
     max_backoff: float = 900.0  # seconds, from `max_callback_backoff_delay_ms`
     any_2xx: bool = False  # treat every 2xx as success, since some receivers return 201; otherwise only 200
-    give_up_after: float = GIVE_UP_AFTER  # seconds since the event
+    give_up_after: float = GIVE_UP_AFTER  # seconds since the event before which a callback is not given up
 
 
 def decide(status: int | None, attempt: int, age: float, policy: Policy) -> Decision:

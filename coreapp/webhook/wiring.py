@@ -27,7 +27,7 @@ class Webhook:
     delay: StatusDelay  # decides when a status is posted
     queue: CallbackQueue
     audience: Audience  # decides whether a status is posted
-    deliveries: Deliveries  # a service
+    deliveries: Deliveries  # service that posts the callbacks
     dead_letters: DeadLetters
     purge: CallbackPurge
 
