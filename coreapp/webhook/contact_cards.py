@@ -58,7 +58,7 @@ class Organisation(_Part):
 
 
 class Card(_Part):
-    """One person."""
+    """Contact card of one person."""
 
     name: Name
     addresses: list[Address] | None = None

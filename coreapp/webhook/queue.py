@@ -62,9 +62,8 @@ class CallbackQueue:
     def __init__(self, limit: int, clock: Clock, load: LoadPage, *, retry_seconds: float = RETRY_SECONDS) -> None:
         """Create the queue of a shard.
 
-        load: returns at most `limit` pending callbacks with a `seq` above `after`, in order; called as load(after,
-            limit)
-        retry_seconds: delay after a failed load
+        load: called as load(after, limit); returns pending callbacks with a `seq` above `after`, in order
+        retry_seconds: seconds until the next read after a failed one
         """
         self._limit = limit
         self._clock = clock
