@@ -1,1 +1,1 @@
-"""What arrives from the servers, and what follows from it."""
+"""Deliveries from the network and their effects."""

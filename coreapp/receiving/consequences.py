@@ -1,4 +1,4 @@
-"""What one batch of deliveries changes, collected until the journal takes it as one change."""
+"""Effects of one batch of deliveries, collected until the journal gets them as one change."""
 
 from __future__ import annotations
 
@@ -27,12 +27,7 @@ from tidings.wire.device import Deliver
 
 
 class Consequences:
-    """Consequences of one batch. Nothing here waits.
-
-    arrivals: what the batch changes in groups; security: does a message say whose keys it came with, as the batch
-    began; records: the sessions that were used; registered: who has new keys; withdrawn: by sender, messages that were
-    taken back; lost: by sender, messages that are asked for again; kept: as of `Change`; control_messages: to be sent.
-    """
+    """Effects of one batch. No method waits."""
 
     def __init__(
         self,
@@ -44,28 +39,28 @@ class Consequences:
         shard: int,
         security: bool,
     ) -> None:
-        self.arrivals = arrivals
-        self.security = security
+        self.arrivals = arrivals  # changes in groups
+        self.security = security  # whether messages report the sender's identity, as set at the start of the batch
         self._tracker = tracker
         self._rows = rows
         self._account = account
         self._shard = shard
         self.reached: list[Reached] = []
-        self.records: dict[str, e2ee.SessionRecord] = {}
+        self.records: dict[str, e2ee.SessionRecord] = {}  # changed sessions, by peer
         self.dropped: list[str] = []
         self.used_prekeys: list[UsedPreKey] = []
         self.heard: dict[str, int] = {}
-        self.registered: set[str] = set()
+        self.registered: set[str] = set()  # peers with new keys
         self.unread: list[Unread] = []
-        self.withdrawn: dict[str, list[str]] = {}
+        self.withdrawn: dict[str, list[str]] = {}  # by sender: messages that were revoked
         self.callbacks: list[Callback] = []
         self.learnt = Learnt()
         self.downloads: list[Download] = []
         self.ended_downloads: list[str] = []
-        self.lost: dict[str, list[str]] = {}
-        self.kept: dict[str, bytes] = {}
-        self.control_messages: list[ControlMessage] = []
-        # To be tried again a little later, and not acknowledged before.
+        self.lost: dict[str, list[str]] = {}  # by sender: messages to request again
+        self.kept: dict[str, bytes] = {}  # by message id: the kept content, as in `Change`
+        self.control_messages: list[ControlMessage] = []  # to be sent
+        # Deliveries to be tried again a little later, and not acknowledged before.
         self.held: list[Deliver] = []
         self._waited_for: list[Undecrypted] = []
         self._counted: dict[str, Undecrypted] = {}
@@ -74,7 +69,7 @@ class Consequences:
         self._messages: list[Message] = []
 
     def received(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
-        """A message came, and is known from now on: one with its id is a repetition."""
+        """Record a new message. A later one with the same id is a duplicate."""
         statistics.received(kind).inc()
         self._tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._messages.append(
@@ -91,31 +86,37 @@ class Consequences:
         )
 
     def recovered(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
-        """A message came again that could not be decrypted before: what it is stands in the place of what it was."""
+        """Record a repeated message that could not be decrypted before. Its type replaces the placeholder's."""
         statistics.received(kind).inc()
         self._tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._renamed[delivery.message_id] = kind
         self._came.append(delivery.message_id)
 
     def asked_again(self, sender: str, message_id: str, waited_for: Undecrypted | None = None) -> None:
-        """A message that could not be decrypted is asked for; waited_for: before the webhook hears of it."""
+        """Request a message again that could not be decrypted.
+
+        waited_for: row of the wait before the error is reported; None if it is not waited for
+        """
         self.lost.setdefault(sender, []).append(message_id)
         if waited_for is not None:
             self._waited_for.append(waited_for)
 
     def counted(self, undecrypted: Undecrypted) -> None:
-        """One more message of a sender that the webhook hears of by number alone."""
+        """Record one more message that is reported by number only."""
         self._counted[undecrypted.id] = undecrypted
 
     def left_unread(self, delivery: Deliver) -> None:
-        """A recipient wrote something to be read: it opens the window, and waits to be marked."""
+        """Record an unread message, which opens the recipient's service window."""
         self.heard[delivery.sender] = delivery.timestamp
         self.unread.append(Unread(self._account, delivery.sender, delivery.message_id, delivery.timestamp))
 
     def post(
         self, subject: str, kind: str, body: bytes, request_id: str = "", *, sender: str, author: str = ""
     ) -> None:
-        """The webhook hears of it, after what it hears already; with `author`, if it is about a message of theirs."""
+        """Add a callback after those of the batch so far.
+
+        author: the callback is void unless the message was written by this number; empty for no condition
+        """
         callback = self._rows.make(subject, kind, body, recipient=sender, request_id=request_id)
         callback.author = author
         self.callbacks.append(callback)
@@ -123,9 +124,9 @@ class Consequences:
     def change(
         self, reports: StatusReports, sessions: SessionStore, contacts: ContactCache, jobs: Sequence[Job]
     ) -> Change | None:
-        """What is to be committed, if anything is. Nothing else may run between this and the journal's `put`.
+        """Return the change to commit; None for none. Nothing else may run between this call and the journal's `put`.
 
-        jobs: those of the control messages.
+        jobs: those of the control messages
         """
         report = reports.report(self.reached)
         groups = self.arrivals.changes()

@@ -1,4 +1,4 @@
-"""Reading what a recipient wrote to the business alone, in the session with them or in one that it opens."""
+"""Decryption of messages to the business alone, in the session with the sender or in one that the message opens."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ class Decryption:
         self._prekeys = PreKeys(device.signed_prekeys.get, device.prekeys.get, device.kyber_prekeys.get)
 
     def decrypt(self, delivery: Deliver, consequences: Consequences) -> bytes:
-        """The plaintext; the record that changed and the pre-key that was used go into `consequences`.
-
-        Raises `e2ee.E2EEError`, and nothing has changed.
+        """Return the plaintext. The changed record and the used pre-key are added to `consequences`. Raises
+        `e2ee.E2EEError` without changes.
         """
         before = self._store.in_memory(delivery.sender)
         if delivery.kind == PREKEY:
@@ -48,7 +47,7 @@ class Decryption:
         return plaintext
 
     def spend_of(self, sender: str) -> e2ee.Spend:
-        """What is asked before more is done for this sender than nearly every message needs."""
+        """Return the function to call before work that exceeds what nearly every message of this sender needs."""
         return functools.partial(self._work_budget.spend, sender)
 
     def _read_first(

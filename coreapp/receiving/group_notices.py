@@ -1,4 +1,4 @@
-"""The network's notice that a group has changed: a message of the kind `system` for the webhook."""
+"""Notices of the network about changed groups: messages of type `system` for the webhook."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tidings.wire.device import Deliver
 
 
 class GroupNotices:
-    """Those of one account's groups."""
+    """Handles the notices about one account's groups."""
 
     def __init__(self, tracker: StatusTracker) -> None:
         self._tracker = tracker
 
     def note(self, delivery: Deliver, consequences: Consequences) -> None:
-        """A group has changed; the webhook hears of it once."""
+        """Apply a notice and report it to the webhook once."""
         if not subjects(delivery) or delivery.id in self._tracker:
             count(delivery, "duplicate")
             return

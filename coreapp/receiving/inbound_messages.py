@@ -1,4 +1,4 @@
-"""A message of a recipient, to the business alone or to a group: read, told to the webhook, or taken back."""
+"""Messages of recipients, to the business alone or to a group: decrypted, reported to the webhook, or revoked."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
-UNREADABLE = "unreadable"  # the kind of a message that could not be decrypted
+UNREADABLE = "unreadable"  # kind of a message that could not be decrypted
 
 
 class InboundMessages:
-    """Those to one account."""
+    """Handles the messages to one account."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class InboundMessages:
         self._tracker = tracker
 
     def receive(self, delivery: Deliver, consequences: Consequences) -> None:
-        """A message that was handled before, or that nobody can read, is only to be acknowledged."""
+        """Handle a message. A duplicate, or one that cannot be decrypted, is only acknowledged."""
         if not subjects(delivery):
             log.warning("event.unusable_id", extra={"from": delivery.sender})
             count(delivery, "unusable")
@@ -77,12 +77,12 @@ class InboundMessages:
         if is_known:
             waited_for = self._retry_requests.came(delivery.message_id)
             if waited_for is not None:
-                # When it was written, not when it was written again.
+                # The time of the original message, not of its repetition.
                 delivery = msgspec.structs.replace(delivery, timestamp=waited_for.timestamp)
         self._take(delivery, plaintext, consequences, is_known=is_known)
 
     def _is_awaited(self, delivery: Deliver) -> bool:
-        """Does it repeat a message of the same sender that could not be decrypted?"""
+        """Return whether it repeats a message of the same sender that could not be decrypted."""
         return (
             delivery.is_repetition
             and self._tracker.peer(delivery.message_id) == delivery.sender
@@ -110,7 +110,7 @@ class InboundMessages:
             consequences.left_unread(delivery)
         identity = self._identity_of(delivery, consequences)
         if self._downloads.wants(message):
-            # Its callback comes with its file.
+            # The callback is created when the file is available.
             consequences.downloads.append(
                 self._downloads.make(
                     delivery.message_id,
@@ -134,16 +134,19 @@ class InboundMessages:
         consequences.post(delivery.message_id, "inbound_message", body, trace, sender=delivery.sender)
 
     def _identity_of(self, delivery: Deliver, consequences: Consequences) -> bodies.DescribedIdentity | None:
-        """Whose keys a message came with, where the business wants to know."""
+        """Return the sender's identity if the business wants it; None otherwise."""
         if not consequences.security or delivery.kind == device.GROUP:
             return None
         identity = self._identities.find(delivery.sender)
         return described(identity) if identity is not None else None
 
     def _lose(self, delivery: Deliver, error: e2ee.E2EEError, consequences: Consequences, *, is_known: bool) -> None:
-        """The sender's device is asked for it again where that can help, and the webhook hears of it if it does not
-        come: once, and at once where nobody is asked. Of a group only the key is asked for. Of very many of one sender
-        only their number is kept."""
+        """Handle a message that could not be decrypted.
+
+        It is requested again where that can help. The error is reported once: if the message does not arrive in time,
+        or at once if it is not requested. For a group message only the key is requested. Many messages of one sender
+        are only counted.
+        """
         message_id, sender, trace = delivery.message_id, delivery.sender, request_id(delivery)
         asks = delivery.kind != device.GROUP and self._session_repair.asks_for(sender, error)
         waited_for = None
@@ -163,9 +166,10 @@ class InboundMessages:
             consequences.asked_again(sender, message_id, waited_for)
 
     def _withdraw(self, delivery: Deliver, message_id: str, consequences: Consequences) -> None:
-        """The sender takes back a message of theirs.
+        """Revoke a message of the sender.
 
-        One that is not in memory, after a restart say, is looked up by the journal: nothing may wait here.
+        The author of a message that is not in memory, for instance after a restart, is checked by the journal, because
+        nothing may wait here.
         """
         author = self._tracker.peer(message_id)
         if ids.made_at(message_id) is not None or author not in (None, delivery.sender):

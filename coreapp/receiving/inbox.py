@@ -1,9 +1,8 @@
-"""What arrives from the servers: receipts, inbound messages, notices. On our disk first, then acknowledged.
+"""Inbox of one shard: receipts, messages and notices from the network are committed, then acknowledged.
 
-Deliveries that come while one batch is being committed make up the next. A batch that takes long is committed in
-parts, so that heartbeats and questions have their turns; from then on senders take turns, too, with those whose
-deliveries come meanwhile. A delivery that was handled before is recognised (receipts by message and status, messages by
-id) and only acknowledged.
+Deliveries that arrive during a commit form the next batch. A batch that takes long is committed in parts, so that
+heartbeats and requests are served in between. From then on deliveries, including new ones, are handled round robin over
+their senders. Duplicates (receipts by message and status, messages by id) are recognised and only acknowledged.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
 
-# A batch is committed as far as it has come once it has kept the event loop to itself for so long. What a hostile peer
-# makes dearest, a message far ahead in its session, is some 0.1 s more, and its work budget allows one.
+# A batch is committed in part once it has occupied the event loop for this many seconds. The most expensive delivery of
+# a hostile peer, a message far ahead in its session, adds about 0.1 s, and its work budget allows one.
 TURN_SECONDS = 0.1
-HELD_SECONDS = 0.05  # until a message whose key is on its way is tried again
-PAUSE_SECONDS = 0.02  # of others, between two such parts
-FEW_REFS = 20  # what is left of the ids in an envelope of a sender whose work budget is used up
+HELD_SECONDS = 0.05  # seconds until a message whose key may still arrive is tried again
+PAUSE_SECONDS = 0.02  # seconds for other work between two such parts
+FEW_REFS = 20  # ids kept of an envelope whose sender has exhausted the work budget
 _MESSAGES = (device.PREKEY, device.MESSAGE, device.GROUP)
 
-# What follows from one delivery. It goes into the consequences of the batch, and nothing waits.
+# Handles one delivery by adding to the effects of the batch. It must not wait.
 Handler = Callable[[Deliver, Consequences], None]
 
 
 class Inbox:
-    """The inbound side of one shard."""
+    """Inbound side of one shard."""
 
     def __init__(
         self,
@@ -93,9 +92,9 @@ class Inbox:
             device.RETRY: self._send_again,
             **dict.fromkeys(shard_notes.FOR_FIRST, _take_note),
         }
-        # Bounded by the window that the network keeps for unacknowledged deliveries.
+        # Bounded by the network's window of unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
-        # What batches have begun with and is not on disk yet, in the order in which it will be.
+        # Deliveries of started batches that are not on disk, in the order of their commits.
         self._in_flight: Sequence[Deliver] = ()
         self._is_closed = False
 
@@ -105,15 +104,15 @@ class Inbox:
         return sum(delivery.kind in _MESSAGES for delivery in (*self._in_flight, *self._batcher.waiting()))
 
     def delivered(self, delivery: Deliver) -> None:
-        """Take one delivery; it is acknowledged once its consequences are on disk."""
+        """Queue one delivery. It is acknowledged once its effects are on disk."""
         if len(delivery.refs) > FEW_REFS and self._work_budget.is_used_up(delivery.sender):
-            # This sender has named very many messages that there are not.
+            # This sender has named very many unknown messages.
             inspection.count(delivery, "cut")
             del delivery.refs[FEW_REFS:]
         self._batcher.put(delivery).add_done_callback(self._handled)
 
     def note(self, delivery: Deliver) -> asyncio.Future[None]:
-        """Take what another shard has left, in turn with what arrives."""
+        """Queue a cross-shard message, in order with the deliveries."""
         taken = self._batcher.put(delivery)
         taken.add_done_callback(self._handled)
         return taken
@@ -123,18 +122,21 @@ class Inbox:
             self._batcher.put(delivery).add_done_callback(self._handled)
 
     async def close(self) -> None:
-        """Finish what has arrived."""
+        """Finish the deliveries that have arrived."""
         self._is_closed = True
         await self._batcher.close()
 
     def _handled(self, done: asyncio.Future[None]) -> None:
-        """After a failure sessions in memory may be ahead of the disk: the shard has to be opened again."""
+        """Fail the journal after an error: sessions in memory may be ahead of the disk, so the shard must be
+        reopened.
+        """
         if not done.cancelled() and (error := done.exception()) is not None:
             self._journal.fail(error)
 
     async def _flush(self, deliveries: Sequence[Deliver]) -> Sequence[None]:
-        """Handle these with what the batch before had no time for, until nothing is left or others have come, which
-        make up the next batch. Raises what broke; nothing is handled then any more."""
+        """Handle these deliveries and the rest of the previous batch, until none is left or new ones form the next
+        batch. Raises the error that broke the shard; nothing is handled after it.
+        """
         behind, self._in_flight = self._in_flight, ()
         waiting = turns.arrange([*behind, *deliveries]) if behind else deliveries
         while waiting:
@@ -151,7 +153,9 @@ class Inbox:
         return [None] * len(deliveries)
 
     async def _take(self, deliveries: Sequence[Deliver]) -> int:
-        """Handle, commit and acknowledge as many as there is time for, in order and at least one; how many it were."""
+        """Handle, commit and acknowledge deliveries in order, at least one, until the time is up. Returns their
+        number.
+        """
         about = list({message_id for delivery in deliveries for message_id in inspection.subjects(delivery)})
         senders = inspection.by_session(deliveries)
         self._tracker.hold(about)
@@ -188,12 +192,12 @@ class Inbox:
         return handled
 
     def _send_again(self, delivery: Deliver, consequences: Consequences) -> None:
-        """A recipient could not decrypt messages of ours."""
+        """Handle a recipient's request to send messages again."""
         self._recovery.resending.answer(delivery, consequences)
         inspection.count(delivery, "noted")
 
     async def _load_statuses(self, ids: Sequence[str]) -> None:
-        """Know of every message that these deliveries are about, inbound ones included."""
+        """Load the status of every message that these deliveries are about, including inbound ones."""
         missing = [message_id for message_id in ids if message_id not in self._tracker]
         if missing:
             self._tracker.load(
@@ -203,7 +207,7 @@ class Inbox:
             )
 
     def _charge(self, deliveries: Sequence[Deliver]) -> None:
-        """What was looked up in vain is work that its sender has caused."""
+        """Consume the work budget of senders for reads of unknown message ids."""
         for delivery in deliveries:
             if len(delivery.refs) > FEW_REFS:
                 unknown = sum(message_id not in self._tracker for message_id in inspection.subjects(delivery))
@@ -211,8 +215,9 @@ class Inbox:
                     self._work_budget.charge(delivery.sender, unknown)
 
     async def _handle(self, deliveries: Sequence[Deliver], consequences: Consequences) -> int:
-        """How many there was time for; all that follows from them is on disk. Nothing else runs before the journal has
-        it."""
+        """Handle deliveries until the time is up and commit their effects. Returns their number. Nothing else runs
+        before the journal has the effects.
+        """
         handled, until = 0, time.perf_counter() + TURN_SECONDS
         for delivery in deliveries:
             handle = self._handlers.get(delivery.kind)
@@ -244,7 +249,9 @@ class Inbox:
         return handled
 
     def _end_prekeys(self, used: Sequence[UsedPreKey]) -> None:
-        """These are used up, as is on disk; a session whose key another one had used is over."""
+        """Drop used pre-keys, whose deletion is on disk. A session whose key another session had used is dropped
+        too.
+        """
         for key in used:
             self._context.device.prekeys.pop(key.key_id, None)
         over = [key.peer for key in used if key.was_gone]

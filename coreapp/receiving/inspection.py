@@ -1,4 +1,4 @@
-"""What a delivery says of itself, before anything is looked up."""
+"""Inspection of a delivery's fields before any read of the database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SANE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 def subjects(delivery: Deliver) -> Sequence[str]:
-    """The messages that a delivery is about; ids that none of ours or of the network's can be are left out."""
+    """Return the messages that a delivery is about, without ids that neither we nor the network can have assigned."""
     if delivery.kind == device.EXPIRED:
         found: Sequence[str] = [ids.message_of(envelope_id) for envelope_id in delivery.refs]
     elif delivery.kind in STATUSES or delivery.kind == device.RETRY:
@@ -31,18 +31,18 @@ def subjects(delivery: Deliver) -> Sequence[str]:
 
 
 def by_session(deliveries: Sequence[Deliver]) -> Sequence[str]:
-    """The senders of what is read in a session, ends one, or asks for another."""
+    """Return the senders of deliveries that use a session, end one, or request another."""
     kinds = (device.PREKEY, device.MESSAGE, device.IDENTITY, device.RETRY)
     return list({delivery.sender for delivery in deliveries if delivery.kind in kinds})
 
 
 def with_keys(deliveries: Sequence[Deliver]) -> Sequence[str]:
-    """The senders of what tells an identity."""
+    """Return the senders of deliveries that reveal an identity."""
     return list({delivery.sender for delivery in deliveries if delivery.kind in (device.PREKEY, device.IDENTITY)})
 
 
 def request_id(delivery: Deliver) -> str:
-    """What the sender calls this message in logs, where it is fit for a header; empty for none."""
+    """Return the sender's id of the message for logs; empty for none, or if it is unfit for a header."""
     return delivery.trace if _SANE_ID.fullmatch(delivery.trace) else ""
 
 
@@ -50,5 +50,5 @@ _counters = functools.cache(EVENTS.labels)
 
 
 def count(delivery: Deliver, outcome: str) -> None:
-    """Only for the kinds that are known, so that there are few."""
+    """Count a delivery of a known kind. Unknown kinds are not counted, which bounds the label values."""
     _counters(delivery.kind, outcome).inc()

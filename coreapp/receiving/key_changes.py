@@ -1,4 +1,4 @@
-"""A peer has other keys than before: the session ends, and the business hears of it."""
+"""Changes of a peer's keys: the session ends, and the business is notified."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 class KeyChanges:
-    """Those of one account's peers, who are pinned and loaded."""
+    """Handles key changes of one account's peers, which must be pinned and loaded."""
 
     def __init__(self, store: SessionStore, identities: Identities) -> None:
         self._store = store
         self._identities = identities
 
     def note(self, delivery: Deliver, consequences: Consequences) -> None:
-        """The peer has registered with another key; a session that has this key already goes on."""
+        """Handle a registration of the peer with another key. A session that has this key already is kept."""
         consequences.registered.add(delivery.sender)
         record = self._store.in_memory(delivery.sender)
         before = record.remote_identity if record is not None else None
@@ -35,29 +35,35 @@ class KeyChanges:
 
     @property
     def allow_downgrade(self) -> bool:
-        """May a peer who had post-quantum protection go on without?"""
+        """Return whether a peer that had post-quantum protection may continue without it."""
         return self._identities.allow_pq_downgrade
 
     def is_downgrade(self, peer: str, first: e2ee.PreKeySignalMessage) -> bool:
-        """Does this first message leave out what its identity had before, against our settings?"""
+        """Return whether this first message omits post-quantum protection that its identity had, against our
+        settings.
+        """
         return first.kyber_prekey_id is None and self._identities.is_downgrade(peer, first.identity_key)
 
     def learn(
         self, delivery: Deliver, key: bytes, consequences: Consequences, *, before: bytes | None, kyber: bool = False
     ) -> None:
-        """A delivery came with this key, and the session had the key `before`; kyber: with post-quantum protection."""
+        """Record the identity key of a delivery's sender.
+
+        before: key of the session before the delivery; None without a session
+        kyber: whether the session has post-quantum protection
+        """
         learnt = Learnt()
         self._identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.id, kyber=kyber)
         consequences.learnt.rows += learnt.rows
         consequences.learnt.kyber += learnt.kyber
         consequences.learnt.changed += learnt.changed
-        # Before the message that it was learnt from.
+        # Ordered before the message that it was learnt from.
         consequences.callbacks += learnt.callbacks
         if learnt.changed and delivery.kind == device.PREKEY:
             consequences.arrivals.start_over(delivery.sender)
 
     def _start_over(self, peer: str, consequences: Consequences) -> None:
-        """The peer has new keys: the next message opens a new session."""
+        """Drop the session of a peer with new keys. The next message opens a new one."""
         log.info("session.identity_changed", extra={"peer": peer})
         EVENTS.labels(device.IDENTITY, "noted").inc()
         consequences.arrivals.start_over(peer)

@@ -1,4 +1,4 @@
-"""A receipt: a recipient has our messages or has read them, or the servers gave them up."""
+"""Receipts: a recipient received or read our messages, or the network gave them up."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live
 
 
 class Receipts:
-    """Receipts for one account's messages, which the tracker must hold; one of an unknown message means nothing."""
+    """Handles receipts for one account's messages, which the tracker must hold. Receipts of unknown messages are
+    ignored.
+    """
 
     def __init__(self, tracker: StatusTracker) -> None:
         self._tracker = tracker
 
     def note(self, delivery: Deliver, consequences: Consequences) -> None:
-        """Each step is reported once, however often it arrives."""
+        """Record a receipt. Each status is reported once, however often it arrives."""
         status = STATUSES[delivery.kind]
         error = EXPIRED if status is Status.FAILED else None
         for message_id in subjects(delivery):
@@ -28,7 +30,7 @@ class Receipts:
                 news = consequences.arrivals.receipt(delivery, message_id, status)
                 count(delivery, "noted" if news else "duplicate")
                 continue
-            # Only the recipient of a message can say what became of it.
+            # Only the recipient of a message can report its status.
             if self._tracker.peer(message_id) != delivery.sender:
                 count(delivery, "unknown")
                 continue

@@ -1,4 +1,4 @@
-"""Which deliveries are handled next: as they came, and once there is no time for all of them, by turns of senders."""
+"""Order of deliveries: as they arrived, or round robin over senders when the time does not suffice for all."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from coreapp.groups import notices
 from tidings.wire import device
 from tidings.wire.device import Deliver
 
-MAX_DELIVERIES = 500  # in one part
-# Ids that are looked up for one part. Those of a request to send again are looked up with their contents, of up to
-# 32 KiB each.
+MAX_DELIVERIES = 500  # deliveries per part
+# Message ids that are read for one part. The ids of a request to send again count more, because their contents of up to
+# 32 KiB each are read too.
 MAX_IDS = 4_000
 _IDS_OF_REQUEST = 10
 
 
 def part(deliveries: Sequence[Deliver]) -> Sequence[Deliver]:
-    """As many of the first of them, at least one, as their database look-ups allow."""
+    """Return the first deliveries whose database reads fit into one part, at least one."""
     ids = 0
     for position, delivery in enumerate(deliveries[:MAX_DELIVERIES]):
         ids += len(delivery.refs) * (_IDS_OF_REQUEST if delivery.kind == device.RETRY else 1)
@@ -27,8 +27,11 @@ def part(deliveries: Sequence[Deliver]) -> Sequence[Deliver]:
 
 
 def arrange(deliveries: Sequence[Deliver]) -> Sequence[Deliver]:
-    """The same, one of each sender after the other; those of each sender in order, as is all that a notice of a group
-    may change the meaning of: messages to the group, and whatever comes from those whom the notice names."""
+    """Return the deliveries round robin over senders. Those of one sender stay in order.
+
+    Deliveries that a notice of a group affects stay in order as well: messages to the group, and all deliveries of the
+    numbers that the notice names.
+    """
     together = _Together()
     changed = {delivery.group for delivery in deliveries if delivery.kind == device.GROUP_CHANGED}
     for delivery in deliveries:
@@ -47,7 +50,7 @@ def arrange(deliveries: Sequence[Deliver]) -> Sequence[Deliver]:
 
 
 class _Together:
-    """Senders and groups whose deliveries make one queue, each named by one of them."""
+    """Union of senders and groups whose deliveries form one queue. Each union is named by one of its members."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""How much work each sender may cause beyond what nearly every message needs."""
+"""Budget for the work that each sender may cause beyond the need of nearly every message."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ WORK = Counter(
 )
 _TAKEN, _REFUSED = WORK.labels("taken"), WORK.labels("refused")
 
-# Of one sender: a full jump on both chains of a session and something over, or 240 set-ups, at once; another such jump
-# after 17 minutes, a set-up every 5 s: 0.02 % of a CPU.
-BURST = 60_000  # steps
-RATE = 50.0  # steps a second
-# Of all senders together, for long walks alone: first messages and set-ups of very many senders are an ordinary day.
-# 4 % of a CPU.
-LONG = 1_000  # steps
-COMMON_BURST = 120_000
-COMMON_RATE = 10_000.0
-LEFT = 1_000  # steps; a sender with fewer is taken to have used up the budget
-REMEMBERED = 20_000  # senders; whoever is forgotten begins again
+# Per sender: at once, a full jump on both chains of a session and a margin, or 240 session set-ups. Later, another such
+# jump after 17 minutes, or a set-up every 5 s: 0.02 % of a CPU.
+BURST = 60_000  # steps at once
+RATE = 50.0  # steps per second
+# For all senders together, and only for long walks: first messages and set-ups of many senders are normal load. 4 % of
+# a CPU.
+LONG = 1_000  # steps from which a walk counts as long
+COMMON_BURST = 120_000  # steps at once
+COMMON_RATE = 10_000.0  # steps per second
+LEFT = 1_000  # steps; a sender with fewer has exhausted the budget
+REMEMBERED = 20_000  # senders; an evicted one gets a full budget
 
 
 class WorkBudget:
-    """Token buckets in steps, one for each sender and one for the long walks of all."""
+    """Token buckets in steps: one per sender, and one for the long walks of all senders."""
 
     def __init__(self, clock: Clock, *, remembered: int = REMEMBERED) -> None:
         self._own: TokenBuckets[str] = TokenBuckets(clock, rate=RATE, burst=BURST, remembered=remembered)
         self._common: TokenBuckets[str] = TokenBuckets(clock, rate=COMMON_RATE, burst=COMMON_BURST, remembered=1)
 
     def spend(self, sender: str, steps: int) -> bool:
-        """May these steps be taken for this sender? They count as taken then, whatever comes of them."""
+        """Consume steps for this sender if the budget allows it. Returns whether it does. Allowed steps count whatever
+        their result.
+        """
         is_long = steps >= LONG
         if self._own.wait(sender, steps) or (is_long and self._common.wait("", steps)):
             _REFUSED.inc(steps)
@@ -47,11 +49,11 @@ class WorkBudget:
         return True
 
     def charge(self, sender: str, steps: int) -> None:
-        """Count steps that were taken already. Whoever has used up the budget has no debts added to it."""
+        """Consume steps that were already done. A sender with an exhausted budget gets no further debt."""
         if not self.is_used_up(sender):
             self._own.add(sender, steps)
         _TAKEN.inc(steps)
 
     def is_used_up(self, sender: str) -> bool:
-        """Has this sender next to nothing left?"""
+        """Return whether this sender has exhausted the budget."""
         return self._own.wait(sender, LEFT) > 0
