@@ -1,4 +1,6 @@
-"""This process among the Coreapps of the installation: under a name of its own, with signs of life, until it leaves."""
+"""Membership of this process among the Coreapps of the installation: joins under a unique name, sends heartbeats,
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +25,25 @@ from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
-FORGET_SECONDS = 24 * 3600.0  # that a process which died without leaving is listed
-PROBE_SECONDS = 0.5  # for a connection to an address that a namesake had
+FORGET_SECONDS = 24 * 3600.0  # seconds that a crashed process stays listed
+PROBE_SECONDS = 0.5  # timeout in seconds of a connection to the address of a process with the same name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Survey:
-    """The installation as the database has it. live: names of processes that can take shards, this one included;
-    addressed: shards that others have left something for."""
+    """State of the installation in the database."""
 
     standings: Sequence[Standing]
-    live: frozenset[str]
+    live: frozenset[str]  # names of processes that can take shards, including this one
     layout: Layout
-    addressed: Sequence[int]
+    addressed: Sequence[int]  # shards with messages from other shards
 
     def holdings(self, me: str, *, silence: float) -> list[Holding]:
-        """The shards with those of their owners who are alive; silence: seconds after which another has lost its
-        shard."""
+        """Return the shards with those of their owners that are alive.
+
+        me: name of this process, whose shards count as owned in any case
+        silence: seconds without a heartbeat after which an owner has lost its shard
+        """
         return [
             Holding(
                 standing.shard,
@@ -51,28 +55,33 @@ class Survey:
 
 
 def list_live(members: Sequence[Member], standings: Sequence[Standing], *, silence: float) -> frozenset[str]:
-    """Who can take a shard: whoever has given signs of life lately, and has lost none for want of them."""
+    """Return the processes that can take a shard: those with a recent heartbeat that have lost no shard for lack of
+    heartbeats.
+    """
     lost = {standing.owner for standing in standings if standing.owner and standing.silence > silence}
     return frozenset(
         member.node.name
         for member in members
-        # No shard is given to it sooner than its own are taken.
+        # Such a process gets no shard before its own are taken over.
         if member.is_live and member.node.name not in lost
     )
 
 
 class Membership:
-    """Joins, keeps giving signs of life, leaves."""
+    """Joins the installation, sends heartbeats, and leaves."""
 
     def __init__(self, database: Database, settings: Settings, address: Callable[[], str]) -> None:
-        """address(): where Webapps reach this process, `host:port`."""
+        """Create the membership of this process.
+
+        address: returns the address at which Webapps connect, `host:port`
+        """
         self._database = database
         self._lease_seconds = settings.lease_seconds
         self._name = settings.node
         self._interval = settings.heartbeat_seconds
         self._address = address
         self._incarnation = secrets.token_hex(8)
-        # Done, with the error, when another process has this one's name.
+        # Completed with the error when another process takes this one's name.
         self.replaced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -80,7 +89,7 @@ class Membership:
         return Node(self._name, self._incarnation, self._address(), self._interval)
 
     async def join(self, stop: asyncio.Event) -> None:
-        """Be listed. Raises `SettingsError` while a process of the same name is alive."""
+        """Join the list of processes. Raises `SettingsError` while a process of the same name is alive."""
         while not stop.is_set():
             try:
                 await self._wait_for_namesake()
@@ -93,7 +102,7 @@ class Membership:
                 await service.wait_for(stop, self._interval)
 
     async def keep(self, stop: asyncio.Event) -> None:
-        """Give signs of life until `stop`, or until another process has the name."""
+        """Send heartbeats until `stop` is set, or until another process takes the name."""
         while not await service.wait_for(stop, self._interval):
             try:
                 await self._database.commit(functools.partial(nodes.beat, node=self._node))
@@ -108,7 +117,7 @@ class Membership:
                 log.warning("membership.not_renewed", extra={"error": repr(error)})
 
     async def survey(self) -> Survey:
-        """Ask who is there, and who owns what."""
+        """Read the live processes and the owners of all shards."""
         async with self._database.reading() as connection:
             standings = await shards.list_standings(connection)
             members = await nodes.list_members(connection)
@@ -118,7 +127,7 @@ class Membership:
         return Survey(standings, live | {self._name}, layout, addressed)
 
     async def leave(self) -> None:
-        """Not be listed any more."""
+        """Leave the list of processes."""
         try:
             await self._database.commit(functools.partial(nodes.leave, node=self._node))
         except Exception as error:
@@ -129,10 +138,10 @@ class Membership:
         await nodes.join(connection, self._node)
 
     async def _wait_for_namesake(self) -> None:
-        """Return when no other process of this name is alive. Raises `SettingsError` when one is.
+        """Return when no other process of this name is alive. Raises `SettingsError` if one is.
 
-        One that died is told from one that lives at once where its address says so: it is the one that we listen on
-        ourselves, or nobody listens there. Elsewhere it is given the time of two heartbeats to show a sign of life.
+        A process is known to be dead at once if its address is the one that we listen on, or if no process listens
+        there. Otherwise it gets the time of two heartbeats to send one.
         """
         known = await self._namesake()
         if known is None or known.silence > self._lease_seconds:
@@ -154,7 +163,7 @@ class Membership:
 
 
 async def _is_deserted(address: str) -> bool:
-    """Is it sure that no process listens there?"""
+    """Return whether it is certain that no process listens at the address."""
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         return False

@@ -1,4 +1,4 @@
-"""One Coreapp process: it owns the shards that fall to it among all Coreapps, and stands by for the others."""
+"""One Coreapp process: owns the shards assigned to it among all Coreapps, and is a standby for the others."""
 
 from __future__ import annotations
 
@@ -38,16 +38,19 @@ from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 0.5
-LOOK_SECONDS = 0.25  # between two looks at the shards, while there is somebody to take over from
-ALONE_SECONDS = 1.0  # and while there is nobody: only their number can be wanted to be another
-HEIR_SECONDS = 2.0  # that a free shard waits for whom it falls to, before any other takes it
-SETTLED_BEATS = 2  # heartbeats for which the same processes must have been there before a shard moves
+RETRY_SECONDS = 0.5  # seconds until the next try after an outage or a lost shard
+LOOK_SECONDS = 0.25  # seconds between two polls of the shards, while there are other processes
+ALONE_SECONDS = 1.0  # seconds between two polls otherwise: then only the number of shards can change
+HEIR_SECONDS = 2.0  # seconds that a free shard is reserved for the process that it is assigned to
+SETTLED_BEATS = 2  # heartbeats without a change of the live processes before a shard is moved
 
 
 class Node:
-    """Looks who is there and what is free; claims what falls to it, and gives up one shard at a time to whoever has
-    fewer. At the end it gives up all of them, each for a process that waits for it."""
+    """Assigns shards to this process: claims free shards assigned to it, and hands over one shard at a time to less
+    loaded processes.
+
+    At the end it gives up all shards, each to a process that waits for it.
+    """
 
     name = "node"
 
@@ -60,7 +63,10 @@ class Node:
         clock: Clock,
         address: Callable[[], str],
     ) -> None:
-        """address(): where Webapps reach this process, `host:port`."""
+        """Create the process.
+
+        address: returns the address at which Webapps connect, `host:port`
+        """
         self._settings = settings
         self._database = database
         secrets = settings.secrets
@@ -97,8 +103,8 @@ class Node:
         self._terms: dict[int, tuple[Term, asyncio.Task[None]]] = {}
         self._look = service.Wakeup()
         self._is_leaving = False
-        # Loop times: before which a shard that was just lost is not claimed, since when one has been free, and since
-        # when the same processes have been there.
+        # Loop times: before which a shard that was just lost is not claimed, since when a shard has been free, and
+        # since when the set of live processes has not changed.
         self._not_before: dict[int, float] = {}
         self._free_since: dict[int, float] = {}
         self._settled_since = -math.inf
@@ -106,7 +112,9 @@ class Node:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Raises `SettingsError` when another process of this name is alive, `Replaced` when one has come since."""
+        """Serve until `stop` is set. Raises `SettingsError` if another process of this name is alive, `Replaced` if one
+        takes the name later.
+        """
         await self._database.persist(
             lambda connection: shards.create_shards(connection, self._settings.shards), patience=math.inf
         )
@@ -131,7 +139,8 @@ class Node:
             self._look.kick()
             leaving.set()
             await asyncio.gather(looking, beating, return_exceptions=True)
-            # First, so that nobody hands us a shard while we give up ours; their leases the terms renew themselves.
+            # Leaving comes first, so that no process hands over a shard to us during this. The terms renew their leases
+            # themselves.
             await self._membership.leave()
             await self._leave()
             left.set()
@@ -147,12 +156,12 @@ class Node:
             stopping.cancel()
 
     async def run_once(self) -> float:
-        """One look, and what follows from it; the seconds until the next."""
+        """Poll once and act on the result. Returns the seconds until the next poll."""
         try:
             survey = await self._membership.survey()
             layout_change.show(survey.layout)
             if self._is_leaving:
-                # What was given up, or ended, while this look was under way is for others.
+                # Shards that were given up or ended during this poll are for others.
                 return LOOK_SECONDS
             if survey.layout.is_changing:
                 await self._change_layout(survey)
@@ -169,7 +178,7 @@ class Node:
         return min(ALONE_SECONDS if is_alone else LOOK_SECONDS, self._settings.heartbeat_seconds)
 
     async def _change_layout(self, survey: Survey) -> None:
-        """Another number of shards is wanted: give up every one, and make the change when everybody has."""
+        """Give up all shards for a change of their number, and make the change when all processes have done so."""
         me = self._settings.node
         for term, _ in list(self._terms.values()):
             term.give_up()
@@ -182,7 +191,7 @@ class Node:
     async def _follow(self, survey: Survey) -> None:
         me, now = self._settings.node, asyncio.get_running_loop().time()
         holdings = survey.holdings(me, silence=self._settings.lease_seconds)
-        # Those of an earlier process of this name, and those that are to be opened again.
+        # Shards of an earlier process of this name, and those to be reopened.
         idle = [holding.shard for holding in holdings if holding.owner == me and holding.shard not in self._terms]
         if 0 not in self._terms and 0 not in idle:
             self.requests.abandon()
@@ -195,7 +204,7 @@ class Node:
         if survey.live != self._live:
             self._live, self._settled_since = survey.live, now
         for shard in [*idle, *spreading.claims(me, holdings, survey.live, overdue=overdue)]:
-            # One that was given up or lost is free for others at once, and for us when its term has been closed.
+            # A shard that was given up or lost is free for others at once, and for us when its term has been closed.
             is_open = shard in self._terms
             if not is_open and now >= self._not_before.get(shard, 0.0) and not self._is_leaving:
                 await self._claim(shard)
@@ -208,7 +217,7 @@ class Node:
             self._terms[move.shard][0].give_up(move.successor)
 
     async def _claim(self, shard: int) -> None:
-        # From before the database is asked: what it grants is never longer than what we count on.
+        # Taken before the database is called, so that the granted lease never ends before our count of it.
         asked = asyncio.get_running_loop().time()
         settings = self._settings
         claim = functools.partial(
@@ -217,7 +226,7 @@ class Node:
         lease = await self._database.commit(claim)
         if lease is None:
             return
-        # A connection from before may lead to a server that another took over from, and that knows less.
+        # An older connection may lead to a database server that was replaced and has an older state.
         self._database.doubt_connections()
         log.info("lease.claimed", extra={"shard": shard, "epoch": lease.epoch, "node": settings.node})
         term = Term(
@@ -234,7 +243,7 @@ class Node:
         self.owned.clear()
 
     async def _serve(self, term: Term) -> None:
-        """One term, and what its end means for this process."""
+        """Run one term and handle its end."""
         lease, loop = term.lease, asyncio.get_running_loop()
         try:
             await term.run(self._opened)
@@ -269,7 +278,7 @@ class Node:
             self.owned.clear()
 
     async def _leave(self) -> None:
-        """Give up every shard, each for one of those who stay."""
+        """Give up every shard, each to one of the remaining processes."""
         heirs = {}
         if self._terms:
             try:

@@ -1,4 +1,4 @@
-"""Everything that the owner of one shard runs, wired for one term of its lease and thrown away after it."""
+"""All services of the owner of one shard, wired for one term of its lease and discarded after it."""
 
 from __future__ import annotations
 
@@ -69,17 +69,18 @@ class Shard:
     note_reader: NoteReader
 
     async def run(self, stop: asyncio.Event, stopping: Callable[[], None]) -> None:
-        """Serve until `stop`. Raises `LeaseLost`, or what else broke the journal; nothing is written after that.
+        """Serve until `stop` is set. Raises `LeaseLost`, or another error that broke the journal; nothing is written
+        after that.
 
-        stopping(): called when it ends, before what it has begun is waited for, which without a database takes long.
+        stopping: called at the end, before work in flight is waited for, which takes long without a database
         """
         services: Sequence[service.Service] = (
             _JournalWatch(self.context.journal),
             self.webhook.deliveries,
             self.garbage,
-            # The number has one pool of pre-keys.
+            # The number has one pool of pre-keys, which the first shard maintains.
             *((self.prekey_upkeep,) if self.context.lease.is_first else ()),
-            # A shard that is alone now may have been left something when there were others.
+            # Started for a single shard too: other shards of an earlier layout may have left messages.
             self.note_reader,
             self.media.downloads,
             self.accepting.jobs.expiry,
@@ -109,7 +110,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """What the shards of a process are made of, and share."""
+    """Objects that all shards of a process share."""
 
     settings: Settings
     database: Database
@@ -124,7 +125,7 @@ class Process:
 
 
 async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard:
-    """Read what the last owner left, and be ready to answer. Raises `LeaseLost`."""
+    """Read the state that the previous owner left, and return a shard ready to handle requests. Raises `LeaseLost`."""
     settings, database, network = process.settings, process.database, process.network
     bodies = BodySealer(device.sealer)
     await bodies.seal_old(database, lease)
@@ -163,7 +164,11 @@ async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard
 
 
 async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Job], waiting: tuple[int, int]) -> Shard:
-    """The rooms of a shard, each from those before it. left, waiting: what the last owner left in the queues."""
+    """Wire the packages of a shard, each from the previous ones.
+
+    left: jobs of the previous owner
+    waiting: callbacks in the database, and those of them that are `FROM_RECIPIENTS`
+    """
     webhook = wire_webhook(context)
     statuses = await wire_statuses(context, webhook, left)
     peers = await wire_peers(context, webhook)
@@ -205,7 +210,9 @@ def _opened(lease: Lease, jobs: int, callbacks: int) -> None:
 
 
 async def _read_queues(database: Database, lease: Lease) -> tuple[Sequence[jobs.Job], tuple[int, int], int]:
-    """The jobs that were left, how many callbacks wait and of them `FROM_RECIPIENTS`, and the highest `seq` of one."""
+    """Return the jobs of the previous owner, the numbers of waiting callbacks and of those `FROM_RECIPIENTS`, and the
+    highest callback `seq`.
+    """
     async with database.reading() as connection:
         return (
             await jobs.list_jobs(connection, lease.shard),
@@ -218,7 +225,7 @@ async def _read_queues(database: Database, lease: Lease) -> tuple[Sequence[jobs.
 
 
 class _JournalWatch:
-    """Ends the shard when its journal breaks."""
+    """Service that ends the shard when its journal breaks."""
 
     name = "journal"
 

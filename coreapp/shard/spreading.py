@@ -1,4 +1,4 @@
-"""Which process is to own which shard: evenly, with as few moves as possible, and one move at a time."""
+"""Balancer of shards over processes: evenly, with as few moves as possible, and one move at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Move:
-    """A shard that its owner gives up for a successor."""
+    """Handover of a shard from its owner to a successor."""
 
     shard: int
     successor: str
@@ -16,19 +16,21 @@ class Move:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Holding:
-    """A shard as a process sees it. owner: empty while nobody alive owns it; successor: for whom it was given up, empty
-    when nobody waits for it any more."""
+    """State of a shard as a process sees it."""
 
     shard: int
-    owner: str
-    successor: str = ""
+    owner: str  # name of the owner; empty while no live process owns the shard
+    successor: str = ""  # name of the process for which it was given up; empty if none waits for it
 
 
 def spread(owners: Mapping[int, str], live: Collection[str]) -> Mapping[int, str]:
-    """Who is to own each shard. owners: who does now, empty for nobody; live: the processes that there are.
+    """Return the process that should own each shard. All processes compute the same result.
 
-    Numbers of shards differ by one at most. Whoever has more keeps more; of those that a process gives up none is
-    before one that it keeps, so that the first shard stays where it is. All processes find the same.
+    The numbers of shards per process differ by at most one. Processes with more shards keep more. A process gives up
+    its highest shards, so that the first shard stays where it is.
+
+    owners: present owner of each shard, empty for none
+    live: names of the live processes
     """
     held: dict[str, list[int]] = {node: [] for node in live}
     homeless = []
@@ -46,16 +48,17 @@ def spread(owners: Mapping[int, str], live: Collection[str]) -> Mapping[int, str
         homeless += held[node][quota:]
         del held[node][quota:]
     for shard in sorted(homeless):
-        # Round by round, so that the first ones that are free do not all go to one.
+        # One round after another, so that the first free shards do not all go to one process.
         node = min((n for n in order if len(held[n]) < quotas[n]), key=lambda n: (len(held[n]), order.index(n)))
         held[node].append(shard)
     return {shard: node for node, shards in held.items() for shard in shards}
 
 
 def claims(me: str, holdings: Sequence[Holding], live: Collection[str], *, overdue: Collection[int] = ()) -> list[int]:
-    """The shards that this process is to claim now: free ones that fall to it, or that were given up for it.
+    """Return the shards that this process should claim now: free ones that are assigned to it, or that were given up
+    for it.
 
-    overdue: those that have been free for so long that whoever they fall to does not come.
+    overdue: shards that have been free for so long that their assigned process is not expected to claim them
     """
     targets = spread({holding.shard: holding.owner for holding in holdings}, live)
     found = []
@@ -69,12 +72,14 @@ def claims(me: str, holdings: Sequence[Holding], live: Collection[str], *, overd
 
 
 def next_move(holdings: Sequence[Holding], live: Collection[str]) -> tuple[str, Move] | None:
-    """The move to be made next, with the owner who makes it; none while any shard is free or on its way."""
+    """Return the next move with the owner who makes it; None while a shard is free or being handed over, or if none is
+    needed.
+    """
     owners = {holding.shard: holding.owner for holding in holdings}
     if any(owner not in live for owner in owners.values()):
         return None
     targets = spread(owners, live)
-    # From the end, so that the first shard is the last to move.
+    # Starts at the highest, so that the first shard is the last to move.
     for shard in sorted(owners, reverse=True):
         if targets[shard] != owners[shard]:
             return owners[shard], Move(shard, targets[shard])
@@ -82,7 +87,7 @@ def next_move(holdings: Sequence[Holding], live: Collection[str]) -> tuple[str, 
 
 
 def heirs(me: str, holdings: Sequence[Holding], live: Collection[str]) -> Mapping[int, str]:
-    """For whom this process gives each of its shards up when it leaves; nobody where it is the last one."""
+    """Return the successors of this process's shards for its stop; empty names if it is the last process."""
     others = [node for node in live if node != me]
     owners = {holding.shard: holding.owner if holding.owner != me else "" for holding in holdings}
     targets = spread(owners, others)
