@@ -1,6 +1,6 @@
-"""A request that is repeated under its key is answered as the first time, whatever crashed in between.
+"""Idempotency keys: a repeated request with the same key gets the response of the first one, after any crash.
 
-The key is written in the transaction that writes what the request made, so there is never one without the other.
+The key is written in the same transaction as the result of the request, so neither exists without the other.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, Found, K
 from tidings.storage.database import Database
 from tidings.wire import core
 
-PATIENCE = 4.0  # seconds that a caller waits for a database that is away
-# Seconds between two lookups under load, as between two commits: a transaction costs as much CPU as ten keys. A key
-# that comes after a pause is looked up at once.
+PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
+# Seconds between two reads under load, as between two commits: a transaction costs as much CPU as ten keys. A key that
+# arrives after a pause is read at once.
 SPACING = 0.01
 
 CHECKED = Counter(
@@ -33,7 +33,7 @@ CHECKED = Counter(
 
 
 class IdempotencyKeys:
-    """Idempotency keys of the messages of one account. Memory holds the keys in progress, one for each request."""
+    """Idempotency keys of the messages of one account. Memory holds the keys in progress, one per request."""
 
     def __init__(self, database: Database, clock: Clock, used: UsedKeys, *, account: str) -> None:
         self._database = database
@@ -48,10 +48,10 @@ class IdempotencyKeys:
         self._reads: Batcher[Key, Found] = Batcher("idempotency-read", self._read, max_size=500, spacing=SPACING)
 
     async def once(self, question: core.AcceptMessage, accept: Callable[[], Awaitable[str]]) -> str:
-        """Return what `accept` returns, or returned when the key was used first.
+        """Return the result of `accept`, or the stored result if the key was used before.
 
-        Only a request that was done uses up its key: one that was refused may be corrected and sent again. Raises
-        `KeyInUse`, and what `accept` raises.
+        Only a completed request uses up its key: a refused one may be corrected and sent again. Raises `KeyInUse`, and
+        the errors of `accept`.
         """
         text = question.idempotency_key
         if text in self._in_progress:
@@ -87,7 +87,7 @@ class IdempotencyKeys:
         return (UsedKey(self._account, MESSAGES, form, question.fingerprint, message_id, now, username),)
 
     async def close(self) -> None:
-        """Answer those who ask already."""
+        """Answer the pending requests."""
         await self._reads.close()
 
     async def _read(self, keys: Sequence[Key]) -> Sequence[Found]:

@@ -1,4 +1,4 @@
-"""The number's own private pre-keys as one shard has them: in memory, and the others' from the database."""
+"""The number's own private pre-keys in one shard: those in memory, and those of other shards from the database."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 
 async def forget_used(database: Database, own: OwnDevice) -> None:
-    """Have those one-time pre-keys in memory no more that another shard has used: they have no row."""
-    # From before the question: one that is made meanwhile has its row before it is in memory.
+    """Drop one-time pre-keys from memory that another shard has used: they have no row."""
+    # Copied before the query: a key created during it has its row before it is in memory.
     known = set(own.prekeys)
     left = await database.query(lambda connection: accounts.list_one_time_ids(connection, own.number))
     for key_id in known.difference(left):
@@ -26,16 +26,18 @@ async def forget_used(database: Database, own: OwnDevice) -> None:
 
 
 class PreKeyPool:
-    """All shards share the number's pre-keys: the first one makes them, any may be sent a message that names one."""
+    """Pre-keys of the number, shared by all shards. The first shard creates them, and any shard may receive a message
+    that names one.
+    """
 
     def __init__(self, database: Database, own: OwnDevice, lease: Lease) -> None:
         self._database = database
         self._own = own
-        # The owner of the first shard has all lasting ones in memory, in the order in which they were made.
+        # The owner of the first shard has all lasting keys in memory, in the order of their creation.
         self._kinds = {accounts.ONE_TIME} if lease.is_first else {accounts.ONE_TIME, accounts.SIGNED, accounts.KYBER}
 
     async def load(self, deliveries: Sequence[Deliver]) -> None:
-        """Have in memory the private keys that these name, as far as there are such."""
+        """Load the private keys that these deliveries name, as far as they exist."""
         wanted: set[tuple[str, int]] = set()
         for delivery in deliveries:
             if delivery.kind == device.PREKEY:
@@ -48,17 +50,17 @@ class PreKeyPool:
             try:
                 opened = self._own.sealer.open(row.sealed, (account, "", row.kind, row.key_id))
             except e2ee.CorruptState:
-                # As if it had been used up.
+                # Treated like a used key.
                 log.exception("prekey.corrupt", extra={"number": account, "kind": row.kind, "key_id": row.key_id})
             else:
                 self._own.add_prekey(row.kind, row.key_id, opened)
 
     def _missing(self, body: bytes) -> set[tuple[str, int]]:
-        """Kind and id of the keys that a first message names and that are not here."""
+        """Return kind and id of the keys that a first message names and that are not in memory."""
         try:
             first = e2ee.PreKeySignalMessage.parse(body)
         except e2ee.E2EEError:
-            # Whoever reads it says so.
+            # The error is reported when the message is read.
             return set()
         own = self._own
         return {
