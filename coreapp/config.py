@@ -27,7 +27,7 @@ INTERVAL = 15.0  # seconds between two reads, so that a retired signing secret s
 class Preferences:
     """Events that the business wants as callbacks."""
 
-    persist: bool  # whether callbacks are retried until they are delivered
+    persist: bool  # whether undelivered callbacks are stored on disk
     statuses: frozenset[Status]  # statuses to report
     conversations: bool  # whether statuses name their conversation
     security: bool  # whether changes of identities are reported

@@ -127,7 +127,8 @@ class OwnKeys:
         except e2ee.CorruptState:
             log.exception("sender_key.corrupt", extra={"group": row.group_id})
             return None
-        # An old format counts as no key: the next message creates another key and sends it to all members.
+        # A key whose distribution id some libraries refuse counts as none: the next message creates another key and
+        # sends it to all members.
         return record if record.is_portable else None
 
 
