@@ -59,28 +59,21 @@ class SharedLimits:
 class ShardContext:
     """Account, keys and settings of one shard, and its access to the database, the network and the outside."""
 
-    settings: of the process; shared: what its shards do at the same time, together; config: what the business sets over
-    the API; safe: seals what of it is secret; prekeys: the private ones that the number has; bodies:
-    seals those of callbacks; count: the jobs in the queue; files: the store of the files that messages name;
-    used_keys: what the process knows of idempotency keys;
-    working: directory of this machine for files on their way, the same store where that is a directory.
-    """
-
-    settings: Settings
-    files: FileStore
-    working: DirectoryStore
+    settings: Settings  # settings of the process
+    files: FileStore  # store of the files that messages name
+    working: DirectoryStore  # local directory of files in transfer; the same store as `files` where that is a directory
     shared: SharedLimits
     config: Config  # settings that the business sets over the API
     database: Database
     lease: Lease
-    device: OwnDevice
-    prekeys: PreKeyPool
-    journal: Journal
-    bodies: BodySealer
-    safe: SecretSealer
-    used_keys: UsedKeys
-    upstream: Upstream
-    network: NetworkApi
+    device: OwnDevice  # the business's own number and keys
+    prekeys: PreKeyPool  # private pre-keys of the number
+    journal: Journal  # the shard's one writer
+    bodies: BodySealer  # seals callback bodies
+    safe: SecretSealer  # seals secret values among the business's settings
+    used_keys: UsedKeys  # idempotency keys that this process knows to be used
+    upstream: Upstream  # connection to the network for messages
+    network: NetworkApi  # the network's HTTP API
     webhook_guard: EgressGuard
     media_guard: EgressGuard
     clock: Clock
