@@ -1,4 +1,4 @@
-"""The display name in the certificate that a business gets with its number."""
+"""Read the display name from the certificate that a business receives with its number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _DETAILS, _NAME = 1, 4
 
 
 def display_name(cert: str) -> str | None:
-    """The name in it; `None` when it is of a form that is not known. Its signature is not checked."""
+    """Return the display name in a certificate, at most `MAX_NAME` characters.
+
+    Returns `None` when the format is unknown. The signature is not verified.
+    """
     with contextlib.suppress(errors.InvalidMessage, UnicodeDecodeError, binascii.Error):
         certificate = _parse(base64.b64decode(cert, validate=True))
         name = (protobuf.take_bytes(_parse(protobuf.take_bytes(certificate, _DETAILS) or b""), _NAME) or b"").decode()

@@ -1,4 +1,4 @@
-"""Bodies and answers of `/v1/account` and `/v1/settings/account`."""
+"""Request bodies and responses of `/v1/account` and `/v1/settings/account`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ Shards = Annotated[
 
 
 class CodeRequest(Body):
-    """`cert` carries the display name; `pin` is needed while two-step verification is on."""
+    """Request for a registration code.
+
+    `cert` carries the display name. `pin` is required while two-step verification is on.
+    """
 
     cc: CountryCode
     phone_number: PhoneNumber
@@ -54,16 +57,17 @@ class CodeRequest(Body):
 
 
 class Verification(Body):
-    """The code that was sent."""
+    """The registration code that was sent."""
 
-    # As people write it down, too: 123-456. The network's codes have 16 digits while somebody guesses at the number.
+    # Separators are accepted, as in 123-456. The network's codes have 16 digits while someone is guessing codes of the
+    # number.
     code: Annotated[
         str, pydantic.Field(max_length=32), Digits(6, 16, separated=True), pydantic.Field(examples=["123456"])
     ]
 
 
 class ShardsChange(Body):
-    """`pin` is needed while two-step verification is on."""
+    """A new number of shards. `pin` is required while two-step verification is on."""
 
     cc: CountryCode
     phone_number: PhoneNumber
@@ -73,26 +77,32 @@ class ShardsChange(Body):
 
 
 class TwoStep(Body):
-    """The PIN that a later registration will need."""
+    """The PIN that later registrations require."""
 
     pin: Pin
 
 
 class DisplayName(pydantic.BaseModel):
-    """The name in the certificate; the number when there is none to be read."""
+    """The display name in the certificate, or the number when the certificate contains no readable name."""
 
     vname: str = pydantic.Field(examples=["Tidings Ltd."])
 
 
 class CodeAnswer(pydantic.BaseModel):
-    """A code is on its way, or there was nothing to do. Exactly one element in `account`."""
+    """Response to a code request: a code is on its way, or the number is registered. `account` has exactly one
+    element.
+    """
 
     account: list[DisplayName]
     meta: Meta
 
 
 class ShardsState(pydantic.BaseModel):
-    """`shards` as it was set, `active_shards` as it is; `moved` while the one is made of the other."""
+    """Numbers of shards.
+
+    `shards` is the number that was set. `active_shards` is the number in use. `moved` is present while the first
+    replaces the second.
+    """
 
     shards: int = pydantic.Field(examples=[4])
     active_shards: int = pydantic.Field(examples=[4])
@@ -100,7 +110,7 @@ class ShardsState(pydantic.BaseModel):
 
 
 class ShardsAnswer(pydantic.BaseModel):
-    """Both numbers of shards."""
+    """Response with both numbers of shards."""
 
     account: ShardsState
     meta: Meta

@@ -1,4 +1,4 @@
-"""Registering the business's number, and what its registration is bound to."""
+"""Registration of the business's number, its number of shards and its two-step PIN."""
 
 from __future__ import annotations
 
@@ -21,31 +21,30 @@ from webapp.users.passwords import Hasher
 
 log = logging.getLogger(__name__)
 
-# Seconds for which an answer waits for the Coreapps to change the number of shards, and between two looks.
+# Seconds for which a response waits for the Coreapps to change the number of shards, and seconds between two polls.
 CHANGE_SECONDS = 4.0
 LOOK_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Requested:
-    """The display name of the number, and whether there was nothing to do because it is registered."""
+    """Result of a code request."""
 
-    display_name: str
-    registered: bool
+    display_name: str  # of the number
+    registered: bool  # no code was sent because the number is registered already
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shards:
-    """set: by the business; active: what the Coreapps share among them; moved: rows that are in their places already
-    while there is a change from the one to the other, `None` while there is none."""
+    """Numbers of shards, and the progress of a change."""
 
-    set: int
-    active: int
-    moved: int | None = None
+    set: int  # as set by the business
+    active: int  # number that the Coreapps own together
+    moved: int | None = None  # rows moved so far; `None` when no change is in progress
 
 
 class Registration:
-    """The registration of the caller's account."""
+    """Registration of the caller's account."""
 
     def __init__(self, database: Database, coreapps: PrimaryCoreapp, hasher: Hasher) -> None:
         self._database = database
@@ -53,9 +52,9 @@ class Registration:
         self._hasher = hasher
 
     async def request_code(self, caller: Caller, request: CodeRequest) -> Requested:
-        """Have a code sent, unless the number is registered already.
+        """Have a registration code sent, unless the number is registered already.
 
-        Raises `InvalidRequest`, and what the Coreapp link raises.
+        Raises `InvalidRequest`, and the errors of the Coreapp link.
         """
         _check_number(caller, request.cc, request.phone_number)
         name = certificate.display_name(request.cert) or caller.account
@@ -68,20 +67,23 @@ class Registration:
         return Requested(name, registered=False)
 
     async def verify(self, caller: Caller, code: str) -> None:
-        """Register with a code; nothing to do when the number is registered. Raises what the Coreapp link raises."""
+        """Register with a code; do nothing when the number is registered already. Raises the errors of the Coreapp
+        link.
+        """
         if await self._is_registered(caller):
             return
         await self._coreapps.ask_first(lambda n: core.VerifyCode(n=n, account=caller.account, code=code), core.Done)
         log.info("account.verified", extra={"username": caller.username})
 
     async def shards(self) -> Shards:
-        """As they are now."""
+        """Return the current numbers of shards."""
         return _shards(await self._database.query(layouts.find, patience=5.0))
 
     async def set_shards(self, caller: Caller, change: ShardsChange) -> Shards:
-        """Have the Coreapps share so many shards; waits a little for it to be done. Raises `InvalidRequest`.
+        """Set the number of shards, and wait up to `CHANGE_SECONDS` for the change to complete. Raises
+        `InvalidRequest`.
 
-        It is done in any case once this has been written, whoever dies meanwhile.
+        Once the request is committed, the change completes even if processes die.
         """
         _check_number(caller, change.cc, change.phone_number)
         await self._check_pin(caller, change.pin)
@@ -99,17 +101,17 @@ class Registration:
                 layout = await self._database.query(layouts.find, patience=5.0)
             except Exception as error:
                 if outages.is_outage(error):
-                    # The change is committed, and goes on without anybody who waits for it.
+                    # The change is committed and does not depend on this request.
                     break
                 raise
         return _shards(layout)
 
     async def set_pin(self, caller: Caller, pin: str) -> None:
-        """Later registrations need this PIN."""
+        """Require this PIN for later registrations."""
         await self._keep_pin(caller, await self._hasher.hash(pin))
 
     async def remove_pin(self, caller: Caller) -> None:
-        """Later registrations need no PIN."""
+        """Require no PIN for later registrations."""
         await self._keep_pin(caller, "")
 
     async def _keep_pin(self, caller: Caller, pin_hash: str) -> None:
@@ -138,7 +140,7 @@ def _shards(layout: Layout) -> Shards:
 
 
 def _check_number(caller: Caller, cc: str, phone_number: str) -> None:
-    # Some programs put the whole number into `phone_number`, too.
+    # Some programs put the whole number into `phone_number` as well.
     given = phone_number if phone_number == caller.account and phone_number.startswith(cc) else cc + phone_number
     if given != caller.account:
         raise InvalidRequest.because(

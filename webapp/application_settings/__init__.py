@@ -1,1 +1,1 @@
-"""`/v1/settings/application`: settings that a business changes while everything runs."""
+"""`/v1/settings/application`: settings that a business changes while the processes run."""

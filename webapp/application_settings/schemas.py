@@ -1,4 +1,4 @@
-"""Bodies and answers of `/v1/settings/application`."""
+"""Request bodies and responses of `/v1/settings/application`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Word = Annotated[str, pydantic.Field(max_length=255)]
 
 
 class PostedStatuses(Body):
-    """Which statuses are posted."""
+    """Statuses that are posted to the webhook."""
 
     sent: bool | None = None
     delivered: bool | None = None
@@ -61,7 +61,7 @@ class PostedStatuses(Body):
 
 
 class Webhooks(Body):
-    """`url` may be empty, then nothing is posted."""
+    """Settings of the webhook. With an empty `url` no callbacks are posted."""
 
     url: WebhookURL | None = pydantic.Field(default=None, examples=["http://127.0.0.1:8080/callback"])
     max_concurrent_requests: Concurrency | None = None
@@ -69,20 +69,23 @@ class Webhooks(Body):
 
 
 class Media(Body):
-    """Which kinds of inbound media are downloaded."""
+    """Kinds of inbound media that are downloaded."""
 
     auto_download: Annotated[list[MediaKind], pydantic.Field(max_length=6)] | None = None
 
 
 class GarbageCollector(Body):
-    """What is cleaned up by itself."""
+    """Data that is deleted automatically after its retention."""
 
     messages: bool | None = None
     media: bool | None = None
 
 
 class Changes(Body):
-    """Any subset; what is absent or null stays as it is. Numbers may be strings. Keys of other versions are ignored."""
+    """Any subset of the settings.
+
+    Absent and null settings keep their value. Numbers may be strings. Keys of other versions are ignored.
+    """
 
     model_config = pydantic.ConfigDict(
         json_schema_extra={"examples": [{"sent_status": True, "webhooks": {"url": "http://127.0.0.1:8080/callback"}}]}
@@ -109,7 +112,7 @@ class Changes(Body):
     log_level: Word | None = None
 
     def document(self) -> dict[str, Any]:
-        """In the shape of `ApplicationSettings`, the old keys under their newer names."""
+        """Return the changes in the shape of `ApplicationSettings`, with old keys under their newer names."""
         changes: dict[str, Any] = self.model_dump(exclude_none=True)
         old_collector = changes.pop("db_garbagecollector_enable", None)
         if old_collector is not None:
@@ -119,19 +122,19 @@ class Changes(Body):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShownSettings(ApplicationSettings):
-    """wa_id: the business's own number; it cannot be changed here."""
+    """Application settings, with the business's number."""
 
-    wa_id: str = ""
+    wa_id: str = ""  # the business's own number; it cannot be changed here
 
 
 class Settings(pydantic.BaseModel):
-    """All settings, the defaults of those that were never set included."""
+    """All settings, including the defaults of those that were never set."""
 
     application: ShownSettings
 
 
 class SettingsAnswer(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Response with all settings, nested as in the On-Premises API."""
 
     settings: Settings
     meta: Meta

@@ -1,4 +1,4 @@
-"""Reading and writing application settings, and telling the Coreapps."""
+"""Read and write application settings, and notify the Coreapps."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
 
-# Seconds that a Coreapp may take to put settings in force before the caller is answered.
+# Seconds for which the response waits for each Coreapp to apply new settings.
 _PATIENCE = 5.0
 
 
 class URLGuard(Protocol):
-    """Says which URLs may be called."""
+    """Check of URLs before they are called."""
 
     async def check(self, url: str) -> None: ...
 
 
 async def require_callable(guard: URLGuard, url: str, field: str) -> None:
-    """Raises `InvalidRequest` that names the field for a URL that must not be called; an empty one is none."""
+    """Raise `InvalidRequest` that names `field` if the URL must not be called. An empty URL passes."""
     if not url:
         return
     try:
@@ -41,10 +41,11 @@ async def require_callable(guard: URLGuard, url: str, field: str) -> None:
 
 
 class AccountSettings:
-    """The settings of the caller's account.
+    """Settings of the caller's account.
 
-    A change is in the database when its call returns, and in force in every Coreapp that is connected and answers in
-    time; the others read it by themselves within seconds.
+    A change is in the database when its call returns, and in force in every Coreapp that is connected and
+    responds within
+    5 seconds. The others read it within seconds.
     """
 
     def __init__(self, database: Database, coreapps: Coreapps, guard: URLGuard, *, safe: SecretSealer) -> None:
@@ -59,7 +60,7 @@ class AccountSettings:
         return webhook_url.opened(self._safe, caller.account, found)
 
     async def change(self, caller: Caller, changes: Changes) -> None:
-        """Raises `InvalidRequest` for a webhook that must not be called; nothing is changed then."""
+        """Change settings. Raises `InvalidRequest` for a webhook that must not be called; nothing is changed then."""
         if changes.webhooks is not None:
             await require_callable(self._guard, changes.webhooks.url or "", "webhooks.url")
         document: dict[str, Any] = changes.document()

@@ -1,4 +1,4 @@
-"""Checks of a backup before it is put in force: each part passes those of the call that sets it."""
+"""Checks of a backup before it is put in force: each part passes the checks of the call that sets it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from webapp.profile.schemas import MAX_PHOTO, About, BusinessProfile
 from webapp.stickerpacks.schemas import NewSticker, NewStickerpack
 from webapp.stickerpacks.service import MAX_PACKS, MAX_STICKERS
 
-# A PIN's hash says what its check costs. Those made here take 19 MiB and 2 passes.
+# Bounds on the cost parameters that a PIN's hash names. Hashes made here take 19 MiB and 2 passes.
 _MAX_HASH = 255  # characters
 _MAX_MEMORY_KIB, _MAX_PASSES, _MAX_LANES = 256 * 1024, 16, 16
 _MAX_POSITION = 999_999_999
@@ -44,13 +44,10 @@ Value = TypeVar("Value")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckedBackup:
-    """A backup that may be put in force.
+    """Backup that may be put in force."""
 
-    outdated: why its certificate of the API is not put in force; `contents` have none then. Empty for all is well.
-    """
-
-    contents: Contents
-    outdated: str
+    contents: Contents  # without the API's certificate when it has expired
+    outdated: str  # why the API's certificate is left out; empty when it is not
 
 
 class _Sticker(NewSticker):
@@ -63,7 +60,7 @@ class _StickerPack(NewStickerpack):
 
 
 class _Parts(Body):
-    """Named as in `Contents`, so that an error names the part."""
+    """Parts of a backup. The names are those of `Contents`, so that an error names the part."""
 
     shards: Shards
     settings: Changes
@@ -75,10 +72,11 @@ class _Parts(Body):
 
 
 def check(found: Contents, account: str, now: datetime.datetime) -> CheckedBackup:
-    """The contents of a backup, in the form in which they are stored. Takes some milliseconds: call it in a thread.
+    """Return the contents of a backup in the form in which they are stored. Takes some milliseconds: call it in a
+    thread.
 
-    A certificate of the API whose time is over is left out: it was right when the backup was made.
-    Raises `InvalidRequest` that names each wrong part. Whether the webhook's URL may be called is left to the caller.
+    An expired certificate of the API is left out: it was valid when the backup was made. Raises `InvalidRequest`
+    that names each wrong part. The caller checks whether the webhook's URL may be called.
     """
     if found.number != account:
         raise _wrong(f"data: is a backup of {found.number[:20]}, not of {account}")

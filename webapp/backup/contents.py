@@ -1,4 +1,4 @@
-"""Contents of a backup besides the keys, read from and written to the tables of one account."""
+"""Contents of a backup except the keys, read from and written to the tables of one account."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ VERSION = 1
 
 
 class Provider(msgspec.Struct):
-    """A media provider, unsealed: the master key of the installation that restores it may be another."""
+    """Media provider with its configuration in plain text.
+
+    It is not sealed because the installation that restores it may have a different master key.
+    """
 
     name: str
     kind: str
@@ -31,39 +34,35 @@ class Provider(msgspec.Struct):
 
 
 class StickerPack(msgspec.Struct):
-    """A pack with its stickers."""
+    """Sticker pack with its stickers."""
 
     pack: Pack
     stickers: list[Sticker]
 
 
 class Contents(msgspec.Struct):
-    """Everything that is set for one number.
-
-    shards, pin_hash: of its registration; settings: the JSON of what was set; keys: the Coreapp's part, under the same
-    password; external: the API's certificate with its key.
-    """
+    """Everything that is set for one number."""
 
     version: int
     number: str
-    keys: str
-    shards: int
-    pin_hash: str
-    settings: str
+    keys: str  # the Coreapp's part, sealed under the same password
+    shards: int  # number of shards of the registration
+    pin_hash: str  # of the registration's two-step PIN; empty without one
+    settings: str  # JSON of the settings that were set
     about: str
     business: BusinessProfile
     photo: Photo | None
-    external: bytes | None
+    external: bytes | None  # the API's certificate with its private key, PEM
     webhook_ca: bytes | None
     providers: list[Provider]
     stickerpacks: list[StickerPack]
-    # Later than the rest: backups that were made before have none.
+    # Optional because older backups lack them.
     flows_key: bytes | None = None
     compliance: Compliance | None = None
 
 
 async def read(connection: Connection, safe: SecretSealer, account: str, keys: str) -> Contents:
-    """The settings and keys at present. Raises `UnreadableSecret`."""
+    """Return the current settings, with the given keys. Raises `UnreadableSecret`."""
     registration = await registrations.find_registration(connection, account)
     external = await certificates.find_certificate(connection, account, certificates.EXTERNAL)
     packs = [
@@ -101,9 +100,9 @@ async def read(connection: Connection, safe: SecretSealer, account: str, keys: s
 async def write(
     connection: Connection, safe: SecretSealer, account: str, contents: Contents, *, keep_external: bool = False
 ) -> None:
-    """Put these, which were checked, in the place of what is set now.
+    """Replace the current settings by checked contents.
 
-    keep_external: but for the API's certificate, which stays.
+    keep_external: keep the API's present certificate
     """
     await registrations.set_shards(connection, account, contents.shards)
     await registrations.set_pin_hash(connection, account, contents.pin_hash)

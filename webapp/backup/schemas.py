@@ -1,4 +1,4 @@
-"""Bodies and answers of backup and restore."""
+"""Request bodies and responses of backup and restore."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import pydantic
 from webapp.bodies import Body
 from webapp.openapi import Meta
 
-# A photo of 5 MB, twice in base64, and the rest.
+# Room for a photo of 5 MB that is encoded in base64 twice, and the other parts.
 MAX_BACKUP = 12 * 1024 * 1024  # bytes of a body
 
 BackupPassword = Annotated[str, pydantic.Field(min_length=8, max_length=1024, examples=["Tidings-2026!"])]
-# Of backups that were made before their passwords had a least length, too.
+# Shorter passwords are accepted for backups from before the minimum length.
 RestorePassword = Annotated[str, pydantic.Field(min_length=1, max_length=1024, examples=["Tidings-2026!"])]
 
 
 class BackupRequest(Body):
-    """Whoever has the password and the backup has the number's keys."""
+    """Password of a new backup. The password and the backup together give access to the number's keys."""
 
     password: BackupPassword
 
 
 class RestoreRequest(Body):
-    """`data` as `POST /v1/settings/backup` answered it."""
+    """Backup to put in force. `data` is the value that `POST /v1/settings/backup` returned."""
 
     password: RestorePassword
     data: Annotated[str, pydantic.Field(min_length=1, examples=["dGlkaW5ncy1iYWNrdXA="])]
 
 
 class BackupData(pydantic.BaseModel):
-    """Base64."""
+    """The backup in base64."""
 
     data: str = pydantic.Field(examples=["dGlkaW5ncy1iYWNrdXA="])
 
 
 class BackupAnswer(pydantic.BaseModel):
-    """Keep it where messages are not kept."""
+    """Response with the backup. Keep it apart from stored messages."""
 
     settings: BackupData
     meta: Meta

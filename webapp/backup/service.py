@@ -1,4 +1,4 @@
-"""Making backups and restoring them."""
+"""Make and restore backups."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from webapp.tokens import Caller
 log = logging.getLogger(__name__)
 
 _PURPOSE = "tidings backup"
-# Seconds that a Coreapp may take to put settings in force.
+# Seconds for which the response waits for each Coreapp to apply the settings.
 _PATIENCE = 5.0
 
 
 class Backups:
-    """Backups of the caller's account: settings and keys; no users, messages, callbacks or sessions."""
+    """Backups of the caller's account: settings and keys, but no users, messages, callbacks or sessions."""
 
     def __init__(
         self, database: Database, coreapps: Coreapps, *, safe: SecretSealer, guard: URLGuard, clock: Clock
@@ -44,7 +44,7 @@ class Backups:
         self._clock = clock
 
     async def make(self, caller: Caller, password: str) -> str:
-        """Base64 that only the password opens. Raises what the Coreapp link raises."""
+        """Return a backup in base64, encrypted with the password. Raises the errors of the Coreapp link."""
         account = caller.account
         exported = await self._coreapps.ask_first_safely(
             lambda n: core.ExportKeys(n=n, account=account, password=password), core.Exported
@@ -59,9 +59,9 @@ class Backups:
         return data
 
     async def restore(self, caller: Caller, password: str, data: str) -> None:
-        """Put a backup in force, keys first, once all of it is known to be right: nothing is changed otherwise.
+        """Put a backup in force, keys first. Nothing is changed unless all parts are valid.
 
-        Raises `InvalidRequest`, and what the Coreapp link raises.
+        Raises `InvalidRequest`, and the errors of the Coreapp link.
         """
         account = caller.account
         found = await asyncio.to_thread(_open, password, data)
@@ -86,7 +86,7 @@ class Backups:
             )
         except Exception as error:
             if outages.is_outage(error):
-                # The keys are in force already.
+                # The keys are in force already, so this is not a refusal before any effect.
                 raise DatabaseFailed() from error
             raise
         await self._coreapps.ask_all(lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE)

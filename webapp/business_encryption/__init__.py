@@ -1,1 +1,3 @@
-"""`/v1/settings/business/whatsapp_business_encryption`: the business's public key, with which answers of flows come."""
+"""`/v1/settings/business/whatsapp_business_encryption`: the business's public key, used to encrypt responses of
+flows.
+"""

@@ -1,4 +1,4 @@
-"""Bodies and answers of the public key's endpoint."""
+"""Request bodies and responses of the public key's endpoint."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ Pem = Annotated[str, pydantic.Field(max_length=MAX_KEY, examples=[_EXAMPLE])]
 
 
 class BusinessEncryption(Body):
-    """Takes the place of the key before."""
+    """New public key. It replaces the previous one."""
 
     business_public_key: Pem
 
 
 class PublicKey(pydantic.BaseModel):
-    """PEM, of an RSA key of 2,048 bits."""
+    """RSA public key of 2,048 bits, PEM."""
 
     business_public_key: Pem
 
 
 class EncryptionSection(pydantic.BaseModel):
-    """Nested as its path."""
+    """Section of the response, nested like the path."""
 
     whatsapp_business_encryption: PublicKey
 
 
 class EncryptionSettings(pydantic.BaseModel):
-    """Nested as its path."""
+    """Section of the response, nested like the path."""
 
     business: EncryptionSection
 
 
 class EncryptionAnswer(pydantic.BaseModel):
-    """The public key."""
+    """Response with the public key."""
 
     settings: EncryptionSettings
     meta: Meta

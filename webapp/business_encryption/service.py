@@ -1,4 +1,4 @@
-"""Keeping the public key."""
+"""Store and return the business's public key."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BITS = 2048
 
 
 class FlowKeys:
-    """The public key of the caller's account."""
+    """Public key of the caller's account."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def public_key(self, caller: Caller) -> str:
-        """PEM. Raises `InvalidRequest` when there is none."""
+        """Return the key, PEM. Raises `InvalidRequest` when none is set."""
         async with self._database.reading() as connection:
             found = await certificates.find_certificate(connection, caller.account, certificates.FLOWS_KEY)
         if found is None:
@@ -34,7 +34,7 @@ class FlowKeys:
         return found.decode()
 
     async def set_public_key(self, caller: Caller, text: str) -> None:
-        """Replace the key. Raises `InvalidRequest` for what is no RSA public key of 2,048 bits."""
+        """Replace the key. Raises `InvalidRequest` unless it is an RSA public key of 2,048 bits."""
         content = normalise(text)
         await self._database.persist(
             lambda connection: certificates.set_certificate(
@@ -46,7 +46,9 @@ class FlowKeys:
 
 
 def normalise(text: str) -> bytes:
-    """An RSA public key of 2,048 bits, PEM, in the one form that is kept. Raises `InvalidRequest` for anything else."""
+    """Return an RSA public key of 2,048 bits in the one PEM form that is stored. Raises `InvalidRequest` for
+    anything else.
+    """
     if "PRIVATE KEY" in text:
         raise _wrong("is a private key, which should stay where it is: post the public one")
     try:

@@ -1,1 +1,1 @@
-"""`/v1/certificates`: the API's own certificate, and the authorities that webhook servers are checked against."""
+"""`/v1/certificates`: the API's own certificate, and the authorities that webhook servers are verified against."""

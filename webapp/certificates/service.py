@@ -1,4 +1,4 @@
-"""Keeping certificates, and having them used."""
+"""Store certificates and put them in force."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
 
-# Seconds that a Coreapp may take to put an authority in force before the caller is answered.
+# Seconds for which the response waits for each Coreapp to apply a new authority.
 _PATIENCE = 5.0
 
 
 class Certificates:
-    """The certificates of the caller's account."""
+    """Certificates of the caller's account."""
 
     def __init__(
         self, database: Database, coreapps: Coreapps, *, safe: SecretSealer, server: ServerTLS | None, clock: Clock
     ) -> None:
-        """server: whose certificate it is; `None` while the API speaks plain HTTP."""
+        """server: listener that presents the API's certificate; None when the API uses plain HTTP"""
         self._database = database
         self._coreapps = coreapps
         self._safe = safe
@@ -41,7 +41,11 @@ class Certificates:
         self._clock = clock
 
     async def set_external(self, caller: Caller, text: bytes) -> None:
-        """Keep it and use it for new connections: here at once, elsewhere within seconds. Raises `InvalidRequest`."""
+        """Store the API's certificate and use it for new connections: in this process at once, in others within
+        seconds.
+
+        Raises `InvalidRequest`.
+        """
         now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
         try:
             bundle = await asyncio.to_thread(CertificateBundle.parse, text, now)
@@ -54,7 +58,7 @@ class Certificates:
             await self._server.load()
 
     async def external_authorities(self, caller: Caller) -> bytes:
-        """Certificates that clients of the API may trust, PEM. Raises `InvalidRequest` when there is none."""
+        """Return the certificates that clients of the API may trust, PEM. Raises `InvalidRequest` when none is set."""
         if self._server is not None:
             return await self._server.authorities()
         sealed = await self._find(caller, certificates.EXTERNAL)
@@ -64,7 +68,7 @@ class Certificates:
             raise _missing() from None
 
     async def set_webhook_authorities(self, caller: Caller, text: bytes) -> None:
-        """Keep them; webhook servers are checked against them and no others. Raises `InvalidRequest`."""
+        """Store authorities, so that webhook servers are verified against these only. Raises `InvalidRequest`."""
         try:
             authorities = await asyncio.to_thread(pem.parse_authorities, text)
             trust.context(authorities)
@@ -74,11 +78,11 @@ class Certificates:
         await self._tell(caller)
 
     async def webhook_authorities(self, caller: Caller) -> bytes:
-        """PEM. Raises `InvalidRequest` when there are none."""
+        """Return the webhook authorities, PEM. Raises `InvalidRequest` when none are set."""
         return await self._find(caller, certificates.WEBHOOK_CA)
 
     async def delete_webhook_authorities(self, caller: Caller) -> None:
-        """Webhook servers are checked against the system's authorities again. Raises `InvalidRequest` without any."""
+        """Verify webhook servers against the system's authorities again. Raises `InvalidRequest` when none are set."""
         await self._find(caller, certificates.WEBHOOK_CA)
         await self._database.persist(
             lambda connection: certificates.delete_certificate(connection, caller.account, certificates.WEBHOOK_CA),

@@ -1,1 +1,1 @@
-"""`/v1/settings/business/compliance_info`: what the law of some countries has a business say of itself."""
+"""`/v1/settings/business/compliance_info`: information that some countries require a business to publish."""

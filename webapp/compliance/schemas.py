@@ -1,4 +1,4 @@
-"""Bodies and answers of the compliance endpoint."""
+"""Request bodies and responses of the compliance endpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TEXT = 128  # characters
 EntityType = Literal[
     "LIMITED_LIABILITY_PARTNERSHIP", "SOLE_PROPRIETORSHIP", "PARTNERSHIP", "PUBLIC_COMPANY", "PRIVATE_COMPANY", "OTHER"
 ]
-# Of these it is asked whether they are registered; the others are.
+# Entity types that may be unregistered: `is_registered` is required for them. The others are always registered.
 _UNCERTAIN = ("PARTNERSHIP", "OTHER")
 _NEEDS: JsonDict = needs(
     "entity_type",
@@ -40,7 +40,7 @@ Number = Annotated[
 
 
 class ContactDetails(Body):
-    """At least one of the ways to reach somebody."""
+    """Ways to contact the business. At least one is required."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=either_or_both("email", "landline_number", "mobile_number"))
 
@@ -56,13 +56,13 @@ class ContactDetails(Body):
 
 
 class OfficerDetails(ContactDetails):
-    """Whom complaints go to."""
+    """Officer who receives complaints."""
 
     name: Annotated[Text, pydantic.Field(examples=["Ada Lovelace"])]
 
 
 class Compliance(Body):
-    """Takes the place of what was there."""
+    """New compliance information. It replaces the previous one."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=_NEEDS)
 
@@ -83,7 +83,7 @@ class Compliance(Body):
 
 
 class Contact(pydantic.BaseModel):
-    """Empty where nothing was set."""
+    """Ways to contact the business. Values that were not set are empty."""
 
     email: str = pydantic.Field(examples=["care@example.com"])
     landline_number: str = pydantic.Field(examples=["+913857614343"])
@@ -91,13 +91,13 @@ class Contact(pydantic.BaseModel):
 
 
 class Officer(Contact):
-    """Empty where nothing was set."""
+    """Officer who receives complaints. Values that were not set are empty."""
 
     name: str = pydantic.Field(examples=["Ada Lovelace"])
 
 
 class ComplianceFields(pydantic.BaseModel):
-    """Empty where nothing was set."""
+    """Compliance information. Values that were not set are empty."""
 
     entity_name: str = pydantic.Field(examples=["Tidings Ltd."])
     entity_type: str = pydantic.Field(examples=["PRIVATE_COMPANY"])
@@ -108,19 +108,19 @@ class ComplianceFields(pydantic.BaseModel):
 
 
 class ComplianceSection(pydantic.BaseModel):
-    """Nested as its path."""
+    """Section of the response, nested like the path."""
 
     compliance_info: ComplianceFields
 
 
 class ComplianceSettings(pydantic.BaseModel):
-    """Nested as its path."""
+    """Section of the response, nested like the path."""
 
     business: ComplianceSection
 
 
 class ComplianceAnswer(pydantic.BaseModel):
-    """What was set."""
+    """Response with the compliance information."""
 
     settings: ComplianceSettings
     meta: Meta

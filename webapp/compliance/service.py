@@ -1,4 +1,4 @@
-"""Keeping what a business says of itself."""
+"""Store and return the compliance information of a business."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class ComplianceInfo:
         self._database = database
 
     async def find(self, caller: Caller) -> Compliance:
-        """Empty where nothing was set."""
+        """Return the compliance information. Values that were not set are empty."""
         async with self._database.reading() as connection:
             return await profiles.find_compliance(connection, caller.account) or Compliance()
 
     async def set(self, caller: Caller, given: schemas.Compliance) -> None:
-        """Keep it in the place of what was there."""
+        """Replace the compliance information."""
         kept = as_kept(given)
         await self._database.persist(
             lambda connection: profiles.set_compliance(connection, caller.account, kept), patience=5.0
@@ -34,7 +34,7 @@ class ComplianceInfo:
 
 
 def as_kept(given: schemas.Compliance) -> Compliance:
-    """Checked fields in the form in which they are stored."""
+    """Convert checked fields to the form in which they are stored."""
     care, officer = given.customer_care_details, given.grievance_officer_details
     return Compliance(
         given.entity_name,

@@ -1,1 +1,1 @@
-"""`/v1/contacts`: which numbers can be written to."""
+"""`/v1/contacts`: check which numbers can receive messages."""

@@ -23,7 +23,7 @@ Service = Annotated[ContactChecks, part(ContactChecks)]
 
 
 async def check_contacts(request: Request) -> Response:
-    # The hot route does by itself what dependencies do elsewhere (docs/decisions/0011).
+    # This hot route does without dependencies, and does their work here (docs/decisions/0011).
     caller = await find(request, Authenticator).caller(request)
     await find(request, RateLimits).contacts.admit()
     body = await bodies.read_json(request, limit=find(request, BodyLimit).bytes)

@@ -1,4 +1,4 @@
-"""Bodies and answers of `/v1/contacts`."""
+"""Request bodies and responses of `/v1/contacts`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ Input = Annotated[str, pydantic.Field(max_length=MAX_INPUT, examples=["+1 555 01
 
 
 class Contacts(Body):
-    """`force_check` skips what is remembered; `no_wait` answers at once."""
+    """Numbers to check.
+
+    `force_check` skips cached results. With `no_wait` the response comes at once, and numbers that are still
+    being checked are reported to the webhook later.
+    """
 
     contacts: Annotated[
         list[Input],
@@ -36,7 +40,10 @@ class Contacts(Body):
 
 
 class Contact(pydantic.BaseModel):
-    """`input` as it was sent; `wa_id` has digits only and is absent unless there is one."""
+    """Result for one number.
+
+    `input` is the number as it was sent. `wa_id` has digits only and is absent unless the number is valid.
+    """
 
     input: str = pydantic.Field(examples=["+1 555 011 0001"])
     status: Literal["valid", "invalid", "processing", "failed"]
@@ -44,13 +51,13 @@ class Contact(pydantic.BaseModel):
 
 
 class Acknowledgement(Body):
-    """The identity that is acknowledged, by its hash."""
+    """The identity to acknowledge, named by its hash."""
 
     hash: Annotated[str, pydantic.Field(min_length=1, max_length=64, examples=["Sjvjlx8G6Z0="])]
 
 
 class Identity(pydantic.BaseModel):
-    """By which keys a contact is known: a hash of them, and since when, in Unix milliseconds."""
+    """Identity of a contact: a hash of its keys, and the time since which they are known, in Unix milliseconds."""
 
     hash: str = pydantic.Field(examples=["Sjvjlx8G6Z0="])
     created_timestamp: int = pydantic.Field(examples=[1602532300000])
@@ -58,14 +65,14 @@ class Identity(pydantic.BaseModel):
 
 
 class IdentityAnswer(pydantic.BaseModel):
-    """An object, where other answers have lists."""
+    """Response with an identity. `contacts` is an object here, although other responses have lists."""
 
     contacts: Identity
     meta: Meta
 
 
 class ContactsAnswer(pydantic.BaseModel):
-    """One for each input, in their order."""
+    """Response with one entry per input, in the order of the inputs."""
 
     contacts: list[Contact]
     meta: Meta

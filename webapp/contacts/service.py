@@ -1,4 +1,4 @@
-"""Checking contacts with the Coreapp."""
+"""Check contacts through the Coreapps."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from webapp.tokens import Caller
 
 
 class ContactChecks:
-    """Asks the Coreapps, which remember and batch."""
+    """Contact checks and identities, as requests to the Coreapps, which cache and batch them."""
 
     def __init__(self, coreapps: ShardOwners) -> None:
         self._coreapps = coreapps
 
     async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
-        """One entry for each input, in their order. Raises what the Coreapp link raises."""
+        """Return one entry per input, in the order of the inputs. Raises the errors of the Coreapp link."""
         parts = self._spread(request)
         answers = await asyncio.gather(
             *[self._ask(caller, request, places, of, request_id) for of, places in parts.items()]
@@ -29,13 +29,13 @@ class ContactChecks:
         found: dict[int, core.Contact] = {}
         for places, contacts in zip(parts.values(), answers, strict=True):
             found.update(zip(places, contacts, strict=True))
-        # The inputs as they were sent, whatever the Coreapp made of them.
+        # The inputs are returned as they were sent, even if the Coreapp normalised them.
         return [_entry(sent, found[place]) for place, sent in enumerate(request.contacts)]
 
     def _spread(self, request: schemas.Contacts) -> Mapping[str, Sequence[int]]:
-        """The places of the inputs by a number of the shard that is to be asked for them, empty for the first one.
+        """Group the inputs' positions by shard. Each key is a number of the shard, or empty for the first shard.
 
-        A call that does not wait stays whole: one webhook tells of all that was found out later.
+        A call that does not wait is not divided: one callback reports all results that arrive later.
         """
         everywhere = range(len(request.contacts))
         if not self._coreapps.has_contacts_by_shard or request.blocking != "wait":
@@ -44,7 +44,7 @@ class ContactChecks:
         parts: dict[str, list[int]] = {}
         for place in everywhere:
             wa_id = phone_numbers.normalise(request.contacts[place])
-            # What is no number is answered by any shard.
+            # Any shard can answer for an input that is not a number.
             shard = self._coreapps.shard_of(wa_id) if wa_id else 0
             parts.setdefault(numbers.setdefault(shard, wa_id or ""), []).append(place)
         return parts
@@ -70,7 +70,9 @@ class ContactChecks:
         return (await self._coreapps.ask_safely(of, question, core.Contacts)).contacts
 
     async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
-        """The identity of a contact. Raises `InvalidRequest` for no contact, and what the Coreapp link raises."""
+        """Return the identity of a contact. Raises `InvalidRequest` when it is not a contact, and the errors of the
+        Coreapp link.
+        """
         digits = _digits(wa_id)
         found = await self._coreapps.ask_safely(
             digits, lambda n: core.GetIdentity(n=n, account=caller.account, wa_id=digits), core.Identity
@@ -78,9 +80,9 @@ class ContactChecks:
         return {"hash": found.hash, "created_timestamp": found.created_at, "acknowledged": found.acknowledged}
 
     async def acknowledge(self, caller: Caller, wa_id: str, request: schemas.Acknowledgement) -> None:
-        """The acknowledgement is on disk when this returns.
+        """Acknowledge a contact's identity. The acknowledgement is on disk when this returns.
 
-        Raises as `identity`, and 1009 for another hash than the present one.
+        Raises the errors of `identity`, and 1009 when the hash is not the present one.
         """
         digits = _digits(wa_id)
         await self._coreapps.ask_safely(

@@ -1,1 +1,1 @@
-"""`/openapi.json` and `/docs`: what the API is, for programs and for people."""
+"""`/openapi.json` and `/docs`: the description of the API for programs and for people."""

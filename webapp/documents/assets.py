@@ -1,4 +1,4 @@
-"""What the page of the API loads besides the document: scripts and styles of a package, nothing from elsewhere."""
+"""The documentation page and its scripts and styles, served from a package and never loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import dataclasses
 import importlib.resources
 from collections.abc import Mapping
 
-# Nothing is loaded, called or framed but what this Webapp serves. Swagger UI writes styles into its elements, and has
-# icons as `data:`.
+# Allows only what this Webapp serves. Swagger UI writes styles into its elements, and has icons as `data:`.
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -47,20 +46,20 @@ _START = """SwaggerUIBundle({
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asset:
-    """A file of the page."""
+    """File of the documentation page."""
 
-    kind: str
+    kind: str  # content type
     content: bytes
 
 
 class Assets:
-    """The files of the page, by name; read when somebody first asks for one."""
+    """Files of the documentation page by name, read at the first request for one of them."""
 
     def __init__(self) -> None:
         self._found: Mapping[str, Asset] | None = None
 
     def find(self, name: str) -> Asset | None:
-        """`None` for what is no file of the page."""
+        """Return a file of the page; `None` when no file has this name."""
         if self._found is None:
             self._found = {"start.js": Asset("text/javascript", _START.encode())} | {
                 name: Asset(kind, _packaged(name)) for name, kind in _PACKAGED.items()
@@ -76,5 +75,5 @@ _PACKAGED = {
 
 
 def _packaged(name: str) -> bytes:
-    # Swagger UI as it is released, in a package of its own.
+    # The package contains Swagger UI as released.
     return (importlib.resources.files("fastapi_offline") / "static" / name).read_bytes()

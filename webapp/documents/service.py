@@ -1,4 +1,4 @@
-"""The OpenAPI document, as it is sent."""
+"""The OpenAPI document as it is sent."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from fastapi import FastAPI
 
 
 class Document:
-    """Made when somebody first asks for it, and kept: some hundred KB."""
+    """OpenAPI document, rendered at the first request and then kept. It has some hundred KB."""
 
     def __init__(self) -> None:
         self._rendered = b""
 
     def render(self, app: FastAPI) -> bytes:
-        """JSON."""
+        """Return the document as JSON."""
         if not self._rendered:
             self._rendered = msgspec.json.encode(app.openapi())
         return self._rendered

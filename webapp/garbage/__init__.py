@@ -1,1 +1,1 @@
-"""`/v1/services`: having the Coreapps delete what nobody asks for any more."""
+"""`/v1/services`: have the Coreapps delete expired messages and media."""

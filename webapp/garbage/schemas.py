@@ -1,4 +1,4 @@
-"""Answers of `/v1/services`."""
+"""Responses of `/v1/services`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webapp.openapi import Meta
 
 
 class CollectionState(pydantic.BaseModel):
-    """With several Coreapps there is one such object for each, by its name."""
+    """State of the garbage collection. With several Coreapps there is one such object per Coreapp, under its name."""
 
     model_config = pydantic.ConfigDict(extra="allow")
 
@@ -18,13 +18,13 @@ class CollectionState(pydantic.BaseModel):
 
 
 class Collection(pydantic.BaseModel):
-    """The state of the collection."""
+    """Garbage collection of one kind of data."""
 
     gc: CollectionState
 
 
 class CollectionAnswer(pydantic.BaseModel):
-    """Under `message` or `media`; the result comes by webhook."""
+    """Response under `message` or `media`. The result follows as a callback."""
 
     services: dict[Literal["message", "media"], Collection] = pydantic.Field(
         examples=[{"message": {"gc": {"status": "processing"}}}]
@@ -33,5 +33,5 @@ class CollectionAnswer(pydantic.BaseModel):
 
 
 def describe(kind: str, state: Any) -> dict[str, Any]:
-    """The answer, but for `meta`."""
+    """Return the response without `meta`."""
     return {"services": {kind: {"gc": state}}}

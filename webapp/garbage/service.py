@@ -1,4 +1,4 @@
-"""Starting a garbage collection in every Coreapp."""
+"""Start a garbage collection in every Coreapp."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
 
-# Seconds that a Coreapp may take to say that it has begun.
+# Seconds for which the response waits for each Coreapp to confirm the start.
 _PATIENCE = 5.0
 
 PROCESSING, FAILED = "processing", "failed"
 
 
 class Collections:
-    """Garbage collections; what became of them is told by webhook."""
+    """Garbage collections. Their results are posted to the webhook."""
 
     def __init__(self, coreapps: Coreapps) -> None:
         self._coreapps = coreapps
 
     async def start(self, caller: Caller, kind: str) -> Mapping[str, Any]:
-        """The state of the collection: of one Coreapp, or of each of several. Raises what the link raises."""
+        """Start a collection, and return its state: of the only Coreapp, or of each of several by name.
+
+        Raises the errors of the Coreapp link.
+        """
         if len(self._coreapps.coreapps()) <= 1:
             await self._coreapps.ask_first_safely(lambda n: core.CollectGarbage(n=n, kind=kind), core.Done)
             states: dict[str, Any] = {"status": PROCESSING}

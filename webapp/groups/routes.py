@@ -1,4 +1,4 @@
-"""`/v1/groups` and what is below it."""
+"""`/v1/groups` and the paths below it."""
 
 from __future__ import annotations
 

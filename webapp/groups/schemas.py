@@ -1,4 +1,4 @@
-"""Bodies and answers of `/v1/groups`."""
+"""Request bodies and responses of `/v1/groups`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_ICON = 64 * 1024  # bytes
 
 
 _PLAIN = "\\x00-\\x1f\\x7f-\\x9f"
-# Described here, checked below.
+# The schema describes the subject with this pattern. `_is_subject` checks it.
 _SUBJECT = f"^[^{_PLAIN}]*[^\\s{_PLAIN}][^{_PLAIN}]*$"
 
 
@@ -42,7 +42,7 @@ WaId = Annotated[
 
 
 class Subject(Body):
-    """What the group is called."""
+    """Subject of the group."""
 
     subject: Annotated[
         str,
@@ -57,7 +57,7 @@ class Subject(Body):
 
 
 class Participants(Body):
-    """Whom it is about; all of them participants of the group."""
+    """Participants of the group to change. All of them must be in the group."""
 
     wa_ids: Annotated[
         list[WaId],
@@ -67,21 +67,21 @@ class Participants(Body):
 
 
 class Group(pydantic.BaseModel):
-    """`creation_time` in Unix seconds."""
+    """A group. `creation_time` is in Unix seconds."""
 
     id: str = pydantic.Field(examples=["15550001111-1700000000"])
     creation_time: int = pydantic.Field(examples=[1700000000])
 
 
 class GroupsAnswer(pydantic.BaseModel):
-    """The new group, or all groups that the business is in, oldest first."""
+    """Response with the new group, or with all groups that the business is in, oldest first."""
 
     groups: list[Group]
     meta: Meta
 
 
 class Description(pydantic.BaseModel):
-    """The business is among the participants; admins are participants, too."""
+    """Description of a group. `participants` includes the business and the admins."""
 
     admins: list[str] = pydantic.Field(examples=[["15550000000"]])
     creation_time: int = pydantic.Field(examples=[1700000000])
@@ -91,20 +91,20 @@ class Description(pydantic.BaseModel):
 
 
 class DescriptionAnswer(pydantic.BaseModel):
-    """One group, in a list."""
+    """Response with one group, in a list."""
 
     groups: list[Description]
     meta: Meta
 
 
 class Link(pydantic.BaseModel):
-    """An address."""
+    """A URL."""
 
     link: str = pydantic.Field(examples=["https://chat.example.com/AbCdEfGhIjK"])
 
 
 class LinkAnswer(pydantic.BaseModel):
-    """The invitation, or where the icon is."""
+    """Response with the invitation link, or with the icon's URL."""
 
     groups: list[Link]
     meta: Meta

@@ -1,4 +1,4 @@
-"""Asking the Coreapp about groups, and having it change them."""
+"""Read and change groups through the Coreapp."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Groups:
-    """The groups of the caller's account. All raise `InvalidRequest` and what the Coreapp link raises."""
+    """Groups of the caller's account. All methods raise `InvalidRequest` and the errors of the Coreapp link."""
 
     def __init__(self, coreapps: PrimaryCoreapp) -> None:
         self._coreapps = coreapps
@@ -57,7 +57,7 @@ class Groups:
         return found.link
 
     async def icon(self, caller: Caller, group_id: str) -> tuple[str, bytes]:
-        """Content type and content."""
+        """Return the content type and the content of the icon."""
         _check(group_id)
         found = await self._coreapps.ask_first_safely(
             lambda n: core.GetGroupIcon(n=n, account=caller.account, id=group_id), core.GroupIcon

@@ -1,1 +1,1 @@
-"""`/v1/health`: is there a connection to the network?"""
+"""`/v1/health`: state of the connection to the network, and readiness."""

@@ -1,4 +1,4 @@
-"""What the sending of a message needs."""
+"""Availability of the parts that sending a message needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
 from webapp.health.service import DISCONNECTED, Liveness
 
-# Seconds that the Coreapps have.
+# Seconds that each Coreapp has to respond.
 _TIMEOUT = 3.0
 
 CONNECTING = "connecting"
@@ -22,14 +22,16 @@ MEDIA = "media"
 
 
 class Store(Protocol):
-    """The files that messages name. state: `OK` or `AWAY`."""
+    """Store of the files that messages name. `state` is `OK` or `AWAY`."""
 
     @property
     def state(self) -> str: ...
 
 
 class Needs:
-    """The database, an owner for each shard, the network behind each, and the files."""
+    """Parts that sending needs: the database, an owner of each shard with its network connection, and the file
+    store.
+    """
 
     def __init__(self, coreapps: Coreapps, database: Liveness, media: Store) -> None:
         self._coreapps = coreapps
@@ -37,7 +39,7 @@ class Needs:
         self._media = media
 
     async def look(self) -> Mapping[str, str]:
-        """`OK` or `AWAY` for each."""
+        """Return `OK` or `AWAY` for each part."""
         alive, answers = await asyncio.gather(
             self._database.is_alive(),
             self._coreapps.ask_all(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
@@ -54,12 +56,18 @@ class Needs:
 
 
 def _is_at_work(answer: core.Health) -> bool:
-    """False for one that does not know yet that it owns a shard, or knows already that it does no more."""
+    """Return whether this Coreapp serves its shards.
+
+    False for a Coreapp that has not yet noticed that it owns a shard, or has noticed that it owns none.
+    """
     return bool(answer.shards) or answer.gateway_status != DISCONNECTED
 
 
 def _away(answer: core.Health) -> Sequence[str]:
-    """What it lacks. Releases that do not say why they are `disconnected` were so for their databases."""
+    """Return the names of the parts that this Coreapp lacks.
+
+    Older releases do not name the reason for `disconnected`. It was their database.
+    """
     if answer.gateway_status == CONNECTING:
         return [*answer.away, core.NETWORK]
     if answer.gateway_status == DISCONNECTED and answer.shards and not answer.away:

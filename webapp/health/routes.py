@@ -1,4 +1,4 @@
-"""`GET /v1/health`; without a token `GET /health/live`, `GET /health/ready` and `GET /`, for whoever supervises."""
+"""`GET /v1/health`, and without a token `GET /health/live`, `GET /health/ready` and `GET /` for supervisors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def get_ready(readiness: Annotated[Readiness, part(Readiness)]) -> Respons
     return answers.answer({"health": state}, status=200 if ready else 503)
 
 
-# Target groups of load balancers look here, without a token, as they did with the original.
+# Target groups of load balancers poll this path without a token, as with the On-Premises API.
 @router.get("/", summary="Is this Webapp alive?", response_model=openapi.MetaAnswer, openapi_extra={"security": [{}]})
 async def get_root() -> Response:
     return answers.answer({})

@@ -1,4 +1,4 @@
-"""Answers of `/v1/health`."""
+"""Responses of the health endpoints."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ GatewayStatus = Literal["connected", "connecting", "disconnected", "uninitialize
 
 
 class Health(pydantic.BaseModel):
-    """`disconnected` when no Coreapp answers, or a database that messages go through cannot be used.
+    """State of the connection to the network.
 
-    statuses_dropped: since no webhook URL has been set, for want of room; left out while there are none.
-    registered_elsewhere: the network refuses the number's token, since somebody else has registered it; left out
-                          otherwise. `gateway_status` is `unregistered` then.
-    shards, active_shards, moved: only while the number of shards is being changed, as of `GET /v1/account/shards`.
+    `gateway_status` is `disconnected` when no Coreapp responds, or when a database that messages pass through
+    cannot be used. `statuses_dropped` is the number of statuses that were dropped for lack of room since no
+    webhook URL is set. It is absent when none were dropped. `registered_elsewhere` is true when the network
+    refuses the number's token because the number was registered by another installation. It is absent otherwise.
+    `gateway_status` is `unregistered` then. `shards`, `active_shards` and `moved` are present only while the
+    number of shards is being changed, as in `GET /v1/account/shards`.
     """
 
     gateway_status: GatewayStatus
@@ -29,10 +31,11 @@ class Health(pydantic.BaseModel):
 
 
 class NodeHealth(Health):
-    """Of one Coreapp among several.
+    """Health of one of several Coreapps.
 
-    role: `primary_master` owns the first shard, `secondary_master` others, `coreapp` stands by or is lost.
-    silent_for_s: of one that is lost, the seconds since its last sign of life.
+    `role` is `primary_master` for the owner of the first shard, `secondary_master` for owners of others, and
+    `coreapp` for a standby or a lost Coreapp. `silent_for_s` is present when the Coreapp is lost: the seconds
+    since its last heartbeat.
     """
 
     role: Literal["primary_master", "secondary_master", "coreapp"]
@@ -40,28 +43,31 @@ class NodeHealth(Health):
 
 
 class HealthAnswer(pydantic.BaseModel):
-    """One Coreapp; or several, each by its name."""
+    """Response with the health of the only Coreapp, or of each of several under its name."""
 
     health: Health | dict[str, NodeHealth]
     meta: Meta
 
 
 class Live(pydantic.BaseModel):
-    """The process runs and answers."""
+    """The process runs and responds."""
 
     status: Literal["live"]
 
 
 class LiveAnswer(pydantic.BaseModel):
-    """For whoever starts a process again that does not answer."""
+    """Response for supervisors that restart an unresponsive process."""
 
     health: Live
     meta: Meta
 
 
 class Ready(pydantic.BaseModel):
-    """What sending a message needs. coreapps: an owner of each shard that can be reached; media: the store of files is
-    the one that the database records."""
+    """Availability of the parts that sending a message needs.
+
+    `coreapps` is `ok` when each shard has an owner that can be reached. `media` is `ok` when the file store is
+    the one that the database records.
+    """
 
     status: Literal["ready", "not ready"]
     database: Literal["ok", "away"]
@@ -71,7 +77,7 @@ class Ready(pydantic.BaseModel):
 
 
 class ReadyAnswer(pydantic.BaseModel):
-    """For whoever sends requests only where they can be served."""
+    """Response for load balancers, which send requests only to ready processes."""
 
     health: Ready
     meta: Meta

@@ -1,4 +1,4 @@
-"""Asking the Coreapps how they are."""
+"""Health of the Coreapps."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
 from webapp.shard_map import Coreapp
 
-# Seconds; health that comes later is no health.
+# Seconds after which a Coreapp that has not responded counts as unreachable.
 _TIMEOUT = 3.0
-# Seconds that the database has for what only adds to it.
+# Seconds that the database has for optional details.
 _PATIENCE = 1.0
-# Seconds that an answer may take; one that takes longer, because a Coreapp has as much to do as it takes, is waited for
-# only when the last is older than the second.
+# Seconds. A check that takes longer than `_SOON`, because a Coreapp is busy, is awaited only when the last result is
+# older than `_RECENT`.
 _SOON, _RECENT = 0.02, 2.0
 
 DISCONNECTED = "disconnected"
 
 
 class Liveness(Protocol):
-    """The database."""
+    """The part of the database that health checks need."""
 
     async def is_alive(self) -> bool: ...
 
 
 class HealthCheck:
-    """The state of the connections to the network: as it is now, or was within the last two seconds where that takes
-    long to find out."""
+    """State of the connections to the network, at most 2 seconds old.
+
+    It is older than the request only when a new check takes longer than 20 ms.
+    """
 
     def __init__(self, coreapps: Coreapps, database: Database) -> None:
         self._coreapps = coreapps
@@ -42,10 +44,10 @@ class HealthCheck:
         self._looks = Probe(self._look, 0.0, "health")
 
     async def describe(self) -> Mapping[str, Any]:
-        """One state for one Coreapp; with several, also those that stand by or are lost, by their names. While the
-        number of shards is being changed, each has how far that is.
+        """Return one state for a single Coreapp, and for several a state by name, including standbys and lost ones.
 
-        A Webapp that cannot use its database serves nobody, whatever the Coreapps say.
+        While the number of shards is being changed, each state includes the progress. A Webapp that cannot use
+        its database reports `disconnected` whatever the Coreapps respond.
         """
         return await self._looks.soon(_SOON, _RECENT)
 
@@ -62,7 +64,9 @@ class HealthCheck:
         return {coreapp.name: {**_node_health(coreapp, answer), **change} for coreapp, answer in answers}
 
     async def _change(self) -> dict[str, Any]:
-        """As `GET /v1/account/shards` says it; empty while there is none, and where it cannot be found out."""
+        """Return the progress as in `GET /v1/account/shards`; empty when no change is in progress or it cannot be
+        read.
+        """
         try:
             layout = await self._database.query(layouts.find, patience=_PATIENCE)
         except Exception as error:
@@ -77,7 +81,7 @@ class HealthCheck:
 def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:
     if isinstance(answer, CoreappAway):
         return {"gateway_status": DISCONNECTED}
-    # Clients of the original know one field; others are there only when there is something to say.
+    # Clients of the On-Premises API know one field, so the others are present only when they report something.
     dropped = {"statuses_dropped": answer.statuses_dropped} if answer.statuses_dropped else {}
     elsewhere = {"registered_elsewhere": True} if answer.elsewhere else {}
     return {"gateway_status": answer.gateway_status, **dropped, **elsewhere}

@@ -1,1 +1,1 @@
-"""`/v1/media`: files that are sent, and those that recipients sent."""
+"""`/v1/media`: files that the business sends, and files that recipients sent."""

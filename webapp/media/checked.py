@@ -1,4 +1,4 @@
-"""Files that are handed out only as what was stored."""
+"""Readers of stored files that never deliver a damaged file as complete."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DAMAGED = Counter("tidings_media_damaged_total", "Files that were found not to b
 
 
 def note_damaged(found: Media) -> None:
-    """Count a file that is not what was stored, and log it."""
+    """Count and log a file that differs from what was stored."""
     DAMAGED.inc()
     log.error("media.file_damaged", extra={"media": found.id, "file": found.file})
 
 
 class BytesReader:
-    """A file in memory."""
+    """Reader of a file in memory."""
 
     def __init__(self, content: bytes) -> None:
         self._left = content
@@ -37,7 +37,7 @@ class BytesReader:
 
 
 class CheckedReader:
-    """A file that is checked while it is read: of one that is not what was stored, the last bytes are withheld."""
+    """Reader that verifies a file while it is read. The last bytes of a damaged file are withheld."""
 
     def __init__(self, reader: Reader, found: Media) -> None:
         self._reader = reader

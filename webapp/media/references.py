@@ -1,4 +1,7 @@
-"""Checking what messages say about files: is there one of this id, is it of the right kind, is there that provider?"""
+"""Checks of the files and media providers that a message names.
+
+A file must exist and be of the right kind, and a provider must exist.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class References:
-    """Looks files up when a message is accepted; their ids are read in batches.
+    """Lookup of the files of a message when it is accepted. Ids are read in batches.
 
-    At most 10,000 wait to be looked up; one more message is refused with 503.
+    At most 10,000 lookups wait. A further message is refused with 503.
     """
 
     def __init__(self, database: Database, safe: SecretSealer, clock: Clock) -> None:
@@ -39,9 +42,10 @@ class References:
         self._reads: Batcher[str, Media | None] = Batcher("media-read", self._read, max_size=500, max_pending=10_000)
 
     async def check(self, caller: Caller, attachments: Sequence[Attachment]) -> None:
-        """Raises `InvalidRequest` that names each field that is wrong, and `Overloaded`.
+        """Check the attachments of a message.
 
-        A file that is there will not be collected as unused for weeks to come.
+        A file that is found will not be collected as unused for several weeks. Raises `InvalidRequest` that names
+        each wrong field, and `Overloaded`.
         """
         found = {media_id: await self._find(caller, media_id) for media_id in _once(a.id for a in attachments if a.id)}
         there = [entry for entry in found.values() if entry is not None]
@@ -64,7 +68,10 @@ class References:
             raise InvalidRequest(problems)
 
     def _open(self, provider: MediaProvider) -> ProviderConfig:
-        """An empty one where it cannot be read: then nobody can have its credentials, as the Coreapp will say."""
+        """Return a provider's configuration; an empty one when it cannot be unsealed.
+
+        The Coreapp then reports that the credentials cannot be read.
+        """
         try:
             opened = self._safe.open(provider.account, provider_label(provider.name), provider.config)
             return msgspec.json.decode(opened, type=ProviderConfig)
@@ -87,7 +94,7 @@ class References:
         return [found.get(media_id) for media_id in ids]
 
     async def _touch(self, entries: Sequence[Media]) -> dict[str, Media | None]:
-        """Files whose last use was long ago, as they are once this use is noted."""
+        """Update the time of last use of files that were last used long ago, and return these files as updated."""
         now = int(self._clock.now() * 1000)
         old = [entry.id for entry in entries if entry.used_at < now - TOUCH_AFTER_MS]
         if not old:
@@ -102,7 +109,7 @@ class References:
 
 
 def judge(attachment: Attachment, found: Media | None) -> Problem | None:
-    """The problem of a file in its field, if any."""
+    """Return the problem of a file in its field; `None` when it fits."""
     field = f"{attachment.field}.id"
     if found is None:
         return Problem(NOT_FOUND, f"{field}: there is no media of this id")
@@ -121,10 +128,12 @@ def judge(attachment: Attachment, found: Media | None) -> Problem | None:
 
 
 def judge_provider(attachment: Attachment, config: ProviderConfig | None, caller: Caller) -> Problem | None:
-    """The problem of a provider in its field, if any; config: `None` where there is no provider of its name.
+    """Return the problem of a provider in its field; `None` when it may be used.
 
-    Its credentials go to the hosts that an administrator bound them to. Bound to none, only administrators may say
-    where they go: they can read them anyway.
+    A provider's credentials are sent only to the hosts that an administrator bound them to. Credentials that are
+    bound to no host may be used by administrators only, who can read them anyway.
+
+    config: `None` when no provider has this name
     """
     field = f"{attachment.field}.provider.name"
     if config is None:

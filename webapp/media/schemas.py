@@ -1,4 +1,4 @@
-"""Bodies and answers of `/v1/media`."""
+"""Request bodies and responses of `/v1/media`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ is_id = re.compile(ID_PATTERN.rstrip("$") + r"\Z").match
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _TYPES = [text for kind in kinds.KINDS for text in kinds.types_of(kind)]
 
-# Any type is taken; those of which the bytes are looked at are listed beside it.
+# Any type is accepted. The types whose content is verified are listed.
 UPLOAD: dict[str, Any] = {
     "required": True,
     "description": (
@@ -37,13 +37,13 @@ DOWNLOAD: dict[str, Any] = {
 
 
 class MediaId(pydantic.BaseModel):
-    """What messages name the file by."""
+    """Id by which messages name the file."""
 
     id: str = pydantic.Field(pattern=ID_PATTERN, examples=["0d0e1a6a-38bb-4a7b-9d59-37ba5eee6a5e"])
 
 
 class MediaAnswer(pydantic.BaseModel):
-    """The file is on disk."""
+    """Response to an upload. The file is on disk."""
 
     media: list[MediaId]
     meta: Meta

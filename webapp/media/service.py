@@ -1,4 +1,4 @@
-"""Keeping files, handing them out and deleting them."""
+"""Store, deliver and delete files."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ log = logging.getLogger(__name__)
 UPLOADS = Counter("tidings_api_uploads_total", "Files uploaded to the API, by kind and outcome", ["kind", "outcome"])
 IN_PROGRESS = Gauge("tidings_api_uploads_in_progress", "Files that are being uploaded to the API")
 
-# A use is noted when the last one noted is older than this (milliseconds).
+# Milliseconds. A use of a file is recorded only when the last recorded one is older.
 TOUCH_AFTER_MS = 24 * 3600 * 1000
-# Bytes of a file that is read once, as a whole, to be handed out; at most 256 of them at the same time.
+# Bytes. A file up to this size is read into memory at once to be delivered; at most 256 of them at the same time.
 IN_MEMORY = 1024 * 1024
-# At the same time; each holds a block in memory.
+# Downloads at the same time. Each holds a block in memory.
 MAX_DOWNLOADS = 256
-# Seconds after which it is worth trying a full disk again.
+# Seconds after which a client should retry when the disk is full.
 _FULL_RETRY = 60
 
 
 class MediaStore:
-    """The files of the caller's account.
+    """Files of the caller's account.
 
-    At most `max_uploads` are in progress at the same time; one more is refused with 503.
+    At most `max_uploads` uploads are in progress at the same time. A further one is refused with 503.
     """
 
     def __init__(self, database: Database, files: FileStore, clock: Clock, *, max_uploads: int) -> None:
@@ -76,10 +76,12 @@ class MediaStore:
     async def upload(
         self, caller: Caller, media_type: MediaType, chunks: AsyncIterator[bytes], *, request_id: str, key: str = ""
     ) -> str:
-        """The id of a file that is on disk when this returns.
+        """Store a file and return its id. The file is on disk when this returns.
 
-        key: the request's idempotency key; a repeat is answered with the first id. Raises `InvalidRequest`,
-        `Overloaded`, `FilesAway`, `IdempotencyKeyReused`, `AnswerPending`.
+        A request that repeats an idempotency key returns the id of the first one. Raises `InvalidRequest`,
+        `Overloaded`, `FilesAway`, `IdempotencyKeyReused` and `AnswerPending`.
+
+        key: idempotency key of the request; empty without one
         """
         if key and (caller.account, caller.username, key) in self._keys:
             raise AnswerPending()
@@ -121,12 +123,13 @@ class MediaStore:
             )
 
     async def open(self, caller: Caller, media_id: str) -> tuple[Media, Reader]:
-        """A file for reading, from its beginning, which is what was stored.
+        """Open a file for reading from its start, verified against what was stored.
 
-        It is read before the answer begins, since a status cannot be taken back: a small one once, into memory, a
-        larger one twice, the second time from the system's cache (a document of 100 MB costs some 0.1 s more). A larger
-        one in a bucket is checked on its way out instead, and the answer is cut short if it is damaged.
-        Raises `InvalidRequest` when there is none, `FileDamaged` and `FilesAway`.
+        The file is verified before the response starts, since a status cannot be changed afterwards. A file of at
+        most `IN_MEMORY` bytes is read once, into memory. A larger one is read twice, the second time from the
+        system's cache (about 0.1 s more for a document of 100 MB). A larger file in a bucket is verified while it
+        is sent, and the response is cut short when the file is damaged. Raises `InvalidRequest` when the file
+        does not exist, `FileDamaged` and `FilesAway`.
         """
         found = None
         if schemas.is_id(media_id):
@@ -150,7 +153,10 @@ class MediaStore:
         return found, reader
 
     async def _checked(self, found: Media) -> Reader | None:
-        """The file, from its beginning, if it is what was stored. Raises `FileGone` and `OSError`."""
+        """Return a reader at the start of the file; `None` when the file differs from what was stored.
+
+        Raises `FileGone` and `OSError`.
+        """
         file = await self._files.open(found.file)
         async with contextlib.AsyncExitStack() as held:
             held.push_async_callback(file.reader.close)
@@ -160,7 +166,7 @@ class MediaStore:
                 content = await file.reader.read(found.size)
                 return BytesReader(content) if hashlib.sha256(content).hexdigest() == found.sha256 else None
             if not self._files.is_local:
-                # To fetch it twice would cost as much again.
+                # Fetching the file twice would double the cost.
                 held.pop_all()
                 return CheckedReader(file.reader, found)
             if await _hash(file.reader) != found.sha256:
@@ -168,20 +174,21 @@ class MediaStore:
         return await open_reader(self._files, found.file)
 
     async def delete(self, caller: Caller, media_id: str) -> None:
-        """Forget a file. Raises `InvalidRequest` when there is none."""
+        """Delete a file. Raises `InvalidRequest` when it does not exist."""
         taken = None
         if schemas.is_id(media_id):
             taken = await self._database.commit(lambda connection: media.take(connection, caller.account, media_id))
         if taken is None:
             raise _unknown()
-        # Killed here, the file is an orphan, which the next collection deletes.
+        # If the process is killed here, the file is an orphan, which the next collection deletes.
         await self._delete([taken.file])
         log.info("media.deleted", extra={"media": media_id, "username": caller.username})
 
     async def _keep(self, caller: Caller, media_type: MediaType, stored: Stored, key: str) -> str:
-        """The row of a file that is on disk; the id that a repeated request was answered before.
+        """Insert the row of a file that is on disk, and return its id, or the first id for a repeated idempotency
+        key.
 
-        When the database fails the file stays: whether its row is there is unknown, and an orphan is collected later.
+        When the database fails the file stays, since the row may exist. An orphan is collected later.
         """
         now = int(self._clock.now() * 1000)
         row = Media(
@@ -209,14 +216,16 @@ class MediaStore:
         return row.id
 
     async def _delete(self, names: Sequence[str]) -> None:
-        """Delete files whose rows are gone. What cannot be deleted now is an orphan, which is collected later."""
+        """Delete files whose rows are gone. A file that cannot be deleted now is an orphan, which is collected
+        later.
+        """
         try:
             await self._files.delete(names)
         except OSError as error:
             log.warning("media.not_deleted", extra={"error": repr(error)})
 
     async def _write(self, rows: Sequence[tuple[Media, tuple[Key, UsedKey] | None]]) -> Sequence[UsedKey | None]:
-        """The first use of each one's key."""
+        """Insert rows, and return the first use of each row's idempotency key; `None` without a key."""
 
         async def work(connection: Connection) -> Sequence[UsedKey | None]:
             first = [
@@ -254,7 +263,7 @@ def _away(error: OSError) -> FilesAway:
 
 
 def read_type(content_type: str | None) -> MediaType:
-    """The declared type of a file. Raises `InvalidRequest`."""
+    """Parse the declared type of a file. Raises `InvalidRequest`."""
     if content_type is None or not content_type.strip():
         raise InvalidRequest.because(PARAMETER_MISSING, "Content-Type: is missing")
     try:

@@ -1,4 +1,4 @@
-"""Files over HTTP, a block in memory at a time: a body that comes in, and an answer that goes out."""
+"""Files over HTTP with one block in memory at a time: request bodies and responses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from webapp.errors import InvalidRequest, Overloaded
 
 log = logging.getLogger(__name__)
 
-# Seconds without a byte, and seconds in all, after which a transfer is ended.
+# Seconds without a byte, and seconds in total, after which a transfer is aborted.
 IDLE = 30.0
 LONGEST = 15 * 60.0
 _BLOCK = 256 * 1024
 
 
 async def received(request: Request, *, idle: float = IDLE, longest: float = LONGEST) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises `InvalidRequest` for one that stops coming."""
+    """Yield the body as it arrives. Raises `InvalidRequest` when it stops arriving."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + longest
     stream = request.stream()
@@ -44,7 +44,7 @@ async def received(request: Request, *, idle: float = IDLE, longest: float = LON
 
 
 class Slots:
-    """At most `limit` transfers at the same time; one more is refused with 503."""
+    """Limit on the transfers at the same time. A transfer above `limit` is refused with 503."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
@@ -52,7 +52,7 @@ class Slots:
         self.taken = 0
 
     def take(self) -> None:
-        """Raises `Overloaded`. What is taken must be released."""
+        """Take a slot, which the caller must release. Raises `Overloaded` when none is free."""
         if self.taken >= self._limit:
             raise Overloaded(f"{self._limit} {self._name} are in progress")
         self.taken += 1
@@ -62,20 +62,27 @@ class Slots:
 
 
 class FileAnswer(Response):
-    """A file from the store. It is closed in the end; a client that stops reading is cut off."""
+    """Response with a file from the store.
+
+    The file is closed at the end. A client that stops reading is disconnected.
+    """
 
     def __init__(
         self, file: Reader, size: int, content_type: str, *, done: Callable[[], None], with_body: bool = True
     ) -> None:
-        """size: of the file, in bytes; done: called once it is closed."""
+        """Create the response.
+
+        size: of the file, in bytes
+        done: called before the file is closed
+        """
         self._file = file
         self._done = done
         self._with_body = with_body
         headers = {
-            # Here rather than as the media type, to which the framework would add a charset.
+            # Not passed as the media type, because the framework would add a charset.
             "Content-Type": content_type,
             "Content-Length": str(size),
-            # What a recipient has sent is nothing for a browser to show as if it were ours.
+            # A browser must not render files that recipients sent as if they were part of this site.
             "Content-Disposition": "attachment",
             "X-Content-Type-Options": "nosniff",
         }
@@ -92,7 +99,7 @@ class FileAnswer(Response):
             while left > 0:
                 block = await self._file.read(min(left, _BLOCK))
                 if not block or await request.is_disconnected():
-                    # The connection is closed on an incomplete answer.
+                    # The server closes the connection because the response is incomplete.
                     outcome = "cut short" if not block else "reader gone"
                     return
                 left -= len(block)
@@ -100,7 +107,7 @@ class FileAnswer(Response):
                     await send({"type": "http.response.body", "body": block, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except StoreAway as error:
-            # The connection is closed on an incomplete answer.
+            # The server closes the connection because the response is incomplete.
             outcome = "store away"
             log.error("media.store_away", extra={"error": repr(error)})
         except TimeoutError:

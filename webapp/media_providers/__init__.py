@@ -1,1 +1,1 @@
-"""`/v1/settings/application/media/providers`: credentials for media that come by link."""
+"""`/v1/settings/application/media/providers`: credentials for media that are given by link."""

@@ -1,4 +1,4 @@
-"""Bodies and answers of the endpoint of media providers."""
+"""Request bodies and responses of the endpoint of media providers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Secret = Annotated[
 
 
 class BasicCredentials(Body):
-    """HTTP Basic authentication."""
+    """Credentials for HTTP Basic authentication."""
 
     username: Annotated[
         str, pydantic.Field(max_length=1024, examples=["files"]), pydantic.AfterValidator(_fits_a_header)
@@ -52,7 +52,10 @@ class BasicCredentials(Body):
 
 
 class ProviderConfig(Body):
-    """Either basic or bearer, and the hosts whose links may have it; without hosts administrators alone may use it."""
+    """Credentials, either `basic` or `bearer`, and the hosts that may receive them.
+
+    Without `hosts` only administrators may use the provider.
+    """
 
     model_config = pydantic.ConfigDict(json_schema_extra=either("basic", "bearer"))
 
@@ -68,7 +71,7 @@ class ProviderConfig(Body):
 
 
 class MediaProvider(Body):
-    """Messages name it in `provider.name`, beside `link`."""
+    """A media provider. Messages name it in `provider.name`, next to `link`."""
 
     name: Annotated[
         str, pydantic.Field(min_length=1, max_length=128, examples=["files"]), pydantic.AfterValidator(_is_word)
@@ -78,29 +81,29 @@ class MediaProvider(Body):
 
 
 class MediaProviders(pydantic.RootModel[Annotated[list[MediaProvider], pydantic.Field(max_length=MAX_PROVIDERS)]]):
-    """A JSON array."""
+    """Media providers as a JSON array."""
 
 
 class ProvidersMedia(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Section of the response, nested as in the On-Premises API."""
 
     providers: list[MediaProvider]
 
 
 class ProvidersApplication(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Section of the response, nested as in the On-Premises API."""
 
     media: ProvidersMedia
 
 
 class ProvidersSettings(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Section of the response, nested as in the On-Premises API."""
 
     application: ProvidersApplication
 
 
 class ProvidersAnswer(pydantic.BaseModel):
-    """With the credentials, for administrators."""
+    """Response with the providers and their credentials, for administrators."""
 
     settings: ProvidersSettings
     meta: Meta

@@ -1,4 +1,4 @@
-"""Keeping media providers, their credentials sealed."""
+"""Store media providers with sealed credentials."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ log = logging.getLogger(__name__)
 
 
 class ProviderList:
-    """The providers of the caller's account."""
+    """Media providers of the caller's account."""
 
     def __init__(self, database: Database, safe: SecretSealer) -> None:
         self._database = database
         self._safe = safe
 
     async def all(self, caller: Caller) -> list[dict[str, Any]]:
-        """As they were posted. One that was stored under another key has an empty `config`."""
+        """Return the providers as they were posted. One that was sealed under another key has an empty `config`."""
         async with self._database.reading() as connection:
             found = await media_providers.list_providers(connection, caller.account)
         return [{"name": entry.name, "type": entry.kind, "config": self._open(entry)} for entry in found]
 
     async def save(self, caller: Caller, given: schemas.MediaProviders) -> None:
-        """Add them; one of the same name is replaced. Raises `InvalidRequest` for too many."""
+        """Add providers, replacing those of the same name. Raises `InvalidRequest` for more than the limit."""
         by_name = {entry.name: entry for entry in given.root}
         rows = [
             MediaProvider(
@@ -61,7 +61,7 @@ class ProviderList:
         log.info("providers.changed", extra={"username": caller.username, "names": ",".join(by_name)})
 
     async def delete(self, caller: Caller, name: str) -> None:
-        """Raises `InvalidRequest` when there is none of that name."""
+        """Delete a provider. Raises `InvalidRequest` when none has this name."""
 
         async def work(connection: Connection) -> bool:
             found = await media_providers.find_provider(connection, caller.account, name)

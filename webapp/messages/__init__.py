@@ -1,1 +1,1 @@
-"""`/v1/messages`: sending."""
+"""`/v1/messages`: send messages, and mark received ones as read."""

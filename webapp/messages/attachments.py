@@ -1,4 +1,4 @@
-"""Where a message has media objects: in its content, in the header of a template, in an interactive header."""
+"""Media objects of a message: in its content, in a template's components, or in an interactive header."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from webapp.messages.template import Part
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attachment:
-    """One media object. field: its path in the request; kind: `image` say; id, link or provider may be empty."""
+    """Media object of a message."""
 
-    field: str
-    kind: str
-    id: str
-    link: str
-    provider: str
+    field: str  # its path in the request
+    kind: str  # for example `image`
+    id: str  # empty unless the file was uploaded
+    link: str  # empty unless the file is given by link
+    provider: str  # name of the media provider; empty for none
     in_template: bool = False
 
 
 def find(message: AnyMessage) -> Sequence[Attachment]:
-    """The attachments of a message."""
+    """Return the attachments of a message."""
     if isinstance(message, ImageMessage | AudioMessage | VideoMessage | DocumentMessage | StickerMessage):
         return [_attachment(message.kind, message.kind, getattr(message, message.kind))]
     if isinstance(message, InteractiveMessage):

@@ -1,4 +1,4 @@
-"""The content of a contacts message: cards of people."""
+"""Content of a contacts message: cards of people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Date = Annotated[str, pydantic.AfterValidator(_is_date), pydantic.Field(json_sch
 
 
 class Name(Body):
-    """`formatted_name` and at least one of the others."""
+    """Name of a person: `formatted_name` and at least one of the other fields."""
 
     model_config = pydantic.ConfigDict(
         json_schema_extra={
@@ -70,7 +70,7 @@ class Email(Body):
 
 
 class Phone(Body):
-    """`wa_id` makes the number one that can be written to."""
+    """Phone number. With `wa_id`, recipients can send messages to it."""
 
     phone: Word = None
     type: Word = None
@@ -94,7 +94,10 @@ class Organisation(Body):
 
 
 class Card(Body):
-    """One person. Types are HOME, WORK and, of phones, CELL, MAIN and IPHONE; others are passed on as they are."""
+    """Card of one person.
+
+    The types are HOME and WORK, and for phones also CELL, MAIN and IPHONE. Others are passed on unchanged.
+    """
 
     name: Name
     addresses: list[Address] | None = None

@@ -1,4 +1,4 @@
-"""The pieces that message types share: bounded words, links, and media objects."""
+"""Fields that several message types share: bounded strings, links and media objects."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ _SOMETHING: JsonDict = {"not": _NOTHING}
 
 
 def nothing_in(name: str) -> JsonDict:
-    """Describes an object whose only field that counts is an empty string."""
+    """Return a schema for an object whose field `name` is an empty string."""
     return {"type": "object", "required": [name], "properties": {name: {"const": ""}}}
 
 
 def absent_without(name: str) -> tuple[pydantic.BeforeValidator, Any]:
-    """For an optional object that says nothing while its string `name` is empty."""
+    """Return annotations for an optional object that counts as absent while its string `name` is empty."""
 
     def check(value: object) -> object:
         return None if isinstance(value, dict) and value.get(name) == "" else value
@@ -108,7 +108,7 @@ def absent_without(name: str) -> tuple[pydantic.BeforeValidator, Any]:
     return pydantic.BeforeValidator(check), pydantic.Field(json_schema_extra=describe)
 
 
-# Of a media object: one of id and link.
+# A media object has either `id` or `link`.
 SOURCES: JsonDict = {
     "anyOf": [
         {
@@ -128,13 +128,13 @@ MediaId = Annotated[str, Length(64), PLAIN, pydantic.Field(examples=["0d0e1a6a-3
 
 
 class Provider(Body):
-    """Names the configuration with which the link is fetched."""
+    """Name of the media provider with whose credentials the link is fetched."""
 
     name: Annotated[str, Length(255)]
 
 
 class Media(Body):
-    """A file: `id` of one that was uploaded, or the `link` where it is."""
+    """A file, by the `id` of an uploaded one or by a `link`."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=SOURCES)
 
@@ -176,12 +176,12 @@ def _only_no_wish(schema: JsonDict) -> None:
     schema["enum"] = [None, "", {}]
 
 
-# A known field of which nothing would come: whoever sets it is told so.
+# A known field that has no effect here. Requests that set it are refused.
 Unsupported = Annotated[None, pydantic.BeforeValidator(_refuse_wish), pydantic.Field(json_schema_extra=_only_no_wish)]
 
 
 class Sound(Media):
-    """A file without words: no caption, no file name."""
+    """A file without caption and file name."""
 
     caption: Refused = None
     filename: Refused = None
@@ -195,7 +195,7 @@ class Picture(Media):
 
 
 class Document(Media):
-    """A file with a caption and a name."""
+    """A file with a caption and a file name."""
 
     caption: Caption = None
     filename: Maybe[Annotated[str, Length(255)]] = None

@@ -1,4 +1,4 @@
-"""Filling a template with the parameters of a message: what its recipient will read, or why it does not fit."""
+"""Fill a template with the parameters of a message, or explain why they do not fit."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ AnyPart = Component | CardComponent
 def choose(
     name: str, language: str, namespace: str | None, found: Sequence[templates.Template], languages: Sequence[str]
 ) -> templates.Template:
-    """The stored template, if it may be sent. Raises `InvalidRequest`.
+    """Return the stored template to send.
 
-    found: those of this name in this language, each in a namespace of its own; languages: that there are of this name.
-    Without a namespace it is the only one, or that in the account's own namespace.
+    Without a namespace, it is the only template in `found`, or the one in the account's default namespace. Raises
+    `InvalidRequest` when there is none or it may not be sent.
+
+    found: templates of this name and language, each in a different namespace
+    languages: languages in which this name exists
     """
     if not found:
         there = f"it exists in {', '.join(sorted(languages))}" if languages else "there is no template of that name"
@@ -64,13 +67,18 @@ def choose(
 
 
 def fill(stored: templates.Template, template: Template) -> Filled:
-    """header, body, footer, buttons, cards, limited_time_offer as they are read. Raises `InvalidRequest`."""
+    """Return header, body, footer, buttons, cards and limited_time_offer as the recipient reads them.
+
+    Raises `InvalidRequest`.
+    """
     defined = {part["type"]: part for part in stored.components}
     return _fill(defined, list(template.components or ()), "template.components")
 
 
 def fill_hsm(stored: templates.Template, hsm: Hsm) -> Filled:
-    """As `fill`; the parameters are those of the body. Raises `InvalidRequest`."""
+    """Fill the template of an hsm message as `fill` does. The parameters are those of the body. Raises
+    `InvalidRequest`.
+    """
     defined = {part["type"]: part for part in stored.components}
     where = "hsm.localizable_params"
     values = [parameter.default for parameter in hsm.localizable_params or ()]
@@ -91,7 +99,10 @@ def _fill(defined: Mapping[str, Mapping[str, Any]], given: Sequence[Component], 
 
 
 def _fill_parts(defined: Mapping[str, Mapping[str, Any]], given: Sequence[AnyPart], where: str, most: int) -> Filled:
-    """Components that templates and cards both have. most: characters of the body."""
+    """Fill the components that templates and cards have in common.
+
+    most: limit of the body, in characters
+    """
     paths = {part.type: (f"{where}[{n}]", part) for n, part in enumerate(given)}
     filled: Filled = {}
     header = _header(defined.get("HEADER"), where, *paths.get("header", ("", None)))
@@ -180,7 +191,7 @@ def _cards(defined: Sequence[Mapping[str, Any]], given: Sequence[Component], whe
 
 
 def _find(given: Sequence[Component], kind: str, where: str) -> tuple[str, Component | None]:
-    """(path, component) of a type; the path of all components where there is none."""
+    """Return the path and the component of a type; the path of all components and `None` when it is absent."""
     for n, part in enumerate(given):
         if part.type == kind:
             return f"{where}[{n}]", part

@@ -13,12 +13,12 @@ _TYPES = ("image", "video", "document")
 
 
 def _beside(kind: str) -> JsonDict:
-    """Describes a media object beside its `type`, where there is none under the name of the type."""
+    """Return a schema for a media object next to its `type`, without an object under the name of the type."""
     return {**SOURCES, "not": {"required": [kind], "properties": {kind: {"type": "object"}}}}
 
 
 class ImageBesideType(Picture):
-    """The flat form of a picture, which some clients send."""
+    """A picture in the flat form, which some clients send."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=_beside("image"))
 
@@ -26,7 +26,7 @@ class ImageBesideType(Picture):
 
 
 class VideoBesideType(Picture):
-    """The flat form of a video, which some clients send."""
+    """A video in the flat form, which some clients send."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=_beside("video"))
 
@@ -34,7 +34,7 @@ class VideoBesideType(Picture):
 
 
 class DocumentBesideType(Document):
-    """The flat form of a document, which some clients send."""
+    """A document in the flat form, which some clients send."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=_beside("document"))
 
@@ -50,7 +50,10 @@ def document(flat: DocumentBesideType) -> Document:
 
 
 def is_flat(value: Any) -> bool:
-    """Is this an object with a file beside its type? One with neither is not: the usual form is what is missing."""
+    """Return whether this object has a file next to its type.
+
+    An object without any file is not flat, so that its error names the usual form.
+    """
     if not isinstance(value, dict):
         return False
     kind = value.get("type")

@@ -1,4 +1,4 @@
-"""The content of an hsm message: the old form of a template message, with one list of parameters for the body."""
+"""Content of an hsm message: the old form of a template message, with one list of parameters for the body."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from webapp.messages.template import LanguageCode, Namespace
 
 
 class Currency(Body):
-    """`amount_1000` is the amount times 1,000."""
+    """An amount of money. `amount_1000` is the amount times 1,000."""
 
     currency_code: Annotated[str, Matches("^[A-Za-z]{3}$", "should be three letters, like EUR")]
     amount_1000: Integer
 
 
 class Moment(Body):
-    """day_of_week: 1 for Monday to 7."""
+    """A point in time by its components. `day_of_week` is 1 for Monday to 7 for Sunday."""
 
     day_of_week: Annotated[Integer, pydantic.Field(ge=1, le=7)] | None = None
     day_of_month: Annotated[Integer, pydantic.Field(ge=1, le=31)] | None = None
@@ -34,13 +34,13 @@ class Moment(Body):
 
 
 class Epoch(Body):
-    """Unix seconds."""
+    """A point in time in Unix seconds."""
 
     timestamp: Integer
 
 
 class DateTime(Body):
-    """By its components or as a Unix time."""
+    """A point in time, by its components or as Unix time."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=either("component", "unix_epoch"))
 
@@ -55,7 +55,7 @@ class DateTime(Body):
 
 
 class Localizable(Body):
-    """`default` is what is shown; the others say what it means."""
+    """A parameter. `default` is the text that is shown. The other fields describe its meaning."""
 
     default: Annotated[str, Length(32_768, empty=PARAMETER_MISSING)]
     currency: Currency | None = None
@@ -63,19 +63,22 @@ class Localizable(Body):
 
 
 class HsmLanguage(Body):
-    """`fallback`, the policy of old clients, is taken for `deterministic`: there is no falling back."""
+    """Language of the template.
+
+    The policy `fallback` of old clients is treated as `deterministic`: no other language is used.
+    """
 
     policy: Maybe[Literal["deterministic", "fallback"]] = None
     code: LanguageCode
 
 
-# A language or a country, as `fallback_lg` and `fallback_lc` name them, and both in `fallback`.
+# `fallback_lg` and `fallback_lc` are a language or a country. `fallback` may contain both.
 _PART = r"^[A-Za-z]{2,4}$"
 _WHOLE = r"^[A-Za-z]{2,4}(?:[_-][A-Za-z]{2,4})?$"
 
 
 def _old_code(given: Mapping[Any, Any]) -> str:
-    """The language that a body of an old client names, empty for none."""
+    """Return the language that a body of an old client names; empty for none."""
 
     def part(name: str, pattern: str) -> str:
         value = given.get(name)
@@ -99,10 +102,10 @@ def _describe_languages(schema: JsonDict) -> None:
 
 
 class Hsm(Body):
-    """`element_name` is the template's name.
+    """A template message in the old form. `element_name` is the template's name.
 
-    Old clients name the language as `fallback_lg` and `fallback_lc` (a country), or as `fallback`. These count where
-    there is no `language`.
+    Old clients name the language as `fallback_lg` and `fallback_lc` (a country), or as `fallback`. These are used
+    only without `language`.
     """
 
     model_config = pydantic.ConfigDict(json_schema_extra=_describe_languages)

@@ -1,4 +1,4 @@
-"""Putting words into the gaps of a template's text, or saying why they do not fit."""
+"""Fill the gaps of a template's text with values, or explain why they do not fit."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from webapp.errors import InvalidRequest
 from webapp.messages.template_parameters import CurrencyParameter, DateTimeParameter, Parameter, TextParameter
 from webapp.templates.gaps import GAP, gaps
 
-# No line breaks, no tabs, at most four blanks in a row.
+# Not allowed in values: line breaks, tabs, and more than four spaces in a row.
 _BAD_SPACE = re.compile(r"[\n\r\t\v\f]| {5}")
 
 
 def fill_text(
     text: str, parameters: Sequence[Parameter], where: str, limit: int, part: str, *, is_address: bool = False
 ) -> str:
-    """A text with its gaps filled. Raises `InvalidRequest`.
+    """Return a text with its gaps filled. Raises `InvalidRequest`.
 
-    where: path of the parameters; limit: characters, of each value and of the whole; part: what has the gaps;
-    is_address: the end of an address, whose one gap needs no name.
+    where: path of the parameters in the request
+    limit: limit in characters, for each value and for the filled text
+    part: name of the component, for error texts
+    is_address: whether the text is a URL, whose only gap needs no name
     """
     names = gaps(text)
     require_count(len(names), len(parameters), where, part)
@@ -40,7 +42,10 @@ def fill_text(
 
 
 def fill_in_order(text: str, values: Sequence[str], where: str, field: str, limit: int, part: str) -> str:
-    """A text with numbered gaps, filled with these values; field: of each, below its path. Raises `InvalidRequest`."""
+    """Return a text with numbered gaps, filled with values in order. Raises `InvalidRequest`.
+
+    field: field of each value, below its path
+    """
     names = gaps(text)
     require_count(len(names), len(values), where, part)
     if any(not name.isdigit() for name in names):
@@ -53,8 +58,8 @@ def fill_in_order(text: str, values: Sequence[str], where: str, field: str, limi
 
 
 def hydrate(text: str, values: Mapping[str, str], where: str, limit: int, part: str) -> str:
-    """The text with a value in each gap. Raises `InvalidRequest` for one that is too long."""
-    # In one pass: a value that looks like a gap stays as it is.
+    """Return the text with a value in each gap. Raises `InvalidRequest` when the result is too long."""
+    # Substituted in one pass, so that a value that looks like a gap stays as it is.
     hydrated = GAP.sub(lambda gap: values[gap[1]], text)
     if len(hydrated) > limit:
         raise InvalidRequest.because(
@@ -64,7 +69,7 @@ def hydrate(text: str, values: Mapping[str, str], where: str, limit: int, part: 
 
 
 def check_words(words: str, path: str, limit: int) -> None:
-    """Raises `InvalidRequest` for what no gap takes."""
+    """Raise `InvalidRequest` for a value that must not fill a gap."""
     if len(words) > limit:
         raise InvalidRequest.because(
             TEMPLATE_PARAMETER_TOO_LONG, f"{path}: has {len(words)} characters, the limit is {limit}"
@@ -76,7 +81,7 @@ def check_words(words: str, path: str, limit: int) -> None:
 
 
 def require_count(expected: int, given: int, where: str, part: str) -> None:
-    """Raises `InvalidRequest` for another number of parameters."""
+    """Raise `InvalidRequest` unless the number of parameters is the expected one."""
     if expected != given:
         raise InvalidRequest.because(
             TEMPLATE_PARAMETER_COUNT, f"{where}: {part} takes {expected} parameters, not {given}"
@@ -84,7 +89,7 @@ def require_count(expected: int, given: int, where: str, part: str) -> None:
 
 
 def _gap_of(parameter: Parameter, names: Sequence[str], n: int, filled: Mapping[str, str], path: str, part: str) -> str:
-    """The gap that the nth parameter fills."""
+    """Return the name of the gap that the nth parameter fills."""
     given = getattr(parameter, "parameter_name", None)
     if names[n].isdigit():
         if given is not None:

@@ -1,4 +1,4 @@
-"""The content of a location message."""
+"""Content of a location message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Name = Maybe[Annotated[str, Length(1024)]]
 
 
 class Location(Body):
-    """Degrees, as numbers or strings. Handsets show `address` only beside a `name`."""
+    """A location in degrees, as numbers or strings. Handsets show `address` only together with `name`."""
 
     latitude: Annotated[float, Degrees(90), pydantic.Field(examples=[48.2082])]
     longitude: Annotated[float, Degrees(180), pydantic.Field(examples=[16.3738])]

@@ -1,22 +1,25 @@
-"""Messages that recipients have sent, as far as a Webapp has to know them."""
+"""Lookup of messages that recipients sent."""
 
 from __future__ import annotations
 
 from tidings.storage.business import messages
 from tidings.storage.database import Database
 
-PATIENCE = 4.0  # seconds that a caller waits for a database that is away
+PATIENCE = 4.0  # seconds for which a request waits for an unavailable database
 
 
 class ReceivedMessages:
-    """Whose shard has which message."""
+    """Shards of received messages."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def sender(self, account: str, message_id: str) -> str:
-        """The sender of a message that is in their shard; empty for one in the first shard, which has those of groups,
-        and for one that is not known."""
+        """Return the sender of a message that is stored in the sender's shard.
+
+        Returns an empty string for an unknown message and for one in the first shard, which has the messages of
+        groups.
+        """
         return await self._database.query(
             lambda connection: messages.find_peer_of_shard(connection, account, message_id), patience=PATIENCE
         )

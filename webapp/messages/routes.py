@@ -26,13 +26,13 @@ Service = Annotated[Messages, part(Messages)]
 
 
 async def limited(request: Request, caller: AnyCaller) -> Caller:
-    """Any caller, within the rate limit of marks."""
+    """Return the caller, within the rate limit of marks."""
     await find(request, RateLimits).marks.admit()
     return caller
 
 
 async def send_message(request: Request) -> Response:
-    # The hot route does by itself what dependencies do elsewhere (docs/decisions/0011).
+    # This hot route does without dependencies, and does their work here (docs/decisions/0011).
     caller = await find(request, Authenticator).caller(request)
     limit = find(request, RateLimits).messages
     if limit.share.is_short():
@@ -64,7 +64,7 @@ router.add_api_route(
 )
 
 
-# Ids of other makers have slashes in them.
+# Ids from other implementations may contain slashes.
 @router.put(
     "/v1/messages/{message_id:path}", summary="Mark a message as read, and those before it", response_model=MetaAnswer
 )

@@ -1,4 +1,4 @@
-"""Bodies and answers of `/v1/messages`: one model for each type of message."""
+"""Request bodies and responses of `/v1/messages`: one model per type of message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from webapp.messages.text import Text
 from webapp.messages.ttl import TimeToLive
 from webapp.openapi import Meta
 
-# A group's id, too, has the form of the string.
+# A group's id also matches the pattern of the string.
 _DESCRIBED_TO: JsonDict = {
     "anyOf": [
         {
@@ -44,15 +44,15 @@ def _describe_to(schema: JsonDict) -> None:
 
 
 class Answered(Body):
-    """The message that is answered, by its id: one of the recipient's, or one of ours to them."""
+    """The message that this one replies to, by its id. The recipient or the business may have sent it."""
 
     message_id: Annotated[str, Length(64), PLAIN, pydantic.Field(examples=["ABGGFlA5FpafAgo6tHcNmNjXmuSf"])]
 
 
 class Addressed(Body):
-    """What every message has, or may have.
+    """Fields that every message has or may have.
 
-    `to` is a phone number, with or without `+`. Of the fields of contents only the one that `type` names is looked at.
+    `to` is a phone number, with or without `+`. Only the content field that `type` names is read.
     """
 
     to: Annotated[
@@ -71,7 +71,7 @@ class Addressed(Body):
 
 
 class TextMessage(Addressed):
-    """`preview_url` stands beside `text`; in it, it is taken where there is none beside it."""
+    """A text message. `preview_url` next to `text` takes precedence over `preview_url` inside it."""
 
     kind: ClassVar[str] = "text"
     type: Literal["text"] | None = "text"
@@ -172,11 +172,11 @@ MODELS: Mapping[str, type[AnyMessage]] = {
 
 
 class Message(pydantic.RootModel[AnyMessage]):
-    """One message; `type` names the field that has its content. Described here, checked by `read`."""
+    """A message. `type` names the field that contains its content."""
 
 
 def read(value: object) -> AnyMessage:
-    """A parsed body as the message that its `type` says. Raises `InvalidRequest`."""
+    """Validate a parsed body as a message of the type that it names. Raises `InvalidRequest`."""
     kind = value.get("type") if isinstance(value, dict) else None
     if kind is None:
         return bodies.check(TextMessage, value)
@@ -201,26 +201,29 @@ def _why_not(kind: object) -> str:
 
 
 class Marking(Body):
-    """What becomes of a message that a recipient sent."""
+    """New state of a message that a recipient sent."""
 
     status: Literal["read"]
 
 
 class MessageId(pydantic.BaseModel):
-    """The id that the message's statuses carry."""
+    """Id of the message, which its statuses carry."""
 
     id: str = pydantic.Field(examples=["gBEG0VbZZDBzMFefXNpbOZj5qac"])
 
 
 class Recipient(pydantic.BaseModel):
-    """`input` as it was sent."""
+    """The recipient. `input` is the number as it was sent."""
 
     input: str = pydantic.Field(examples=["+1 555 011 0001"])
     wa_id: str = pydantic.Field(examples=["15550110001"])
 
 
 class MessagesAnswer(pydantic.BaseModel):
-    """The message is committed in the job queue. `contacts` is absent unless the `wa_id` is the number in `to`."""
+    """Response to a sent message, which is committed to the job queue.
+
+    `contacts` is absent unless the `wa_id` is the number in `to`.
+    """
 
     messages: list[MessageId]
     contacts: list[Recipient] | None = None

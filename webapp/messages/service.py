@@ -1,4 +1,4 @@
-"""Handing messages to the Coreapp that owns their recipient."""
+"""Pass messages to the Coreapp that owns their recipient's shard."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from webapp.messages.schemas import Answered, AnyMessage, HsmMessage, TemplateMe
 from webapp.tokens import Caller
 
 INDIVIDUAL, GROUP = "individual", "group"  # recipient types
-# A wa_id has at most 15 digits; what people write between them is left out.
+# A wa_id has at most 15 digits. These separators are removed before the check.
 _SEPARATORS = str.maketrans("", "", " -.()\u00a0")
-# Bytes of a content as JSON; encrypted it must fit into one envelope of the network.
+# Bytes of a content as JSON. Encrypted, it must fit into one envelope of the network.
 MAX_CONTENT = 96 * 1024
 
 _encode = msgspec.json.Encoder().encode
 
 
 class TemplateFinder(Protocol):
-    """The account's templates."""
+    """Source of the account's templates."""
 
     async def find(
         self, name: str, language: str, namespace: str | None
@@ -40,43 +40,41 @@ class TemplateFinder(Protocol):
 
 
 class AttachmentChecker(Protocol):
-    """The account's files and media providers."""
+    """Check of the account's files and media providers."""
 
     async def check(self, caller: Caller, attachments: Sequence[Attachment]) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SentMessage:
-    """wa_id: empty when it is not the number that was asked for, which clients would take for a rename."""
+    """Accepted message."""
 
     id: str
+    # empty for a group, and when it differs from the requested number, which clients would take for a renaming
     wa_id: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origin:
-    """The request that a message comes from.
-
-    fingerprint: of its body, when it has an idempotency key; traceparent: of its trace, empty for none.
-    """
+    """Request that a message comes from."""
 
     request_id: str
-    key: str = ""
-    fingerprint: bytes = b""
-    traceparent: str = ""
+    key: str = ""  # idempotency key; empty for none
+    fingerprint: bytes = b""  # of the body; empty without an idempotency key
+    traceparent: str = ""  # of the request's trace; empty for none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Checked:
-    """A message that may be sent. category: of its template, empty for none; has_media: whether it holds files."""
+    """Message that may be sent."""
 
-    content: bytes
-    category: str = ""
-    has_media: bool = False
+    content: bytes  # JSON to encrypt
+    category: str = ""  # of its template; empty for none
+    has_media: bool = False  # whether it contains files
 
 
 class Messages:
-    """Sends, and marks as read."""
+    """Sends messages and marks received ones as read."""
 
     def __init__(
         self,
@@ -95,14 +93,17 @@ class Messages:
         self._ids = MessageIds()
 
     async def send(self, caller: Caller, message: AnyMessage, origin: Origin) -> SentMessage:
-        """The message is committed when this returns. Raises `InvalidRequest`, and what the Coreapp link raises."""
+        """Send a message. It is committed when this returns.
+
+        Raises `InvalidRequest`, and the errors of the Coreapp link.
+        """
         to_group = is_to_group(message.recipient_type)
         to = group(message.to) if to_group else digits(message.to)
         try:
             checked = await self._check(caller, message)
         except InvalidRequest:
-            # The message may have been accepted while its template or file was there. The Coreapp answers every other
-            # repeat, so a message that passes these checks costs no statement here.
+            # The message may have been accepted while its template or file existed. The Coreapp responds to all other
+            # repetitions, so a message that passes these checks costs no statement here.
             first = await self._find_first(caller, origin)
             if first is None:
                 raise
@@ -134,14 +135,17 @@ class Messages:
             return question
 
         if to_group:
-            # Groups belong to the first shard, whoever is in them.
+            # Groups belong to the first shard, whatever their participants.
             accepted = await self._coreapps.ask_first(make, core.Accepted, again=make_again)
             return SentMessage(accepted.id, "")
         accepted = await self._coreapps.ask(to, make, core.Accepted, again=make_again)
         return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
-        """Its sender will be told. Raises what the Coreapp link raises, 1006 for a message that nobody sent us."""
+        """Mark a message as read. Its sender will be notified.
+
+        Raises the errors of the Coreapp link, and 1006 for a message that was not received.
+        """
         sender = ""
         if self._coreapps.has_shards:
             sender = await self._received.sender(caller.account, message_id)
@@ -155,7 +159,7 @@ class Messages:
             await self._coreapps.ask_first_safely(make, core.Done)
 
     async def _check(self, caller: Caller, message: AnyMessage) -> _Checked:
-        """The content to encrypt. Raises `InvalidRequest` for what cannot be sent."""
+        """Return the content to encrypt. Raises `InvalidRequest` for a message that cannot be sent."""
         if isinstance(message, TextMessage):
             return _Checked(text_content(message))
         category, more = await self._fill(message)
@@ -166,13 +170,13 @@ class Messages:
         return _Checked(content, category, has_media=bool(attached))
 
     async def _find_first(self, caller: Caller, origin: Origin) -> str | None:
-        """The id of the message that an earlier request with the same key made."""
+        """Return the id of the message that an earlier request with the same key sent; `None` without one."""
         if not origin.key:
             return None
         return await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
 
     async def _fill(self, message: AnyMessage) -> tuple[str, Mapping[str, Any]]:
-        """(the template's category, what the content says beside what the message itself says)."""
+        """Return the template's category, and the fields to add to the content of the message."""
         if isinstance(message, TemplateMessage):
             template = message.template
             stored = await self._find(template.name, template.language.code, template.namespace)
@@ -189,7 +193,7 @@ class Messages:
 
 
 def is_to_group(recipient_type: str | None) -> bool:
-    """Whether `to` is a group. Raises `InvalidRequest` for what is no recipient type."""
+    """Return whether `to` is a group. Raises `InvalidRequest` for an unknown recipient type."""
     if recipient_type in (None, "", INDIVIDUAL):
         return False
     if recipient_type != GROUP:
@@ -198,14 +202,14 @@ def is_to_group(recipient_type: str | None) -> bool:
 
 
 def group(to: str) -> str:
-    """The id of a group. Raises `InvalidRequest` for what cannot be one."""
+    """Return the id of a group. Raises `InvalidRequest` when it cannot be one."""
     if not addresses.is_group(to):
         raise InvalidRequest.because(NOT_FOUND, UNKNOWN_GROUP)
     return to
 
 
 def text_content(message: TextMessage) -> bytes:
-    """The content to encrypt: written out, because text is by far the most frequent type."""
+    """Return the content to encrypt. Written by hand because text is by far the most frequent type."""
     text = message.text
     content: dict[str, Any] = {"body": text.body}
     previewed = text.preview_url if message.preview_url is None else message.preview_url
@@ -217,7 +221,7 @@ def text_content(message: TextMessage) -> bytes:
 
 
 def other_content(message: AnyMessage, more: Mapping[str, Any]) -> bytes:
-    """The content to encrypt: the message as it was checked, and `more` in its content. Raises `InvalidRequest`."""
+    """Return the content to encrypt: the checked message, with `more` added to its content. Raises `InvalidRequest`."""
     kind = message.kind
     content = message.model_dump(include={kind}, exclude_none=True)[kind]
     encoded = _encode({"type": kind, kind: {**content, **more} if more else content, **_context(message.context)})
@@ -232,7 +236,7 @@ def _context(answered: Answered | None) -> Mapping[str, Any]:
 
 
 def digits(to: str) -> str:
-    """A phone number as the network knows it. Raises `InvalidRequest`."""
+    """Return a phone number in the network's form. Raises `InvalidRequest`."""
     found = to.translate(_SEPARATORS).removeprefix("+")
     if not addresses.is_wa_id(found):
         raise InvalidRequest.because(PARAMETER_INVALID, "to: should be a phone number, digits with or without +")

@@ -1,4 +1,4 @@
-"""The content of a template message: which template, and what fills its gaps."""
+"""Content of a template message: the template, and the parameters that fill its gaps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LanguageCode = Annotated[str, Length(16), pydantic.Field(examples=["en_US"])]
 
 
 class Language(Body):
-    """`policy` is always `deterministic`: there is no falling back to another language."""
+    """Language of the template. `policy` is always `deterministic`: no other language is used."""
 
     policy: Maybe[Literal["deterministic"]] = None
     code: LanguageCode
@@ -30,7 +30,7 @@ def _in_lower_case(value: object) -> object:
 
 
 def _digit(value: object) -> object:
-    """An index may come as a string."""
+    """Convert an index that is sent as a string."""
     if isinstance(value, str) and len(value) == 1 and value.isascii() and value.isdigit():
         return int(value)
     return value
@@ -47,7 +47,7 @@ Index = Annotated[
 
 
 def _one_or_more(value: object) -> object:
-    """A list of parameters; the only one may stand without a list."""
+    """Wrap a single parameter, which may be sent without a list."""
     return [value] if isinstance(value, dict) else value
 
 
@@ -70,9 +70,9 @@ _BUTTON_SAYS_WHICH: JsonDict = {
 
 
 class Part(Body):
-    """The parameters of one part of a template; a button also says which one it is.
+    """Parameters of one part of a template. A button also names which button it is.
 
-    `index` may be left out where the template has one button of this `sub_type`.
+    `index` may be absent when the template has one button of this `sub_type`.
     """
 
     sub_type: Maybe[
@@ -94,7 +94,7 @@ def _require_sub_type(kind: str, part: Part) -> None:
 
 
 class CardComponent(Part):
-    """A part of a card."""
+    """Parameters of one part of a card."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=_BUTTON_SAYS_WHICH)
 
@@ -119,14 +119,14 @@ def _are_one_of_each(parts: list[AnyPart]) -> list[AnyPart]:
 
 
 class Card(Body):
-    """One card of a carousel. Without `card_index` it is the one at its place."""
+    """A card of a carousel. Without `card_index` its position in the list counts."""
 
     card_index: Index | None = None
     components: Annotated[list[CardComponent], pydantic.AfterValidator(_are_one_of_each)] | None = None
 
 
 class Component(Part):
-    """The parameters of one part of the template, or its cards."""
+    """Parameters of one part of the template, or its cards."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=_BUTTON_SAYS_WHICH)
 
@@ -145,7 +145,7 @@ AnyPart = TypeVar("AnyPart", CardComponent, Component)
 
 
 class Template(Body):
-    """`namespace` may be left out; when it is given it must be the template's."""
+    """A template. `namespace` may be absent. When it is present it must be the template's."""
 
     namespace: Namespace | None = None
     name: Annotated[str, Length(512), pydantic.Field(examples=["order_confirmation"])]

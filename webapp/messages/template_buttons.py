@@ -1,4 +1,4 @@
-"""A template's buttons with the parameters of a message: what each does when it is pressed."""
+"""Buttons of a template, filled with the parameters of a message."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from webapp.templates import buttons
 from webapp.templates.buttons import AUTOFILL_TEXT, COPY_TEXT, MAX_CODE
 
 MAX_URL_PART = 2000
-UNUSED_TOKEN = "unused"  # of a form that is opened without one # noqa: S105
+UNUSED_TOKEN = "unused"  # flow token of a form that is opened without one # noqa: S105
 
-# What a message calls a button of each type. A one-time password is sent as the end of an address.
+# `sub_type` in messages for each type of button. A one-time password is sent as the end of a URL.
 _SUB_TYPES = {
     "QUICK_REPLY": "quick_reply",
     "URL": "url",
@@ -41,7 +41,7 @@ Filled = dict[str, Any]
 
 
 class ButtonPart(Protocol):
-    """The component of a message for one button."""
+    """Component of a message for one button."""
 
     @property
     def sub_type(self) -> str | None: ...
@@ -56,7 +56,10 @@ class ButtonPart(Protocol):
 def fill_buttons(
     defined: Sequence[Mapping[str, Any]], given: Sequence[tuple[str, ButtonPart]], where: str
 ) -> list[Filled]:
-    """All buttons of a template. given: (path, component). Raises `InvalidRequest`."""
+    """Return all buttons of a template, filled. Raises `InvalidRequest`.
+
+    given: path and component of each button in the message
+    """
     by_number: dict[int, tuple[str, ButtonPart]] = {}
     for path, part in given:
         number = _number(defined, path, part)
@@ -67,7 +70,10 @@ def fill_buttons(
 
 
 def _number(defined: Sequence[Mapping[str, Any]], path: str, part: ButtonPart) -> int:
-    """Which of the template's buttons a component is about; without an index, the only one of its type."""
+    """Return the number of the template's button that a component fills: its index, or the only button of its type.
+
+    Raises `InvalidRequest`.
+    """
     if part.index is not None:
         if part.index >= len(defined):
             raise InvalidRequest.because(
@@ -98,7 +104,7 @@ def _fill(button: Mapping[str, Any], number: int, where: str, path: str, part: B
     filled = {"type": kind.lower(), "text": button.get("text", COPY_TEXT)}
     name, inside = f"button {number}", f"{path}.parameters"
     if kind == "QUICK_REPLY":
-        # Without a payload of its own the button sends its text.
+        # Without a payload the button sends its text.
         payload = _one_at_most(parameters, (PayloadParameter, TextParameter), inside, name)
         filled["payload"] = button["text"] if payload is None else getattr(payload, payload.type)
     elif kind == "URL":
@@ -143,7 +149,7 @@ def _flow(button: Mapping[str, Any], parameter: ActionParameter | None) -> Fille
 
 
 def _one_at_most(parameters: Sequence[Any], kinds: tuple[type[Any], ...], where: str, name: str) -> Any:
-    """The only parameter; `None` for none. Raises `InvalidRequest` for more than one, and for one of another type."""
+    """Return the only parameter; `None` for none. Raises `InvalidRequest` for more than one or one of another type."""
     require_count(min(1, len(parameters)), len(parameters), where, name)
     if not parameters:
         return None

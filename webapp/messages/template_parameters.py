@@ -1,4 +1,4 @@
-"""The parameters of a template message: what fills a gap, a header or a button."""
+"""Parameters of a template message, which fill a gap, a header or a button."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webapp.messages.location import Location
 
 
 class Currency(Body):
-    """`fallback_value` is what is shown; `amount_1000` is the amount times 1,000."""
+    """An amount of money. `fallback_value` is the text that is shown. `amount_1000` is the amount times 1,000."""
 
     fallback_value: Annotated[str, Length(1024)]
     code: Annotated[str, Matches("^[A-Za-z]{3}$", "should be three letters, like EUR")]
@@ -25,7 +25,7 @@ class Currency(Body):
 
 
 class DateTime(Body):
-    """`fallback_value` is what is shown; the other fields are passed on."""
+    """A point in time. `fallback_value` is the text that is shown. The other fields are passed on."""
 
     fallback_value: Annotated[str, Length(1024)]
     day_of_week: Maybe[Integer | str] = None
@@ -38,7 +38,7 @@ class DateTime(Body):
     timestamp: Integer | None = None
 
 
-# Which gap is filled, where gaps have names.
+# Name of the gap to fill, in templates whose gaps have names.
 ParameterName = Maybe[Annotated[str, Length(64), pydantic.Field(examples=["first_name"])]]
 
 
@@ -93,7 +93,7 @@ class LocationParameter(Body):
 
 
 class PayloadParameter(Body):
-    """What a quick reply sends back."""
+    """Payload that a quick reply returns."""
 
     type: Literal["payload"]
     payload: Annotated[str, Length(1024, least=0)]
@@ -105,7 +105,10 @@ class CouponParameter(Body):
 
 
 class Action(Body):
-    """What a button does: opens a form, with a token that comes back and with data; or shows a product."""
+    """Action of a button.
+
+    It opens a form, with data and a token that the webhook returns, or it shows a product.
+    """
 
     flow_token: Maybe[Annotated[str, Length(1024)]] = None
     flow_action_data: dict[str, Any] | None = None
@@ -118,7 +121,7 @@ class ActionParameter(Body):
 
 
 class Expiration(Body):
-    """expiration_time_ms: Unix milliseconds."""
+    """Expiry of an offer. `expiration_time_ms` is in Unix milliseconds."""
 
     expiration_time_ms: Annotated[Integer, pydantic.Field(ge=0)]
 
@@ -145,7 +148,7 @@ _TYPES = frozenset(ParameterType.__args__)  # type: ignore[attr-defined]
 
 
 class OfNoKnownType(Body):
-    """Says what is wrong with a type that is missing or none of ours; nothing passes it."""
+    """Model for a missing or unknown type. Its validation always fails, with an error that names the known types."""
 
     type: ParameterType
 

@@ -1,4 +1,4 @@
-"""The content of a text message."""
+"""Content of a text message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_TEXT = 4096  # characters
 
 
 class Text(Body):
-    """Whether links in it are previewed is said by `preview_url`, beside `text` or in it."""
+    """Text to send. `preview_url`, here or next to `text`, sets whether links in it are previewed."""
 
     body: Annotated[str, Length(MAX_TEXT, over=MESSAGE_TOO_LONG), pydantic.Field(examples=["Hello"])]
     preview_url: bool | None = None

@@ -1,4 +1,4 @@
-"""The time to live of a message: integer seconds, or an ISO 8601 duration."""
+"""Time to live of a message: integer seconds or an ISO 8601 duration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic.config import JsonDict
 from tidings.wire.codes import PARAMETER_NOT_REQUIRED
 from webapp.bodies import refusal
 
-# Seconds of the longest time to live; the network's own limit is mostly less.
+# Maximum time to live, in seconds. The network's own limit is usually lower.
 LONGEST = 365 * 24 * 3600
 
 _NUMBER = r"\d{1,9}(?:[.,]\d{1,9})?"
@@ -22,12 +22,12 @@ _PATTERN = (
 )
 _DURATION = re.compile(_PATTERN, re.ASCII)
 _DAY = 24 * 3600
-# Seconds of the designators of a duration in their order; a year has 365 days and a month 30.
+# Seconds per designator of a duration, in order. A year has 365 days and a month 30.
 _SECONDS = (365 * _DAY, 30 * _DAY, 7 * _DAY, _DAY, 3600, 60, 1)
 
 
 def parse(value: object) -> int | None:
-    """Return whole seconds, at most `LONGEST`; `None` for what asks for nothing. Raises `refusal`."""
+    """Return whole seconds, at most `LONGEST`; `None` for an absent or empty value. Raises `refusal`."""
     if value is None or value == "" or value == {}:
         return None
     seconds: float = 0

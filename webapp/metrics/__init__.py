@@ -1,1 +1,1 @@
-"""`/metrics`: what this Webapp counts, for Prometheus."""
+"""`/metrics`: metrics of this Webapp, for Prometheus."""

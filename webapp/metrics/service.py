@@ -17,10 +17,13 @@ NODE = f"{socket.gethostname()}:{os.getpid()}"
 
 
 class ProcessMetrics:
-    """The metrics of this process. `watch` says where the server's numbers come from, once there is one."""
+    """Metrics of this process. `watch` sets the source of the server's metrics."""
 
     def __init__(self, clock: Clock, *, backlog: int) -> None:
-        """backlog: connections that the system holds until they are taken."""
+        """Create the metrics.
+
+        backlog: connections that the system queues until they are accepted
+        """
         self._clock = clock
         self._started = clock.monotonic()
         self._backlog = backlog
@@ -28,11 +31,11 @@ class ProcessMetrics:
         self._most_pending = 0
 
     def watch(self, load: Callable[[], Load]) -> None:
-        """load(): how busy the server is now."""
+        """Set the function that returns the current load of the server."""
         self._load = load
 
     def collect(self) -> list[Metric]:
-        """All of them."""
+        """Return all metrics."""
         return [*prometheus_client.REGISTRY.collect(), *self._server()]
 
     def _server(self) -> Iterator[Metric]:

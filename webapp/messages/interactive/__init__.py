@@ -1,1 +1,1 @@
-"""The content of an interactive message, by its type."""
+"""Content of an interactive message, by its type."""

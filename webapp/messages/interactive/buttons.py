@@ -1,4 +1,4 @@
-"""A message with up to three reply buttons."""
+"""Message with up to three reply buttons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_BUTTONS = 3
 
 
 class Reply(Body):
-    """`id` comes back in the webhook."""
+    """A reply. The webhook returns its `id`."""
 
     id: Annotated[str, Length(256), PLAIN]
     title: Annotated[str, Length(20)]

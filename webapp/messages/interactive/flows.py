@@ -28,7 +28,7 @@ def _is_mode(mode: str) -> str:
 
 
 class FlowPayload(Body):
-    """Where the form opens, and with what."""
+    """The screen at which the form opens, and its data."""
 
     screen: Annotated[str, Length(255)]
     data: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""A message with a button that opens a list of rows."""
+"""Message with a button that opens a list of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_ROWS = 10  # in all sections
 
 
 class Row(Body):
-    """`id` comes back in the webhook."""
+    """A row. The webhook returns its `id`."""
 
     id: Annotated[str, Length(200), PLAIN]
     title: Annotated[str, Length(24)]
@@ -25,14 +25,14 @@ class Row(Body):
 
 
 class Section(Body):
-    """The title is needed where there is more than one section."""
+    """A section. The title is required when there is more than one section."""
 
     title: Maybe[Annotated[str, Length(24)]] = None
     rows: Annotated[list[Row], pydantic.Field(json_schema_extra={"minItems": 1, "maxItems": MAX_ROWS})]
 
 
 class ListAction(Body):
-    """At most ten rows in all."""
+    """The list: at most 10 rows in all sections together."""
 
     button: Annotated[str, Length(20)]
     sections: Annotated[list[Section], pydantic.Field(json_schema_extra={"minItems": 1, "maxItems": MAX_SECTIONS})]

@@ -30,7 +30,7 @@ Footer = Annotated[FooterText | None, *absent_without("text")]
 
 
 class NamedHeader(Body):
-    """Text, or a file under the name of its type."""
+    """A header: text, or a file under the name of its type."""
 
     model_config = pydantic.ConfigDict(
         json_schema_extra=needs("type", {kind: [kind] for kind in ("text", "image", "video", "document")})

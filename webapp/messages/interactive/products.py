@@ -1,4 +1,4 @@
-"""Messages that show products of a catalogue: one, a list, or the catalogue itself."""
+"""Messages that show products of a catalogue: one product, a list, or the whole catalogue."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ProductAction(Body):
 
 
 class ProductMessage(Body):
-    """It has no header; the body may be left out."""
+    """A message with one product. It has no header, and the body may be absent."""
 
     type: Literal["product"]
     header: Annotated[None, pydantic.BeforeValidator(_refuse)] = None
@@ -63,7 +63,7 @@ class ProductItem(Body):
 
 
 class ProductSection(Body):
-    """The title is needed where there is more than one section."""
+    """A section. The title is required when there is more than one section."""
 
     title: Maybe[Annotated[str, Length(24)]] = None
     product_items: Annotated[
@@ -72,7 +72,7 @@ class ProductSection(Body):
 
 
 class ProductListAction(Body):
-    """At most thirty products in all."""
+    """The products: at most 30 in all sections together."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=given("catalog_id"))
 

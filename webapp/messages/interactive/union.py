@@ -1,4 +1,4 @@
-"""Every interactive content, told apart by `type`."""
+"""Union of all interactive contents, distinguished by `type`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPES = frozenset(Type.__args__)  # type: ignore[attr-defined]
 
 
 class OfNoKnownType(Body):
-    """Says what is wrong with a type that is missing or none of ours; nothing passes it."""
+    """Model for a missing or unknown type. Its validation always fails, with an error that names the known types."""
 
     type: Type
 
