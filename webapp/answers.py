@@ -1,4 +1,4 @@
-"""Every answer of the API in its envelope: what was asked for, or the errors, with `meta`."""
+"""Responses of the API in their envelope: the requested data or the errors, with `meta`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fastapi import Response
 from tidings.wire import codes
 from webapp.errors import APIError
 
-# The version of the On-Premises API whose behaviour this is.
+# Version of the On-Premises API that Tidings reproduces.
 API_VERSION = "2.57.2"
 META: Mapping[str, str] = {"version": API_VERSION, "api_status": "stable"}
-# The real server writes a `v` at login and nowhere else.
+# The On-Premises API writes a `v` in the response of a login and nowhere else.
 LOGIN_META: Mapping[str, str] = {"version": f"v{API_VERSION}", "api_status": "stable"}
 
 _encode = msgspec.json.Encoder().encode
 
 
 def answer(payload: Mapping[str, Any], *, status: int = 200, meta: Mapping[str, str] = META) -> Response:
-    """A success; `{}` when there is nothing to say but `meta`."""
+    """Return a success response. With an empty `payload` it contains only `meta`."""
     return Response(_encode({**payload, "meta": meta}), status, media_type="application/json")
 
 
 def error_answer(error: APIError) -> Response:
-    """The one place where an error becomes HTTP."""
+    """Return the response to an error. This is the only place where an error becomes HTTP."""
     first = codes.find(error.problems[0].code)
     headers = dict(error.headers)
     retry_after = error.retry_after

@@ -1,4 +1,4 @@
-"""The FastAPI application: the routers, the layers around them, and what becomes of errors."""
+"""The FastAPI application: routers, middlewares and error handlers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ROUTERS = (
     webapp.metrics.routes.router,
     webapp.documents.routes.router,
 )
-"""The busiest first."""
+"""Routers, ordered by how often they are called."""
 
 
 def create(
@@ -68,20 +68,21 @@ def create(
     open_metrics: bool,
     only_login: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> FastAPI:
-    """Serve all routes, which find `parts` by their class.
+    """Create an application that serves all routes, which find `parts` by their class.
 
-    open_metrics: also to callers without a token; only_login: a layer that refuses what is not to be served yet.
+    open_metrics: serve metrics without a token as well
+    only_login: middleware that refuses requests before the first password is changed; `None` for none
     """
     app = FastAPI(
         title="Tidings",
         version=__version__,
         description="The WhatsApp Business On-Premises API (v1), served by Tidings.",
-        # Routes of their own, which ask for a token where others reach them.
+        # `/openapi.json` has a route that requires a token where other machines reach the API.
         openapi_url=None,
         redirect_slashes=False,
     )
     dependencies.provide(app, parts)
-    # As they stand. `include_router` would make a copy of each route that it then looks through a router at a time.
+    # Routes are added directly. `include_router` would copy each route and search one router at a time.
     app.router.routes.extend(route for router in _ROUTERS for route in router.routes)
     openapi.describe(app, webapp.metrics.routes.PATHS if open_metrics else ())
     app.add_exception_handler(APIError, envelope.answer_error)
@@ -91,6 +92,6 @@ def create(
     instrumentation.instrument(app)
     if only_login is not None:
         app.add_middleware(only_login)
-    # Added last, so it is outside of everything else.
+    # Added last, so that it is the outermost layer.
     app.add_middleware(envelope.Envelope, max_requests=max_requests)
     return app

@@ -1,4 +1,4 @@
-"""Authentication and rate limits: dependencies of routes, and the objects behind them."""
+"""Authentication and rate limits: dependencies of routes, and the objects they use."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from webapp.rate_limits import buckets
 from webapp.rate_limits.shares import Share
 from webapp.tokens import Caller, Tokens
 
-# Wrong API keys of one address, a second and at once. To compare one costs nothing, so this is for guessing alone.
+# Wrong API keys per address: rate per second, and burst. Comparing keys is cheap, so this limits guessing only.
 WRONG_KEYS, WRONG_KEYS_BURST = 1.0, 30
 _ADDRESSES = 1_000
-# Tokens of the door for what takes some milliseconds to render or to send.
+# Tokens that the connection limiter takes for a response that takes some milliseconds to render or send.
 DOCUMENT = 4.0
-# What a login costs beyond another request; whoever has the password gets it back.
+# Tokens that a login costs in addition to those of a request. They are refunded if the password is right.
 LOGIN = 3.0
 
 LIMITED_KEYS = Counter(
@@ -38,20 +38,23 @@ LIMITED = Counter("tidings_api_rate_limited_total", "Calls refused by a rate lim
 
 
 class Limit:
-    """The rate limit of one endpoint, which no other endpoint touches."""
+    """Rate limit of one endpoint, independent of the other endpoints."""
 
     def __init__(self, share: Share) -> None:
         self.share = share
         self._limited = LIMITED.labels(share.name)
 
     async def admit(self) -> None:
-        """Count one call. Raises `RateLimitExceeded` when there were too many."""
+        """Count a request. Raises `RateLimitExceeded` when the limit is exceeded.
+
+        Waits for the shared bucket if this Webapp has no tokens left.
+        """
         if self.share.is_short():
             await self.share.replenished()
         self.spend()
 
     def spend(self) -> None:
-        """The same without asking other Webapps for what they may have left. Raises `RateLimitExceeded`."""
+        """Count a request without waiting for the shared bucket. Raises `RateLimitExceeded`."""
         wait = self.share.take()
         if wait:
             self._limited.inc()
@@ -60,7 +63,7 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RateLimits:
-    """The limits of the endpoints that have one."""
+    """Rate limits of the endpoints that have one."""
 
     messages: Limit
     marks: Limit
@@ -68,21 +71,24 @@ class RateLimits:
 
 
 class Authenticator:
-    """Checks the `Authorization` header."""
+    """Check of the `Authorization` header."""
 
     def __init__(self, tokens: Tokens, api_key: ApiKey, clock: Clock, *, is_local: bool) -> None:
-        """is_local: only this machine reaches the API."""
+        """Create the check.
+
+        is_local: whether only clients on this machine can reach the API
+        """
         self._is_local = is_local
         self._tokens = tokens
         self._api_key = api_key.encode()
-        # Wrong API keys of each address, and the addresses that had the right one.
+        # Buckets of wrong API keys per address, and addresses that have sent the right key.
         self._wrong_keys: TokenBuckets[str] = TokenBuckets(
             clock, rate=WRONG_KEYS, burst=WRONG_KEYS_BURST, remembered=_ADDRESSES
         )
         self._monitors: LRU[str, bool] = LRU(_ADDRESSES)
 
     async def caller(self, request: Request) -> Caller:
-        """The caller that the request's token belongs to. Raises `Unauthenticated`."""
+        """Return the caller that the request's token belongs to. Raises `Unauthenticated`."""
         header = authorization(request)
         if header[:7].lower() != b"bearer ":
             raise Unauthenticated("this takes a token: Authorization: Bearer …")
@@ -91,18 +97,21 @@ class Authenticator:
         return caller
 
     def recognises(self, header: bytes) -> bool:
-        """Is this what a caller sends whose token is in memory?"""
+        """Return whether this header contains a token that is cached as valid."""
         return header[:7].lower() == b"bearer " and self._tokens.find(header[7:].strip()) is not None
 
     async def administrator(self, request: Request) -> Caller:
-        """`caller`, and an administrator. Raises `Unauthenticated` and `AdministratorRequired`."""
+        """Return the caller if it is an administrator. Raises `Unauthenticated` and `AdministratorRequired`."""
         caller = await self.caller(request)
         if not caller.is_admin:
             raise AdministratorRequired("this takes a token of an administrator")
         return caller
 
     async def monitor(self, request: Request) -> None:
-        """The API key or a token. Raises `Unauthenticated`, `RateLimitExceeded` for too many wrong keys."""
+        """Require the API key or a token.
+
+        Raises `Unauthenticated`, and `RateLimitExceeded` after too many wrong keys.
+        """
         header = authorization(request)
         if header[:7].lower() == b"apikey ":
             self._check_key(header[7:].strip(), key_of(address_of(request)))
@@ -112,7 +121,7 @@ class Authenticator:
 
     def _check_key(self, key: bytes, address: str) -> None:
         wait = self._wrong_keys.wait(address)
-        # Whoever is behind the same address as a monitor cannot keep it out.
+        # Clients behind the same address as a monitor cannot lock it out.
         if wait and address not in self._monitors:
             LIMITED_KEYS.inc()
             raise RateLimitExceeded("too many wrong API keys from this address", retry_after=buckets.retry_after(wait))
@@ -126,14 +135,16 @@ class Authenticator:
         raise Unauthenticated("wrong API key")
 
     async def monitor_if_keyed(self, request: Request) -> None:
-        """As `monitor` where there is an API key or others reach the API; else everybody. Raises `Unauthenticated`."""
+        """Require the API key or a token if a key is set or other machines reach the API. Raises the errors of
+        `monitor`.
+        """
         if self._api_key or not self._is_local:
             await self.monitor(request)
         else:
             charge(request, DOCUMENT)
 
     async def neighbour(self, request: Request) -> None:
-        """Everybody who is on this machine; others need a token. Raises `Unauthenticated`."""
+        """Require a token if other machines reach the API. Raises `Unauthenticated`."""
         if self._is_local:
             charge(request, DOCUMENT)
         else:
@@ -141,31 +152,31 @@ class Authenticator:
 
 
 def address_of(request: Request) -> str:
-    """Where the request comes from, as far as is known."""
+    """Return the client's address; empty when it is unknown."""
     return request.client.host if request.client else ""
 
 
 def prove(request: Request) -> None:
-    """Whoever sent this has logged in, so the connection is no stranger's."""
+    """Mark the connection as authenticated."""
     visitor = request.scope.get(VISITOR)
     if visitor is not None:
         visitor.proved()
 
 
 def charge(request: Request, tokens: float) -> None:
-    """This costs more than most requests of those do who have not logged in."""
+    """Consume tokens of an unauthenticated connection for a request that is more expensive than most."""
     visitor = request.scope.get(VISITOR)
     if visitor is not None:
         visitor.charge(tokens)
 
 
 def authorization(request: Request) -> bytes:
-    """The value of the header, empty without one."""
+    """Return the value of the `Authorization` header; empty without one."""
     return headers.find(request.scope, b"authorization") or b""
 
 
 class Scheme(SecurityBase):
-    """A way to authenticate, as the OpenAPI document names it; `Authenticator` checks it."""
+    """Authentication method for the OpenAPI document. `Authenticator` performs the check."""
 
     def __init__(self, name: str, model: models.SecurityBase) -> None:
         self.scheme_name = name
@@ -202,6 +213,6 @@ async def neighbour(request: Request, _: Annotated[None, BEARER]) -> None:
     await dependencies.find(request, Authenticator).neighbour(request)
 
 
-# In the signature of a route, before its body: whoever may not call learns nothing of what would be wrong with it.
+# Place these before the body in a route's signature, so that unauthorised clients do not learn about errors in it.
 AnyCaller = Annotated[Caller, Depends(caller)]
 Administrator = Annotated[Caller, Depends(administrator)]

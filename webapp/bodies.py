@@ -1,4 +1,4 @@
-"""Reading a JSON body: bounded, in time, and checked against a model, whatever its Content-Type says."""
+"""Bounded reading of JSON bodies, validated against a model, independent of their Content-Type."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tidings.wire.codes import INVALID_REQUEST
 from webapp import dependencies, headers, reasons
 from webapp.errors import BodyTooLarge, InvalidRequest, Problem
 
-# Seconds that a body may take to arrive.
+# Seconds in which a body must arrive.
 _PATIENCE = 30.0
-# Entries in `errors` of one answer.
+# Maximum number of entries in `errors` of one response.
 _MAX_PROBLEMS = 20
-# Arrays and objects within one another. Deeper than any body of the API, and shallow enough for whoever reads it later.
+# Maximum nesting of arrays and objects. No body of the API needs more, and later readers can handle it.
 _MAX_DEPTH = 100
-# What the tags of tagged unions begin with, so that they stay out of the paths that callers read.
+# Prefix of the tags of tagged unions, which keeps them out of the paths in error texts.
 TAG = "#"
 
-# Before the JSON of some clients; RFC 8259, section 8.1, lets a reader pass over it.
+# Sent before the JSON by some clients. RFC 8259, section 8.1, allows readers to ignore it.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _decode = msgspec.json.Decoder().decode
 
 
 class Body(pydantic.BaseModel):
-    """Base of all request bodies: unknown fields are tolerated, because clients of many ages send them."""
+    """Base of all request bodies. Unknown fields are ignored, because clients of many versions send them."""
 
     model_config = pydantic.ConfigDict(extra="ignore", frozen=True)
 
@@ -44,16 +44,16 @@ Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BodyLimit:
-    """Bytes of a JSON body, where a route has no limit of its own."""
+    """Limit of a JSON body, for routes without a separate limit."""
 
-    bytes: int
+    bytes: int  # bytes
 
 
 class JSONBody(Generic[Model]):
-    """A dependency: the body as a `model`; an empty one counts as `{}`.
+    """Dependency that reads the body as a `model`. An empty body counts as `{}`.
 
-    The framework's own reading is not used: it comes before any dependency, so before authentication, has no limits,
-    and takes what JSON does not have.
+    The framework's own reading is not used. It runs before all dependencies, thus before authentication. It has
+    no limits, and accepts values that JSON does not have.
     """
 
     def __init__(self, model: type[Model], limit: int = 0) -> None:
@@ -61,13 +61,13 @@ class JSONBody(Generic[Model]):
         self._limit = limit
 
     async def read(self, request: Request) -> Model:
-        """Raises `InvalidRequest` that names each wrong field."""
+        """Read and validate the body. Raises `InvalidRequest` that names each wrong field."""
         limit = self._limit or dependencies.find(request, BodyLimit).bytes
         return check(self.model, await read_json(request, limit=limit))
 
 
 def raw_body(limit: int) -> Any:
-    """For the signature of a route, behind the caller: the body as it came, of at most `limit` bytes."""
+    """Return a dependency that reads the unparsed body, of at most `limit` bytes. Place it after the caller."""
 
     async def read(request: Request) -> bytes:
         return await receive(request, limit)
@@ -76,25 +76,26 @@ def raw_body(limit: int) -> Any:
 
 
 def json_body(model: type[pydantic.BaseModel], limit: int = 0) -> Any:
-    """For the signature of a route, behind the caller: `Annotated[Subject, json_body(Subject)]`.
+    """Return a dependency that reads a JSON body: `Annotated[Subject, json_body(Subject)]`. Place it after the
+    caller.
 
-    limit: in bytes, where it is not that of all.
+    limit: maximum size in bytes; 0 for the general limit
     """
     return Depends(JSONBody(model, limit).read)
 
 
 def refusal(code: int, text: str, **values: Any) -> PydanticCustomError:
-    """An error for a validator whose problem has a code of its own, rather than 1009."""
+    """Return an error for a validator to raise whose problem has this code rather than 1009."""
     return PydanticCustomError("refused", text, {"code": code, **values})
 
 
 async def read_json(request: Request, *, limit: int) -> object:
-    """The body before any model has seen it; an empty one counts as `{}`. Raises `InvalidRequest`."""
+    """Return the parsed body before validation. An empty body counts as `{}`. Raises `InvalidRequest`."""
     return _parse(await receive(request, limit))
 
 
 def check(model: type[Model], value: object) -> Model:
-    """A parsed body as a `model`. Raises `InvalidRequest`."""
+    """Validate a parsed body as a `model`. Raises `InvalidRequest`."""
     try:
         return model.model_validate(value)
     except pydantic.ValidationError as error:
@@ -103,7 +104,7 @@ def check(model: type[Model], value: object) -> Model:
 
 
 async def receive(request: Request, limit: int) -> bytes:
-    """The body as it came. Raises `BodyTooLarge` and `InvalidRequest`."""
+    """Return the unparsed body. Raises `BodyTooLarge` and `InvalidRequest`."""
     declared = headers.find(request.scope, b"content-length")
     if declared is not None and declared.isdigit() and (len(declared) > 12 or int(declared) > limit):
         raise BodyTooLarge(limit)
@@ -124,7 +125,7 @@ async def receive(request: Request, limit: int) -> bytes:
 
 
 def _parse(raw: bytes) -> object:
-    # Refuses what JSON does not have (NaN, Infinity, lone surrogates), numbers beyond 64 bits and deep nesting.
+    # Refuses values that JSON does not have (NaN, Infinity, lone surrogates), numbers beyond 64 bits and deep nesting.
     raw = raw.removeprefix(_BYTE_ORDER_MARK)
     try:
         value = _decode(raw) if raw.strip() else {}
@@ -166,7 +167,7 @@ def _path(loc: tuple[int | str, ...]) -> str:
     text = ""
     for part in loc:
         if isinstance(part, str) and part.startswith(TAG):
-            # The name of a member of a union, which the caller never wrote.
+            # The tag of a union member, which the caller never wrote.
             continue
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return text.removeprefix(".") or "body"

@@ -1,4 +1,4 @@
-"""Numbers and strings whose check and whose description in the OpenAPI document are one and the same."""
+"""Numbers and strings whose validation and OpenAPI description come from one definition."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from tidings.wire import addresses
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import refusal
 
-# Of a JSON number that is read.
+# Bounds of integers in JSON that are accepted.
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _GIVEN: JsonDict = {"not": {"type": "null"}}
-# Of a string that counts as absent when it is empty, or may not be empty.
+# For a string that counts as absent when it is empty, or that must not be empty.
 _SAID: JsonDict = {"not": {"enum": [None, ""]}}
 _ABSENT: JsonDict = {"type": "null"}
 _BLANKS = " .()\u00a0-"
 _SEPARATORS = str.maketrans("", "", _BLANKS)
 
 MAX_URL = 2048  # characters
-# Excludes what Unicode calls Cc; \n at the end, too.
+# Excludes the characters of Unicode category Cc, including a final \n.
 NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]*$"
-# Not much more than its beginning; what is behind it is for those who follow it.
+# Checks little more than the scheme. The code that fetches the URL checks the rest.
 WEB_ADDRESS = r"[Hh][Tt][Tt][Pp][Ss]?://[^\x00-\x20\x7f-\xa0\u2028\u2029]*"
 _GAP = r"[ \t\r\n]*"
 _SIGN = rf"(?:[A-Za-z0-9+/]{_GAP})"
-# Also in lines, as the command `base64` writes it.
+# Line breaks are allowed, as the command `base64` writes them.
 BASE64 = rf"^{_GAP}(?:{_SIGN}{{4}})*(?:{_SIGN}{{2}}={_GAP}={_GAP}|{_SIGN}{{3}}={_GAP}|{_SIGN}{{4}})$"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Length:
-    """Bounds of a string in characters. codes: `over` for one that is too long, `empty` for one that is empty."""
+    """Bounds on the length of a string."""
 
-    most: int
-    over: int = PARAMETER_INVALID
-    empty: int = PARAMETER_INVALID
-    least: int = 1
+    most: int  # characters
+    over: int = PARAMETER_INVALID  # error code for a string that is too long
+    empty: int = PARAMETER_INVALID  # error code for an empty string
+    least: int = 1  # characters
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
@@ -61,14 +61,11 @@ class Length:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Matches:
-    """A string that fits `pattern` from end to end, in the syntax that Python and JSON Schema share.
-
-    reason: what it should be, for the caller.
-    """
+    """String that matches `pattern` as a whole, in the syntax that Python and JSON Schema share."""
 
     pattern: str
-    reason: str
-    code: int = PARAMETER_INVALID
+    reason: str  # expectation, for error texts
+    code: int = PARAMETER_INVALID  # error code
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         fits = re.compile(self.pattern).fullmatch
@@ -86,14 +83,11 @@ class Matches:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Digits:
-    """A string of `low` to `high` digits, or a number that has as many; only the digits are kept.
-
-    separated: as people write numbers down, with a + before and blanks, dots, brackets or dashes between.
-    """
+    """String of `low` to `high` digits, or number with as many. Only the digits are kept."""
 
     low: int
     high: int
-    separated: bool = False
+    separated: bool = False  # accept a leading + and spaces, dots, brackets or hyphens between digits
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.no_info_after_validator_function(self._check, handler(source))
@@ -116,16 +110,16 @@ class Digits:
 
 
 def number_as_text(value: object) -> object:
-    """A whole number that is not negative as its digits; everything else as it is."""
-    # 12.0 is the integer 12 in JSON Schema.
+    """Convert a non-negative whole number to its digits. Other values are returned unchanged."""
+    # JSON Schema treats 12.0 as the integer 12.
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    # A sign would pass for a hyphen.
+    # A minus sign would be accepted as a separator.
     return str(value) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else value
 
 
 def either(*names: str) -> JsonDict:
-    """For `json_schema_extra` of a model that takes one of these fields, and no other of them beside it."""
+    """Return `json_schema_extra` for a model that requires exactly one of these fields."""
     choices: list[JsonValue] = []
     for name in names:
         fields: JsonDict = {other: _GIVEN if other == name else _ABSENT for other in names}
@@ -134,18 +128,18 @@ def either(*names: str) -> JsonDict:
 
 
 def either_or_both(*names: str) -> JsonDict:
-    """For `json_schema_extra` of a model that needs at least one of these fields."""
+    """Return `json_schema_extra` for a model that requires at least one of these fields."""
     choices: list[JsonValue] = [{"required": [name], "properties": {name: _SAID}} for name in names]
     return {"anyOf": choices}
 
 
 def given(*names: str) -> JsonDict:
-    """For `json_schema_extra` of a model that needs fields which are not required by their type."""
+    """Return `json_schema_extra` for a model that requires fields whose type is optional."""
     return {"allOf": [{"required": [*names], "properties": dict.fromkeys(names, _SAID)}]}
 
 
 def needs(field: str, of: Mapping[str, Sequence[str]]) -> JsonDict:
-    """For `json_schema_extra` of a model where the value of `field` says which others are required."""
+    """Return `json_schema_extra` for a model in which the value of `field` decides which other fields are required."""
     choices: list[JsonValue] = []
     for value, names in of.items():
         fields: JsonDict = {field: {"const": value}, **dict.fromkeys(names, _SAID)}
@@ -164,33 +158,33 @@ def _or_empty(schema: JsonDict) -> None:
 
 
 Given = TypeVar("Given")
-# An optional field whose type has more than one form; many clients send "" where they have nothing.
+# Optional field for which "" counts as absent, because many clients send it for no value.
 Maybe = Annotated[Given | None, BeforeValidator(_empty_is_absent), Field(json_schema_extra=_or_empty)]
 
 
 def nullable(schema: JsonDict) -> None:
-    """For `json_schema_extra` of a field that may be null where it may be absent."""
+    """Change the schema of a field with a default so that null counts as absent."""
     outside = ("title", "description", "default", "examples")
     inner: JsonDict = {name: schema.pop(name) for name in list(schema) if name not in outside}
     schema["anyOf"] = [inner, {"type": "null"}]
 
 
 class _Whole:
-    """An integer, as a number or a string, and no truth value."""
+    """Integer, as a number or a string, but not a boolean."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(_no_truth, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         number = handler(schema)
-        # Pydantic leaves bounds of what is checked by a function as they are.
+        # Pydantic does not convert the bounds of a type that a function validates.
         least, most = number.pop("ge", _LEAST), number.pop("le", _MOST)
         number |= {"minimum": least, "maximum": most}
         return {"anyOf": [number, {"type": "string", "pattern": _digits_within(least, most)}]}
 
 
 def _digits_within(least: int, most: int) -> str:
-    """A pattern of strings that are numbers in these bounds; of the largest of them, it leaves some out."""
+    """Return a pattern of the numbers within these bounds. It omits some of the largest ones."""
     zeros = len(str(most)) - 2
     sign = "-?" if least <= -most else ""
     return (

@@ -1,4 +1,6 @@
-"""Questions that resources ask the Coreapps, in interfaces as small as their needs; `CoreappLinks` has them all."""
+"""Interfaces through which resources call the Coreapps, as small as their needs. `CoreappLinks` implements all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from tidings.wire import core
 from webapp.errors import CoreappAway
 from webapp.shard_map import Coreapp
 
-# The question, given the number that its answer will have.
+# Creates the request for a given request number, which the response repeats.
 Make = Callable[[int], Any]
 Answer = TypeVar(
     "Answer",
@@ -28,10 +30,11 @@ Answer = TypeVar(
 
 
 class PrimaryCoreapp(Protocol):
-    """The Coreapp that owns the first shard, and with it what no shard owns: groups, registration, contacts.
+    """The Coreapp that owns the first shard, and with it groups, registration and contacts, which belong to no other
+    shard.
 
-    again: the question as it may be asked again when it was sent and no answer came. Without it nobody can know then
-    whether it was done. What is read may be asked any number of times.
+    The caller passes `again` to create the request that may be sent again when no response to the first one came.
+    Without it, whether the request was processed is then unknown. Reads may be sent any number of times.
     """
 
     async def ask_first(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...
@@ -44,16 +47,16 @@ class ShardOwners(PrimaryCoreapp, Protocol):
 
     @property
     def has_shards(self) -> bool:
-        """Are there several shards?"""
+        """Return whether there are several shards."""
         ...
 
     @property
     def has_contacts_by_shard(self) -> bool:
-        """Is each shard asked for its own contacts?"""
+        """Return whether contacts are requested from the shard of each."""
         ...
 
     def shard_of(self, recipient: str) -> int:
-        """The number of a recipient's shard, as far as the map of the shards is known."""
+        """Return the number of a recipient's shard, according to the last known shard map."""
         ...
 
     async def ask(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...
@@ -62,7 +65,7 @@ class ShardOwners(PrimaryCoreapp, Protocol):
 
 
 class Coreapps(PrimaryCoreapp, Protocol):
-    """All Coreapps, together and one by one."""
+    """All Coreapps, together and individually."""
 
     def coreapps(self) -> Sequence[Coreapp]: ...
 

@@ -1,4 +1,4 @@
-"""Dependencies of routes: the parts of the Webapp, by their class, and the id of the request."""
+"""Dependencies of routes: the parts of the Webapp by their class, and the request's id."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Part = TypeVar("Part")
 
 
 def provide(app: FastAPI, parts: Iterable[object]) -> None:
-    """Have the routes of `app` find these parts, one of each class."""
+    """Make parts available to the routes of `app`, one per class."""
     app.state.parts = {type(part): part for part in parts}
 
 
 def find(request: Request, kind: type[Part]) -> Part:
-    """The part of this class."""
+    """Return the part of this class."""
     found: Part = request.app.state.parts[kind]
     return found
 
 
 def part(kind: type[Part]) -> Any:
-    """For the signature of a route: `Annotated[Groups, part(Groups)]`."""
+    """Return a dependency that provides a part: `Annotated[Groups, part(Groups)]`."""
 
-    # A coroutine: the framework runs plain functions in threads.
+    # A coroutine, because the framework runs plain functions in threads.
     async def provided(request: Request) -> Part:
         return find(request, kind)
 

@@ -1,4 +1,4 @@
-"""Routes that are called thousands of times a second, and the short way to them (docs/decisions/0011)."""
+"""Fast path to routes that are called thousands of times per second (docs/decisions/0011)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from webapp.errors import APIError
 
 
 class DirectRoute(APIRoute):
-    """A route whose endpoint gets the request alone; its dependencies are for the OpenAPI document, and do not run."""
+    """Route whose endpoint receives only the request. Its dependencies appear in the OpenAPI document and do not
+    run.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
@@ -24,10 +26,11 @@ class DirectRoute(APIRoute):
 
 
 class DirectRoutes:
-    """The innermost layer: a request for the very path of a direct route is answered here.
+    """Innermost middleware: it calls direct routes whose path matches exactly.
 
-    What the framework has further in costs a quarter of such a request: a search through the routes, a stack for the
-    dependencies' ends, and three layers for errors, of which the application's own kinds are all that can come here.
+    The framework's further layers cost a quarter of such a request: the search through the routes, a stack for
+    the exits of dependencies, and three layers of error handling. Only the application's own kinds of errors can
+    occur here.
     """
 
     def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:

@@ -1,4 +1,4 @@
-"""The layer around every request: a plain path, an id, the API's headers, and always an answer."""
+"""Outermost layer around every request: normalised path, request id, common headers, and a response in every case."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SLASHES = re.compile(r"//+")
 MAX_TRACEPARENT = 64
-# Asked for by machines, every few seconds: not traced, and served before others that came with them.
+# Paths that monitoring polls every few seconds. They are not traced, and are served before other waiting requests.
 MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health", "/health/live", "/health/ready"))
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
 class Envelope:
-    """The outermost layer.
+    """Outermost middleware.
 
-    At most `max_requests` are in progress; one more is refused with 503.
+    At most `max_requests` requests are in progress. A further one is refused with 503.
     """
 
     def __init__(self, app: ASGIApp, max_requests: int) -> None:
@@ -63,7 +63,7 @@ class Envelope:
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         if scope["method"] == "HEAD":
-            # Whatever answers a GET answers this; the state is for what would go to lengths for a body.
+            # The route of GET serves HEAD as well. The flag lets it skip work for the body.
             state["without_body"] = True
             scope, send = {**scope, "method": "GET"}, _without_body(send)
         added = (_NO_CACHE, (b"x-request-id", request_id.encode()))
@@ -98,16 +98,16 @@ class Envelope:
 
 
 def _log_answer(scope: Scope, request_id: str, status: int, seconds: float) -> None:
-    """The route rather than the path, which may have numbers of people in it."""
+    """Log the request with its route rather than its path, which may contain phone numbers."""
     route = getattr(scope.get("route"), "path", "")
     fields = {"request_id": request_id, "method": scope["method"], "route": route, "status": status}
     log.debug("http.answered", extra={**fields, "took_ms": round(seconds * 1000, 1)})
 
 
 def _begin_span(scope: Scope, request_id: str) -> Span | None:
-    """Of a trace that the caller has begun, or a new one; what is called by this request goes on with it.
+    """Start a span in the caller's trace or in a new one. Calls made for this request continue it.
 
-    A caller that is not recognised has none: it must not say what is sampled.
+    The trace of an unauthenticated client is ignored, because it must not decide what is sampled.
     """
     tracer = TRACES.tracer
     if scope["path"] in MONITORED:
@@ -140,17 +140,17 @@ def _without_body(send: Send) -> Send:
 
 
 def as_answer(error: Exception, request_id: str) -> Response:
-    """An error of any kind in the API's format."""
+    """Return the response to an error of any kind."""
     if isinstance(error, APIError):
         return error_answer(error)
     return error_answer(_of_database(error) or Unexpected(request_id))
 
 
 def _of_database(error: Exception) -> APIError | None:
-    """The answer to an error of the database; `None` for another error.
+    """Return the API error for an error of the database; `None` for another error.
 
-    A request writes in one transaction, so an outage before its commit leaves nothing done. Whatever goes on after a
-    commit raises an `APIError` of its own.
+    A request writes in one transaction, so an outage before its commit leaves nothing done. Code that runs after
+    a commit raises an `APIError` itself.
     """
     if outages.is_outage(error) and not outages.may_be_committed(error):
         return (
@@ -160,7 +160,7 @@ def _of_database(error: Exception) -> APIError | None:
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """The handler of what routes raise."""
+    """Handle errors that routes raise."""
     answer = as_answer(error, request.state.request_id)
     if answer.status_code >= 500:
         log.warning("http.failed", extra={"request_id": request.state.request_id, "error": str(error)})
@@ -168,7 +168,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_http_exception(request: Request, error: Exception) -> Response:
-    """The handler of what the framework itself refuses: unknown paths and methods."""
+    """Handle errors of the framework: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
     if error.status_code == 404:
@@ -179,11 +179,11 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    # A path that is described without parameters counts as that only: /v1/users/login is no user.
+    # A documented path without parameters takes precedence: `/v1/users/login` does not match `/v1/users/{username}`.
     described = request.app.openapi()["paths"].get(request.scope["path"])
     if described is not None:
         return [method for method in _METHODS if _as_described(method).lower() in described]
-    # One path has a route for each method, and each knows its own only.
+    # A path has one route per method, and each route knows only its method.
     plain = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
     return [
         method

@@ -1,30 +1,30 @@
-"""Everything that can go wrong with an API call, named by what is wrong.
+"""Errors of an API call, named by what is wrong.
 
     APIError
     ├── InvalidRequest            400, or by its code: the request is wrong and will stay wrong
     │   ├── BodyTooLarge          413
-    │   ├── QuestionTooLarge      413: what the body asks for is more than a Coreapp takes at a time
+    │   ├── QuestionTooLarge      413: the request needs a call that is larger than a Coreapp accepts
     │   ├── UnknownPath           404
     │   ├── MethodNotAllowed      405
     │   └── IdempotencyKeyReused  422: the idempotency key was used for another request
-    ├── Unauthenticated           401: no token, or none that is valid (any more)
+    ├── Unauthenticated           401: no token, or one that is invalid, expired or revoked
     ├── AdministratorRequired     403: the token's user may not do this
-    ├── WrongPassword             403: the old password of the caller itself, who has a token
-    ├── NameTaken                 500, as the original has it: there is a user of that name
+    ├── WrongPassword             403: the old password of a caller with a valid token
+    ├── NameTaken                 500, as in the On-Premises API: a user of that name exists
     ├── PasswordChangeRequired    403: log in again with `new_password`
     ├── RateLimitExceeded         429
-    ├── AnswerPending             409: the first request of this idempotency key has no answer yet
-    ├── Overloaded                503: too much is waiting already
+    ├── AnswerPending             409: the first request with this idempotency key has no response yet
+    ├── Overloaded                503: a backlog is full
     ├── CoreappRefused            by its code: the Coreapp understood and refused
-    ├── CoreappAway               500: no answer came to a question that was sent; whether it was done is unknown
-    │   └── CoreappUnreachable    503: nobody to ask; nothing was sent, so nothing was done
+    ├── CoreappAway               500: a request was sent and no response came, so whether it was done is unknown
+    │   └── CoreappUnreachable    503: no connection to a Coreapp, so nothing was sent and nothing was done
     ├── FileDamaged               500
-    ├── FilesAway                 503: the files of the installation cannot be reached now
+    ├── FilesAway                 503: the file store of the installation cannot be reached now
     ├── DatabaseAway              503: the database cannot be reached or hangs, and nothing was done
-    ├── DatabaseFailed            500: the database refused, or broke off when something may have been done
-    └── Unexpected                500: a bug of ours
+    ├── DatabaseFailed            500: the database refused, or failed when something may have been done
+    └── Unexpected                500: a defect in Tidings
 
-Each becomes an answer in `webapp.answers` and nowhere else.
+Each becomes a response in `webapp.answers` and nowhere else.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from tidings.wire import codes
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """One entry of `errors`; details say which field and why."""
+    """Entry of `errors` in a response."""
 
     code: int
-    details: str
+    details: str  # names the field and the reason
 
 
 class APIError(Exception):
-    """Base of the tree.
+    """Base class of all errors of an API call.
 
-    retry_after: whole seconds for the header of that name; 0 is none.
+    retry_after: whole seconds for the header of that name; 0 for no header
     """
 
     status: int | None = None
@@ -63,12 +63,12 @@ class InvalidRequest(APIError):
 
     @classmethod
     def because(cls, code: int, details: str) -> InvalidRequest:
-        """With one problem."""
+        """Create the error with one problem."""
         return cls([Problem(code, details)])
 
 
 class BodyTooLarge(InvalidRequest):
-    """The body is over the limit; the rest of it was not read."""
+    """The body exceeds the limit. The rest of it was not read."""
 
     status = 413
 
@@ -77,7 +77,7 @@ class BodyTooLarge(InvalidRequest):
 
 
 class QuestionTooLarge(InvalidRequest):
-    """The request asks a Coreapp for more than fits into one question; nothing was asked."""
+    """The request needs a call to a Coreapp that exceeds the size limit. Nothing was sent."""
 
     status = 413
 
@@ -88,7 +88,7 @@ class QuestionTooLarge(InvalidRequest):
 
 
 class UnknownPath(InvalidRequest):
-    """There is nothing at this path."""
+    """No endpoint has this path."""
 
     status = 404
 
@@ -97,7 +97,7 @@ class UnknownPath(InvalidRequest):
 
 
 class MethodNotAllowed(InvalidRequest):
-    """There is something at this path, but not for this method."""
+    """The path exists, but does not accept this method."""
 
     status = 405
 
@@ -108,7 +108,7 @@ class MethodNotAllowed(InvalidRequest):
 
 
 class IdempotencyKeyReused(InvalidRequest):
-    """The idempotency key was used for a request with another body."""
+    """The idempotency key was used for a request with a different body."""
 
     status = 422
 
@@ -117,7 +117,7 @@ class IdempotencyKeyReused(InvalidRequest):
 
 
 class Unauthenticated(APIError):
-    """No token or password, or none that holds."""
+    """The request has no token or password, or an invalid one."""
 
     status = 401
 
@@ -134,21 +134,21 @@ class AdministratorRequired(APIError):
 
 
 class WrongPassword(APIError):
-    """The caller's token is good, the password that was asked for besides is not."""
+    """The caller's token is valid, but the password in the body is wrong."""
 
     def __init__(self, details: str) -> None:
         super().__init__([Problem(codes.ACCESS_DENIED, details)])
 
 
 class NameTaken(APIError):
-    """There is a user of that name; status, code and details are those of the original."""
+    """A user of that name exists. Status, code and details are those of the On-Premises API."""
 
     def __init__(self) -> None:
         super().__init__([Problem(codes.INTERNAL_ERROR, "Unable to create user. Already exist?")])
 
 
 class PasswordChangeRequired(APIError):
-    """The password is right, but still the default one."""
+    """The password is right, but it is still the first one and must be changed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -157,14 +157,14 @@ class PasswordChangeRequired(APIError):
 
 
 class RateLimitExceeded(APIError):
-    """Too many requests of this kind."""
+    """Too many requests of this kind were sent."""
 
     def __init__(self, details: str, *, retry_after: int) -> None:
         super().__init__([Problem(codes.TOO_MANY_REQUESTS, details)], retry_after=retry_after)
 
 
 class AnswerPending(APIError):
-    """The first request of this idempotency key has no answer yet."""
+    """The first request with this idempotency key has no response yet."""
 
     status = 409
 
@@ -174,21 +174,21 @@ class AnswerPending(APIError):
 
 
 class Overloaded(APIError):
-    """Too much is waiting already."""
+    """A backlog is full. The client should retry later."""
 
     def __init__(self, details: str, *, retry_after: int = 1) -> None:
         super().__init__([Problem(codes.OVERLOADED, details)], retry_after=retry_after)
 
 
 class CoreappRefused(APIError):
-    """The Coreapp understood and said no."""
+    """The Coreapp understood the request and refused it."""
 
     def __init__(self, code: int, details: str, *, retry_after: int = 0) -> None:
         super().__init__([Problem(code, details)], retry_after=retry_after)
 
 
 class CoreappAway(APIError):
-    """The Coreapp went away before it answered a question that was sent to it."""
+    """The Coreapp disconnected or timed out before it responded. Whether the request was processed is unknown."""
 
     code = codes.INTERNAL_ERROR
 
@@ -197,7 +197,7 @@ class CoreappAway(APIError):
 
 
 class CoreappUnreachable(CoreappAway):
-    """There is no connection to the Coreapp: the question was not sent, and may be asked again."""
+    """The Coreapp has no connection. The request was not sent, so it may be repeated."""
 
     code = codes.NOT_READY
 
@@ -206,14 +206,14 @@ class CoreappUnreachable(CoreappAway):
 
 
 class FileDamaged(APIError):
-    """A file on our disk is not what was stored; nothing of it is handed out."""
+    """A stored file is damaged. It is not delivered as complete."""
 
     def __init__(self) -> None:
         super().__init__([Problem(codes.INTERNAL_ERROR, "the file is damaged: it is not what was stored")])
 
 
 class FilesAway(APIError):
-    """The store of files cannot be used now, which says nothing about any file."""
+    """The file store is unavailable, which does not concern the state of any file."""
 
     def __init__(self) -> None:
         details = "the files of this installation cannot be reached: try again"
@@ -221,7 +221,7 @@ class FilesAway(APIError):
 
 
 class DatabaseAway(APIError):
-    """The database cannot be reached or does not answer; nothing was done, so the request may be repeated."""
+    """The database is unreachable or does not respond. Nothing was done, so the request may be repeated."""
 
     def __init__(self) -> None:
         details = "the database cannot be reached or does not answer; nothing was done, try again"
@@ -229,14 +229,14 @@ class DatabaseAway(APIError):
 
 
 class DatabaseFailed(APIError):
-    """The database refused a statement, or broke off when something may have been done."""
+    """The database refused a statement, or failed when something may have been done."""
 
     def __init__(self) -> None:
         super().__init__([Problem(codes.DATABASE_ERROR, "the database failed; whether this was done is unknown")])
 
 
 class Unexpected(APIError):
-    """A bug of ours; the log has the rest under the request's id."""
+    """A defect in Tidings. The log has details under the request's id."""
 
     def __init__(self, request_id: str) -> None:
         super().__init__([Problem(codes.GENERIC_ERROR, f"unexpected error; the log has it under request {request_id}")])

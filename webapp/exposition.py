@@ -1,4 +1,4 @@
-"""Metrics in the two forms of the API: JSON, and Prometheus text."""
+"""Metrics in the two formats of the API: JSON and Prometheus text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webapp import answers, headers
 from webapp.errors import InvalidRequest
 
 Format = Literal["json", "prometheus"]
-# Of the parameter `format`, which `choose` checks.
+# Type of the parameter `format`, which `choose` checks.
 Parameter = Annotated[str | None, Query(), WithJsonSchema({"type": "string", "enum": ["json", "prometheus"]})]
 
 OPENAPI: dict[int | str, dict[str, Any]] = {
@@ -31,7 +31,7 @@ OPENAPI: dict[int | str, dict[str, Any]] = {
 
 
 class _Families:
-    """Metrics in the form of a registry, for `generate_latest`."""
+    """Metrics with the interface of a registry, for `generate_latest`."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -41,9 +41,10 @@ class _Families:
 
 
 async def choose(request: Request, format: Parameter = None) -> Format:
-    """The form that `format` asks for, or an `Accept` with Prometheus's types; else JSON. Raises `InvalidRequest`.
+    """Return the format that `format` or an `Accept` header with a type of Prometheus names; else JSON.
 
-    Many programs that want JSON name `text/plain`, too.
+    An `Accept` header that names JSON as well selects JSON, since many clients also list `text/plain`. Raises
+    `InvalidRequest`.
     """
     if format == "json" or format == "prometheus":
         return format  # type: ignore[return-value]
@@ -59,9 +60,9 @@ Form = Annotated[Format, Depends(choose)]
 
 
 def answer(form: Format, path: Sequence[str], nodes: Mapping[str, Sequence[Metric]]) -> Response:
-    """The metrics of one process under the key "", or of several under their names.
+    """Return the metrics of one process under the key "", or of several processes under their names.
 
-    path: the keys around them in JSON.
+    path: keys around the metrics in JSON, from the outermost
     """
     if form == "prometheus":
         text = prometheus_client.generate_latest(_Families(_merge(nodes)))
@@ -75,7 +76,7 @@ def answer(form: Format, path: Sequence[str], nodes: Mapping[str, Sequence[Metri
 
 
 def as_json(families: Iterable[Metric]) -> dict[str, Any]:
-    """By name: type, help and the values with their labels. What is no number is left out."""
+    """Return metrics by name: type, help, and the values with their labels. Values that are not finite are left out."""
     found: dict[str, Any] = {}
     for family in families:
         kind = "gauge" if family.type in ("gauge", "unknown", "info", "stateset") else "counter"
@@ -90,7 +91,7 @@ def as_json(families: Iterable[Metric]) -> dict[str, Any]:
 
 
 def _merge(nodes: Mapping[str, Sequence[Metric]]) -> list[Metric]:
-    """One family for each name; with several nodes each sample says whose it is."""
+    """Merge the families by name. With several nodes each sample gets a label that names its node."""
     merged: dict[str, Metric] = {}
     for node, families in nodes.items():
         for family in families:

@@ -1,4 +1,4 @@
-"""Looking up one header of a request without building a mapping of all."""
+"""Lookup of one header of a request, without building a mapping of all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.types import Scope
 
 
 def find(scope: Scope, name: bytes) -> bytes | None:
-    """The first value of the header called `name`, in lower case; `None` without one."""
+    """Return the first value of the header `name`, which is in lower case; `None` without one."""
     for key, value in scope["headers"]:
         if key == name:
             return bytes(value)

@@ -1,4 +1,4 @@
-"""HTTP metrics: a latency histogram by endpoint, method and class of status, and the original's own sums."""
+"""HTTP metrics: a latency histogram by endpoint, method and class of status, and the sums of the On-Premises API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DURATION = Summary("api_requests_duration_ms", "Calls of the API and their time"
 
 
 class RememberingMiddleware(PrometheusInstrumentatorMiddleware):
-    """The instrumentator's own, except that it matches a path against all routes once, not at each request."""
+    """Middleware of the instrumentator that caches which route a path matches."""
 
     def __init__(self, app: Any, /, **options: Any) -> None:
         super().__init__(app, **options)
@@ -36,7 +36,7 @@ class RememberingMiddleware(PrometheusInstrumentatorMiddleware):
 
 
 def instrument(app: FastAPI) -> None:
-    """Have every request of `app` observed; paths without an endpoint count as `none`."""
+    """Observe every request of `app`. Paths without an endpoint count as `none`."""
     app.add_middleware(RememberingMiddleware, instrumentations=[LATENCY, _observe_duration])
 
 
@@ -47,6 +47,9 @@ def _observe_duration(info: metrics.Info) -> None:
 
 @functools.lru_cache(4096)
 def _duration(method: str, handler: str, status: int) -> Any:
-    """To look labels up costs more than to observe. `GET_v1_users_username`, as the original calls them."""
+    """Return the cached summary of an endpoint, because looking up labels costs more than observing.
+
+    Endpoints are named as in the On-Premises API: `GET_v1_users_username`.
+    """
     name = "_".join(part.strip("{}") for part in (method, *handler.strip("/").split("/")) if part)
     return DURATION.labels(NODE, str(status), name)

@@ -1,4 +1,4 @@
-"""One file out of a `multipart/form-data` body, as browsers and the original's clients send it."""
+"""Extraction of one file from a `multipart/form-data` body, as browsers and clients of the On-Premises API send it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _MAX_BOUNDARY = 70  # RFC 2046, section 5.1.1
 
 
 def is_multipart(content_type: bytes) -> bool:
-    """Does the header announce such a body?"""
+    """Return whether the header announces a `multipart/form-data` body."""
     return parse_options_header(content_type.strip())[0] == _FORM.encode()
 
 
 def take_file(content_type: bytes, body: bytes, field: str) -> bytes:
-    """The content of the field, whose name is compared without regard to case. Raises `InvalidRequest`."""
+    """Return the content of a field, whose name is compared without regard to case. Raises `InvalidRequest`."""
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary or len(boundary) > _MAX_BOUNDARY:
         raise InvalidRequest.because(INVALID_REQUEST, "the Content-Type names no boundary of at most 70 characters")
-    # What stands before the first boundary is not part of the form.
+    # Data before the first boundary is not part of the form.
     _, delimiter, parts = (b"\r\n" + body).partition(b"\r\n--" + boundary)
     if parts.startswith(b"--") or b"\r\n--" + boundary + b"--" not in parts:
         raise InvalidRequest.because(INVALID_REQUEST, "the body does not end with its boundary")
@@ -41,9 +41,9 @@ def take_file(content_type: bytes, body: bytes, field: str) -> bytes:
     def keep_field(part: Field) -> None:
         keep(part.field_name, part.value or b"")
 
-    # In memory: the body is there already.
+    # The whole body is in memory already, so files stay in memory as well.
     form = FormParser(_FORM, keep_field, keep_file, boundary=boundary, config={"MAX_MEMORY_FILE_SIZE": len(body)})
-    # Fields before a mistake count.
+    # Fields before a syntax error are used.
     with contextlib.suppress(FormParserError):
         form.write(delimiter.removeprefix(b"\r\n") + parts)
         form.finalize()

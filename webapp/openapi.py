@@ -1,4 +1,4 @@
-"""The OpenAPI document: request bodies, security, errors, links and examples; the routes check by themselves."""
+"""OpenAPI document: adds request bodies, links and examples to the framework's document."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pydantic_core import core_schema
 from webapp import openapi_examples, openapi_links
 from webapp.bodies import JSONBody
 
-# The parameter `format` where only a link is offered; the routes check it.
+# The parameter `format` of routes that offer only a link. The routes check it.
 OnlyLink = Annotated[str | None, Query(), pydantic.WithJsonSchema({"type": "string", "enum": ["link"]})]
 _REFERENCE = "#/components/schemas/{model}"
-# What pydantic takes for true and false besides themselves.
+# Strings that pydantic accepts as booleans.
 _TRUTH_WORDS = ["1", "0", "t", "f", "y", "n", "true", "false", "yes", "no", "on", "off"]
 _TRUTH: dict[str, Any] = {
     "anyOf": [
@@ -38,20 +38,20 @@ _TRUTH: dict[str, Any] = {
 
 
 class Meta(pydantic.BaseModel):
-    """In every answer."""
+    """Version information, which every response has."""
 
     version: str = pydantic.Field(examples=["2.57.2"])
     api_status: str = pydantic.Field(examples=["stable"])
 
 
 class MetaAnswer(pydantic.BaseModel):
-    """A success with nothing else to say."""
+    """Response to a successful request that returns no data."""
 
     meta: Meta
 
 
 class Error(pydantic.BaseModel):
-    """`details` say which field and why."""
+    """An error. `details` names the field and the reason."""
 
     code: int = pydantic.Field(examples=[1009])
     title: str = pydantic.Field(examples=["Parameter value is not valid"])
@@ -59,7 +59,7 @@ class Error(pydantic.BaseModel):
 
 
 class ErrorAnswer(pydantic.BaseModel):
-    """The body of every 4xx and 5xx."""
+    """Body of every response with a status of 4xx or 5xx."""
 
     errors: list[Error] = pydantic.Field(min_length=1)
     meta: Meta
@@ -71,7 +71,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-# An operation that takes an idempotency key.
+# Parameter of an operation that accepts an idempotency key.
 REPEATABLE: dict[str, Any] = {
     "parameters": [
         {
@@ -87,7 +87,7 @@ REPEATABLE: dict[str, Any] = {
 
 
 class Lenient(GenerateJsonSchema):
-    """Describes bodies as they are taken: truth values also as numbers and words."""
+    """Schema generator that describes booleans as they are accepted, including numbers and words."""
 
     def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
         return {"type": "boolean"} if schema.get("strict") else dict(_TRUTH)
@@ -102,7 +102,10 @@ def _may_be_empty(model: type[pydantic.BaseModel]) -> bool:
 
 
 def describe(app: FastAPI, open_paths: Sequence[str]) -> None:
-    """Have `app` serve a document that has the bodies of its routes; `open_paths` also take calls without a token."""
+    """Have `app` serve a document that includes the request bodies.
+
+    open_paths: paths that also accept requests without a token
+    """
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -125,7 +128,7 @@ def describe(app: FastAPI, open_paths: Sequence[str]) -> None:
 
 
 def _describe_bodies(paths: dict[str, Any], app: FastAPI) -> Iterator[tuple[str, type[pydantic.BaseModel]]]:
-    """Add its body to each operation that has one; yields the models and their names."""
+    """Add the request body to each operation that has one. Yields the models with their names."""
     for context in iter_route_contexts(app.routes):
         for dependency in context.dependant.dependencies if context.methods and context.include_in_schema else ():
             body = getattr(dependency.call, "__self__", None)

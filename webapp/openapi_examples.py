@@ -1,4 +1,4 @@
-"""Examples for the OpenAPI document, put together from those of the single fields."""
+"""Examples for the OpenAPI document, composed from the examples of the fields."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _JSON = "application/json"
-# Of parameters in paths, by their name.
+# Examples of path parameters, by name.
 PATH_PARAMETERS: Mapping[str, str] = {
     "group_id": "15550000000-1795238571",
     "id": "583b6a66-dba8-4f80-82cd-15b5b0ae50dd",
@@ -21,11 +21,11 @@ PATH_PARAMETERS: Mapping[str, str] = {
 
 
 class NoExample(Exception):
-    """A field that needs an example of its own has none; `str()` says which."""
+    """A field that needs an explicit example has none. `str()` names the field."""
 
 
 def add(document: dict[str, Any]) -> None:
-    """Give each JSON body, each JSON answer and each path parameter an example, unless a field of it has none."""
+    """Add an example to each JSON body, JSON response and path parameter, except where a field has none."""
     schemas = document["components"]["schemas"]
     for name, operation in _operations(document):
         for parameter in operation.get("parameters", ()):
@@ -40,7 +40,9 @@ def add(document: dict[str, Any]) -> None:
 
 
 def compose(schema: Mapping[str, Any], schemas: Mapping[str, Any], where: str) -> Any:
-    """A value of `schema` with what is required, and what is optional but has an example. Raises `NoExample`."""
+    """Return a value of `schema` with the required fields and the optional ones that have an example. Raises
+    `NoExample`.
+    """
     if "$ref" in schema:
         return compose(schemas[schema["$ref"].rpartition("/")[2]], schemas, where)
     if schema.get("examples"):

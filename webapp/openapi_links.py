@@ -1,4 +1,4 @@
-"""Which call goes on from which answer: the links of the OpenAPI document."""
+"""Links of the OpenAPI document: calls that use values of another call's response."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperationLink:
-    """From the answer to `source` (method, path, status) to `target` (method, path).
+    """Link from the response of `source` to the call `target`.
 
-    parameters, body: runtime expressions of OpenAPI, which say where in the first exchange the values stand.
+    `parameters` and `body` contain runtime expressions of OpenAPI, which locate values in the source's request or
+    response.
     """
 
-    source: tuple[str, str, str]
-    target: tuple[str, str]
-    parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    body: Any = None
+    source: tuple[str, str, str]  # method, path and status
+    target: tuple[str, str]  # method and path
+    parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)  # runtime expressions by parameter name
+    body: Any = None  # request body with runtime expressions; `None` for none
 
 
 def _of_one(source: tuple[str, str, str], path: str, methods: str, **parameters: str) -> list[OperationLink]:
@@ -100,7 +101,7 @@ LINKS: tuple[OperationLink, ...] = (
 
 
 def add(document: Mapping[str, Any]) -> None:
-    """Put into an OpenAPI document those of `LINKS` whose both ends it has."""
+    """Add to an OpenAPI document those `LINKS` whose source and target it contains."""
     paths = document["paths"]
     for link in LINKS:
         method, path, status = link.source

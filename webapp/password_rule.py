@@ -1,4 +1,4 @@
-"""The rule that new passwords obey."""
+"""Rule for new passwords."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MIN_LENGTH, MAX_LENGTH = 8, 64
 
 
 def weakness(password: str) -> str | None:
-    """The rule that a new password breaks; `None` when it may be used."""
+    """Return the rule that a new password breaks; `None` when it is acceptable."""
     missing = [
         what
         for what, is_one in (

@@ -1,4 +1,4 @@
-"""Reading PEM, and making the certificate that the API has until one is uploaded."""
+"""PEM parsing, and generation of the certificate that the API uses until one is uploaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-# What clients accept at most of a certificate that somebody trusts by hand.
+# Days of validity. Clients accept no longer validity of a certificate that is trusted manually.
 VALID_DAYS = 825
 RENEW_DAYS = 30
 
@@ -28,15 +28,15 @@ _PEM = serialization.Encoding.PEM
 
 
 class UnusablePem(ValueError):
-    """A key or certificates that cannot be used; `str()` says why."""
+    """A key or certificates that cannot be used. `str()` explains why."""
 
 
 class CertificateExpired(UnusablePem):
-    """Nothing is wrong with the certificate but its time, which is over or has not come."""
+    """The certificate has expired or is not valid yet. Everything else about it is right."""
 
 
 class CertificateBundle:
-    """A private key, its certificate and what that one was issued by, in that order; PEM."""
+    """Private key, its certificate and the issuers of that, in this order, PEM."""
 
     def __init__(self, key: PrivateKeyTypes, certificates: Sequence[x509.Certificate]) -> None:
         self._key = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -44,7 +44,10 @@ class CertificateBundle:
 
     @classmethod
     def parse(cls, text: bytes, now: datetime.datetime) -> Self:
-        """Raises `UnusablePem`; `CertificateExpired` for what was, or will be, right."""
+        """Parse and check an uploaded bundle.
+
+        Raises `UnusablePem`, and `CertificateExpired` when only the time of validity is wrong.
+        """
         kinds = _kinds(text)
         if not kinds or not kinds[0].endswith(b"PRIVATE KEY"):
             raise UnusablePem("should begin with a private key in PEM")
@@ -71,7 +74,7 @@ class CertificateBundle:
 
     @classmethod
     def load(cls, text: bytes) -> Self:
-        """A bundle from its own `pem`. Raises `UnusablePem` for anything else."""
+        """Load a bundle from the `pem` of one. Raises `UnusablePem` for anything else."""
         try:
             return cls(serialization.load_pem_private_key(text, None), x509.load_pem_x509_certificates(text))
         except (ValueError, TypeError):
@@ -79,7 +82,7 @@ class CertificateBundle:
 
     @classmethod
     def make(cls, names: Sequence[str], now: datetime.datetime) -> Self:
-        """A new key, and a certificate for these host names and addresses that only itself vouches for."""
+        """Create a new key and a self-signed certificate for these host names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         public = key.public_key()
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
@@ -104,17 +107,17 @@ class CertificateBundle:
 
     @property
     def pem(self) -> bytes:
-        """All of it."""
+        """Return the key and all certificates, PEM."""
         return self._key + _join(self._certificates)
 
     @property
     def authorities(self) -> bytes:
-        """Certificates that a client may trust: the issuers, or the certificate itself without any. PEM."""
+        """Return the certificates that a client may trust, PEM: the issuers, or the certificate itself without any."""
         return _join(self._certificates[1:] or self._certificates)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The host names and addresses of the certificate."""
+        """Return the host names and addresses in the certificate."""
         try:
             found = self._certificates[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound:
@@ -124,16 +127,16 @@ class CertificateBundle:
 
     @property
     def ends(self) -> datetime.datetime:
-        """Of the certificate itself."""
+        """Return the end of validity of the certificate itself."""
         return self._certificates[0].not_valid_after_utc
 
     def is_fresh(self, now: datetime.datetime) -> bool:
-        """Will it be valid for a while?"""
+        """Return whether it stays valid for more than `RENEW_DAYS` days."""
         return now + RENEW_DAYS * _DAY < self.ends
 
 
 def parse_authorities(text: bytes) -> bytes:
-    """The certificates in `text`, without what is between them. Raises `UnusablePem`."""
+    """Return the certificates in `text`, without the text between them. Raises `UnusablePem`."""
     kinds = _kinds(text)
     if not kinds:
         raise UnusablePem("should be certificates in PEM")
@@ -143,7 +146,7 @@ def parse_authorities(text: bytes) -> bytes:
 
 
 def is_name(text: str) -> bool:
-    """Is it a host name or an address that a certificate may have?"""
+    """Return whether a certificate may contain this host name or address."""
     try:
         _general_name(text)
     except ValueError:
@@ -152,8 +155,8 @@ def is_name(text: str) -> bool:
 
 
 def _kinds(text: bytes) -> list[bytes]:
-    """Kinds of the blocks, in their order."""
-    # Before a key on a curve, OpenSSL writes the curve.
+    """Return the kinds of the PEM blocks, in order."""
+    # OpenSSL writes the curve before a key on a curve.
     return [kind for kind in _BEGIN.findall(text) if kind != b"EC PARAMETERS"]
 
 

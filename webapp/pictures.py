@@ -1,4 +1,4 @@
-"""A picture as the body of a request: its bytes alone, or a form with the field `File`."""
+"""Picture as a request body: either the bytes alone, or a form with the field `File`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from webapp import bodies, headers, multipart
 from webapp.errors import InvalidRequest
 
 FIELD = "File"
-_FRAME = 4096  # bytes around a file in a form, at most
+_FRAME = 4096  # maximum bytes around a file in a form
 _TYPES = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"))
 
 _SCHEMA = {"schema": {"type": "string", "format": "binary"}}
 CONTENT: dict[str, Any] = {kind: _SCHEMA for _, kind in _TYPES}
-"""The media types of a picture, as OpenAPI describes them."""
+"""Media types of a picture, for the OpenAPI document."""
 UPLOAD: dict[str, Any] = {
     "required": True,
     "content": {
@@ -31,19 +31,19 @@ UPLOAD: dict[str, Any] = {
         },
     },
 }
-"""The body that `receive` takes, as OpenAPI describes it."""
+"""Body with a picture, for the OpenAPI document."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UploadedPicture:
-    """type: `image/jpeg` or `image/png`, by what the content begins with."""
+    """Picture in a request."""
 
-    type: str
+    type: str  # `image/jpeg` or `image/png`, according to the first bytes
     content: bytes
 
 
 def picture_body(limit: int) -> Any:
-    """For the signature of a route, behind the caller: a picture of at most `limit` bytes."""
+    """Return a dependency that reads a picture of at most `limit` bytes. Place it after the caller."""
 
     async def read(request: Request) -> UploadedPicture:
         content = await bodies.receive(request, limit + _FRAME)
@@ -56,7 +56,9 @@ def picture_body(limit: int) -> Any:
 
 
 def check(content: bytes, limit: int) -> UploadedPicture:
-    """Raises `InvalidRequest` for what is no picture of at most `limit` bytes."""
+    """Check the size and the type of a picture. Raises `InvalidRequest` unless it has at most `limit` bytes and is
+    one.
+    """
     if len(content) > limit:
         raise InvalidRequest.because(PARAMETER_INVALID, f"{FIELD}: is over the limit of {limit} bytes")
     for start, name in _TYPES:

@@ -1,4 +1,4 @@
-"""Why a value was refused, in a sentence for whoever wrote it: the one place that knows the validators' own words."""
+"""Explanations of validation errors for the API client. Only this module knows the validators' own messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
 
-# By pydantic's type of error; the fields in braces are of its context.
+# Keyed by pydantic's type of error. The fields in braces come from its context.
 _SENTENCES = {
     "string_type": "should be a string",
     "int_type": "should be a whole number",
@@ -37,12 +37,12 @@ _SENTENCES = {
     "string_too_long": "should have at most {max_length} characters",
     "too_long": "should have at most {max_length} entries",
 }
-# A form that nobody put into words: the OpenAPI document has it.
+# Used for all other types of errors.
 _OTHERWISE = "is not of the form that /openapi.json describes"
 
 
 def reason_of(entry: Mapping[str, Any]) -> tuple[int, str]:
-    """Code and sentence of one of pydantic's errors."""
+    """Return the code and the explanation of one of pydantic's errors."""
     kind, context = entry["type"], entry.get("ctx", {})
     if kind == "missing":
         return PARAMETER_MISSING, "is missing"
@@ -62,7 +62,7 @@ def _at_least(count: int, what: str) -> str:
 
 
 def unreadable(words: str) -> str:
-    """The mistake in a body that is not JSON, from the words of msgspec's decoder."""
+    """Return the mistake in a body that is not JSON, from the message of msgspec's decoder."""
     if "truncated" in words:
         return "it ends too early"
     if "out of range" in words.lower():

@@ -1,4 +1,4 @@
-"""Serves the application over HTTP with uvicorn, on a socket that was opened before anything else was started."""
+"""HTTP server of the application, with uvicorn on a socket that was opened before any part was started."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tidings.wire.codes import INVALID_REQUEST
 from webapp.answers import error_answer
 from webapp.errors import APIError, InvalidRequest, Overloaded, RateLimitExceeded
 
-# Seconds that an idle connection is kept.
+# Seconds for which an idle connection is kept open.
 KEEP_ALIVE = 75
-# Seconds that requests in progress get at the end.
+# Seconds that requests in progress get at the stop.
 GRACE = 8
 BACKLOG = 2_048
 
-# Of `struct tcp_info`: eight bytes and four words come before it.
+# Layout of `struct tcp_info`: eight bytes and four words precede the field.
 _UNACKED = struct.Struct("=24xI")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket of the API. Raises `SettingsError` when the address cannot be had."""
+    """Open the socket of the API. Raises `SettingsError` when the address cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio turns Nagle's algorithm off only where it is.
+    # The protocol is named because asyncio disables Nagle's algorithm only if it is.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,15 +49,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Load:
-    """connections: open; requests: being served; pending: connections that the system holds until they are taken."""
+    """Load of the server."""
 
-    connections: int
-    requests: int
-    pending: int
+    connections: int  # open connections
+    requests: int  # requests in progress
+    pending: int  # connections that the system queues until they are accepted
 
 
 def _pending(listener: socket.socket) -> int:
-    """tcp(7): of a listening socket, `tcpi_unacked` is the length of its queue. 0 where the system does not tell."""
+    """Return the length of a listening socket's queue; 0 where the system does not report it.
+
+    According to tcp(7), `tcpi_unacked` of a listening socket contains it.
+    """
     if not hasattr(socket, "TCP_INFO"):
         return 0
     info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _UNACKED.size)
@@ -65,7 +68,7 @@ def _pending(listener: socket.socket) -> int:
 
 
 class Protocol(http1.BoundedProtocol):
-    """With refusals in the API's format, and an id as every answer has one."""
+    """HTTP protocol whose refusals have the API's format and a request id."""
 
     def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
         error: APIError
@@ -81,7 +84,7 @@ class Protocol(http1.BoundedProtocol):
 
 
 class _Server(http_server.Server):
-    """Says when it has started."""
+    """Server that calls `started` once it accepts connections."""
 
     def __init__(self, config: uvicorn.Config, door: Door, started: Callable[[], None]) -> None:
         super().__init__(config, door, Handshakes("api"))
@@ -93,7 +96,9 @@ class _Server(http_server.Server):
 
 
 class HTTPServer:
-    """A service. At the end it takes no more, and finishes what is in progress for at most `GRACE` seconds."""
+    """Service that serves HTTP. At the stop it accepts no more requests and waits up to `GRACE` seconds for running
+    ones.
+    """
 
     name = "http"
 
@@ -106,7 +111,11 @@ class HTTPServer:
         door: Door,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """tls: speak HTTPS with its certificate."""
+        """Create the server.
+
+        started: called once the server accepts connections
+        tls: context for HTTPS; `None` for plain HTTP
+        """
         self._sockets = list(sockets)
         config = uvicorn.Config(
             app,
@@ -126,7 +135,7 @@ class HTTPServer:
         self._server.tls = tls
 
     def load(self) -> Load:
-        """How busy it is now."""
+        """Return the current load."""
         state = self._server.server_state
         return Load(len(state.connections), len(state.tasks), sum(map(_pending, self._sockets)))
 

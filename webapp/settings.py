@@ -1,4 +1,4 @@
-"""The settings of a Webapp, from the environment."""
+"""Settings of a Webapp, read from the environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COREAPP_PORT = 6252
 
 
 def _coreapp(raw: str) -> tuple[str, int]:
-    # More than one colon and no bracket is an IPv6 address without a port.
+    # Several colons without brackets are an IPv6 address without a port.
     with_port = raw.rpartition(":")[2].isdigit() and (raw.count(":") == 1 or "]:" in raw)
     return env.parse_address(raw) if with_port else (raw.strip("[]"), COREAPP_PORT)
 
@@ -42,7 +42,9 @@ def _needs_tls(data: Mapping[str, Any]) -> bool:
 
 
 def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names by which clients may call the API: those that are set, this machine's, the address it listens on."""
+    """Return the names by which clients may call the API: configured ones, this machine's, and the listening
+    address.
+    """
     variables, host = data["variables"], data["address"][0]
     given = f"{variables.get('WA_WEB_SERVERNAME', '')},{variables.get('TIDINGS_API_TLS_NAMES', '')}".split(",")
     names = [name.strip().strip("[]") for name in given if name.strip()]
@@ -67,62 +69,58 @@ def _secrets(data: Mapping[str, Any]) -> WebappSecrets:
 
 
 class Settings(settings.ProcessSettings):
-    """Everything that a Webapp is given at start.
+    """Settings of a Webapp."""
 
-    data_dir:         whose free space `/v1/support` reports.
-    address:          where the API listens; port 0 takes a free one.
-    node:             its name for people, with the port.
-    account:          the business number that this installation sends from.
-    api_key:          opens health and metrics besides a token; empty is none.
-    messages_rate, contacts_rate: requests a second, 0 is unlimited; the bursts are how many may come at once.
-    coreapp:          a fixed address of the one Coreapp; without it the addresses come from the database.
-    coreapp_patience: seconds that a request waits for a Coreapp that is away.
-    coreapp_timeout:  seconds that a question may take.
-    max_body:         bytes of a JSON body.
-    max_requests:     requests in progress at the same time.
-    connections:      open at the same time, of which `strangers` says how many may have proved nothing.
-    trusted_proxies:  networks of proxies that say for whom they speak.
-    tls:              speak HTTPS; tls_names: host names and addresses for a certificate that is made here.
-    first_password:   of the administrator.
-    outgoing_webhooks: where webhooks may lead.
-    media_dir:        of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
-    media_bucket:     of files, the same for all, instead.
-    max_uploads:      uploads of files in progress at the same time.
-    tap:              socket of a listener for copies of requests, which `tidings traffic` makes.
-    """
-
+    # where the API listens; port 0 selects a free port
     address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
-    node: str = env.variable("WEBAPP_HOSTNAME", socket.gethostname())
-    account: settings.BusinessNumber = settings.BUSINESS_NUMBER
+    node: str = env.variable("WEBAPP_HOSTNAME", socket.gethostname())  # node name for operators; the port is appended
+    account: settings.BusinessNumber = settings.BUSINESS_NUMBER  # business number that this installation sends from
     database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
     secrets: Annotated[WebappSecrets, env.made(_secrets)] = env.MADE
-    api_key: OptionalKey = API_KEY
+    api_key: OptionalKey = API_KEY  # grants access to health and metrics in addition to tokens; empty for none
+    # requests per second; 0 for no limit
     messages_rate: Annotated[float, env.number()] = env.variable("TIDINGS_MESSAGES_RATE", 80.0)
+    # requests at once
     messages_burst: Annotated[float, _burst("messages_rate")] = env.variable("TIDINGS_MESSAGES_BURST", None)
+    # requests per second; 0 for no limit
     contacts_rate: Annotated[float, env.number()] = env.variable("TIDINGS_CONTACTS_RATE", 40.0)
+    # requests at once
     contacts_burst: Annotated[float, _burst("contacts_rate")] = env.variable("TIDINGS_CONTACTS_BURST", None)
+    # fixed address of the only Coreapp; `None` to read addresses from the database
     coreapp: Annotated[tuple[str, int] | None, env.text(_coreapp)] = env.variable("WACORE_HOSTNAME", None)
+    # seconds that a request waits for an unavailable Coreapp
     coreapp_patience: Annotated[float, env.number(high=3600)] = env.variable("TIDINGS_COREAPP_PATIENCE_S", 4.5)
+    # seconds that a call to a Coreapp may take
     coreapp_timeout: Annotated[float, env.number(0.1, 3600)] = env.variable("TIDINGS_COREAPP_TIMEOUT_S", 30.0)
+    # bytes of a JSON body
     max_body: Annotated[int, env.integer(1024, 3 * env.MIB)] = env.variable("TIDINGS_MAX_BODY_BYTES", env.MIB)
+    # requests in progress at the same time
     max_requests: Annotated[int, env.integer(1)] = env.variable("TIDINGS_MAX_REQUESTS", 10_000)
+    # open at the same time; `strangers` limits the unauthenticated ones among them
     connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_API_CONNECTIONS", 10_000)
     strangers: settings.Strangers = env.MADE
+    # networks of proxies whose forwarding headers are trusted
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
-    tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
+    tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)  # serve HTTPS
+    # host names and addresses for a generated certificate
     tls_names: Annotated[tuple[str, ...], env.made(_tls_names)] = env.MADE
+    # first password of the administrator
     first_password: Annotated[FirstPassword, env.made(_first_password)] = env.HIDDEN
-    outgoing_webhooks: OutgoingWebhooks = env.MADE
+    outgoing_webhooks: OutgoingWebhooks = env.MADE  # limits on the targets of webhooks
+    # directory of files, the same for every Webapp and Coreapp
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
-    media_bucket: MediaBucket = env.MADE
+    media_bucket: MediaBucket = env.MADE  # bucket of files instead of the directory, the same for all
+    # bytes that stay free in the directory
     media_reserve: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_MEDIA_RESERVE_MB", "100")
+    # uploads of files in progress at the same time
     max_uploads: Annotated[int, env.integer(1, 1000)] = env.variable("TIDINGS_MAX_UPLOADS", 16)
+    # Socket of a listener for copies of requests, which `tidings traffic` creates; `None` for none.
     tap: Annotated[Path | None, env.text(lambda value: env.parse_path(value) if value else None)] = env.variable(
         "TIDINGS_TAP", None
     )
 
     def ways(self) -> Sequence[exposure.Way]:
-        """The API, and the one Coreapp where it is named."""
+        """Return the API's listener, and the link to the only Coreapp if its address is set."""
         api = exposure.Way("api", "TIDINGS_API_ADDRESS", self.address[0], self.tls, "TIDINGS_API_TLS=1")
         if self.coreapp is None:
             return (api,)

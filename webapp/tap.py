@@ -1,4 +1,4 @@
-"""Copies of requests for whoever listens on a socket of this machine; the requests never wait for it."""
+"""Copies of requests for a listener on a socket of this machine. Requests never wait for it."""
 
 from __future__ import annotations
 
@@ -25,32 +25,35 @@ COPIED = Counter("tidings_tap_requests_total", "Requests whose copies were given
 DROPPED = Counter("tidings_tap_dropped_total", "Requests whose copies were not, for want of room")
 
 PATHS = frozenset(("/v1/messages", "/v1/contacts"))
-# Bytes that may wait for the listener; what comes while more do is dropped.
+# Bytes that may wait for the listener. Copies beyond that are dropped.
 ROOM = 1024 * 1024
-# Seconds between two tries to reach a listener.
+# Seconds between two attempts to connect to a listener.
 INTERVAL = 1.0
 
-# unix(7), `SO_PEERCRED`: process, user and group of who listens.
+# Result of `SO_PEERCRED` in unix(7): process, user and group of the listener.
 _PEER = struct.Struct("3i")
 
 
 class Tap(asyncio.Protocol):
-    """Service that looks for a listener; its `layer` copies POSTs to `PATHS` while there is one.
+    """Service that connects to a listener. Its `layer` copies POST requests to `PATHS` while one is connected.
 
-    A copy is made after the request was answered. Without a listener a request costs a comparison. A listener is a
-    process of the same user, or of root.
+    A copy is made after the response was sent. Without a listener a request costs one comparison. A listener must
+    be a process of the same user or of root.
     """
 
     name = "tap"
 
     def __init__(self, path: Path) -> None:
-        """path: of a Unix socket that the listener makes."""
+        """Create the service.
+
+        path: Unix socket that the listener creates
+        """
         self._path = path
         self._transport: asyncio.Transport | None = None
         self._is_noted = False
 
     def layer(self, app: ASGIApp) -> ASGIApp:
-        """The application with its requests copied."""
+        """Return the application with a layer that copies requests."""
 
         async def tapped(scope: Scope, receive: Receive, send: Send) -> None:
             if self._transport is None or scope["type"] != "http" or scope["method"] != "POST":
@@ -63,17 +66,17 @@ class Tap(asyncio.Protocol):
         return tapped
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look for a listener again and again."""
+        """Connect to a listener whenever none is connected."""
         while not await wait_for(stop, INTERVAL):
             if self._transport is None:
-                # Or nobody listens.
+                # Raised when there is no listener.
                 with contextlib.suppress(OSError):
                     await self._connect()
         if self._transport is not None:
             self._transport.abort()
 
     async def _connect(self) -> None:
-        """Raises `OSError`."""
+        """Connect to the listener. Raises `OSError`."""
         loop, connected = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX)
         try:
             connected.setblocking(False)
@@ -87,7 +90,7 @@ class Tap(asyncio.Protocol):
             raise
         connected.close()
         if not self._is_noted:
-            # Whoever could make a socket at this path: none of what people write is for them.
+            # Another user could have created a socket at this path, and must not receive any messages.
             log.warning("tap.refused", extra={"path": str(self._path), "user": user})
         self._is_noted = True
 
@@ -133,6 +136,6 @@ class Tap(asyncio.Protocol):
 
 
 def _user_of(connected: socket.socket) -> int:
-    """The user of the process that listens there."""
+    """Return the user id of the listening process."""
     _, user, _ = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return int(user)

@@ -1,4 +1,4 @@
-"""The TLS side of the API's socket: the uploaded certificate, or one that is made here until there is one."""
+"""TLS of the API's listener: the uploaded certificate, or a generated one until one is uploaded."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class ServerTLS:
-    """Keeps the socket's certificate what the database says. New connections get a new one at once."""
+    """Keeps the listener's certificate equal to the one in the database. New connections use a new one at once."""
 
     def __init__(
         self, database: Database, account: str, *, safe: SecretSealer, names: tuple[str, ...], clock: Clock
     ) -> None:
-        """names: host names and addresses that clients call, for the certificate that is made here."""
+        """Create the context.
+
+        names: host names and addresses that clients call, for the generated certificate
+        """
         self._database = database
         self._account = account
         self._safe = safe
@@ -38,23 +41,23 @@ class ServerTLS:
         self.context.sni_callback = self._choose
 
     async def load(self) -> None:
-        """Put the certificate of the database in force, making one when there is none, or none that can be used.
+        """Apply the certificate in the database. Generates one when there is none or none that can be used.
 
-        Raises `UnreadableSecret` when it was stored under another key, and the database's errors.
+        Raises `UnreadableSecret` when it was sealed under another key, and the database's errors.
         """
         bundle = await self._find()
         if bundle.pem == self._pem:
             return
         fresh = await asyncio.to_thread(_load, bundle.pem)
         if not self._pem:
-            # What a handshake begins with must have a certificate too.
+            # The context in which handshakes start must have a certificate, too.
             await asyncio.to_thread(_load, bundle.pem, self.context)
         self._current, self._pem = fresh, bundle.pem
         tls.EXPIRY.labels("api", "certificate").set(bundle.ends.timestamp())
         log.info("tls.certificate", extra={"names": ",".join(bundle.names)})
 
     async def authorities(self) -> bytes:
-        """Certificates that clients may trust, PEM."""
+        """Return the certificates that clients may trust, PEM."""
         return (await self._find()).authorities
 
     def _choose(self, socket: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
@@ -73,14 +76,14 @@ class ServerTLS:
         present = self._open_made(made)
         if present is not None and present.is_fresh(now) and set(self._names) <= set(present.names):
             return present
-        # The names of other Webapps stay in it, so that two with different ones agree.
+        # The names of other Webapps are kept, so that Webapps with different names agree on one certificate.
         others = present.names if present is not None else ()
         bundle = await asyncio.to_thread(CertificateBundle.make, list(dict.fromkeys((*self._names, *others))), now)
         sealed = self._safe.seal(self._account, certificates.SELF_SIGNED, bundle.pem)
 
         async def keep(connection: Connection) -> bytes | None:
             if present is None and made is None:
-                # Of several Webapps that start at once, one makes it.
+                # If several Webapps start at once, only one stores its certificate.
                 await certificates.add_certificate_if_missing(
                     connection, self._account, certificates.SELF_SIGNED, sealed
                 )
@@ -92,7 +95,7 @@ class ServerTLS:
         return kept or bundle
 
     async def _open_uploaded(self, sealed: bytes) -> CertificateBundle | None:
-        """`None` for what no server could use. Raises `UnreadableSecret`."""
+        """Return the uploaded certificate; `None` when a server cannot use it. Raises `UnreadableSecret`."""
         if sealed == self._unusable:
             return None
         content = self._safe.open(self._account, certificates.EXTERNAL, sealed)
@@ -101,7 +104,7 @@ class ServerTLS:
             if bundle.pem != self._pem:
                 await asyncio.to_thread(check, bundle.pem)
         except (UnusablePem, ssl.SSLError) as error:
-            # Once for each: it is looked for every few seconds.
+            # Logged once per certificate, although it is loaded every few seconds.
             self._unusable = sealed
             log.error("tls.unusable", extra={"error": str(error)[:200]})
             return None
@@ -119,7 +122,7 @@ class ServerTLS:
 
 
 def check(pem: bytes) -> None:
-    """Raises `ssl.SSLError` when a server could not use it: too weak a key, say."""
+    """Raise `ssl.SSLError` when a server cannot use the certificate, for example because the key is too weak."""
     _load(pem)
 
 
@@ -132,7 +135,7 @@ def _context() -> ssl.SSLContext:
 
 def _load(pem: bytes, context: ssl.SSLContext | None = None) -> ssl.SSLContext:
     context = context or _context()
-    # It is read from a file or not at all; the directory is its owner's only.
+    # The ssl module reads certificates only from files. Only the owner can access the directory.
     with tempfile.TemporaryDirectory(prefix="tidings-tls-") as directory:
         path = Path(directory) / "bundle.pem"
         path.touch(0o600)

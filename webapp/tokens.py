@@ -1,4 +1,4 @@
-"""The tokens of the API: signed, good for seven days, revoked through the database."""
+"""Tokens of the API: signed, valid for seven days, revoked through the database."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 LIFETIME = 7 * 24 * 3600  # seconds
 _ALGORITHM = "HS256"
 
-# How far the clocks of two Webapps may be apart, in milliseconds, for that look to miss nothing.
+# Maximum difference between the clocks of two Webapps, in milliseconds, for which a poll misses no revocation.
 _OVERLAP = 30_000
-# Seconds after which a token that is known to be good is checked against the database again.
+# Seconds after which a token that is cached as valid is checked against the database again.
 _BELIEVED = 300.0
 _GOOD_LIMIT = 10_000
-# At that many revocations within `_BELIEVED` seconds, one may be overlooked until they are over.
+# Above this number of revocations within `_BELIEVED` seconds, one may be overlooked for up to that time.
 _REVOKED_LIMIT = 100_000
 # Expired revocations that one pass deletes, and seconds between two passes.
 _SWEEP, _SWEEP_INTERVAL = 1_000, 600.0
@@ -38,14 +38,14 @@ REVOKED = Counter("tidings_tokens_revoked_total", "Tokens revoked, here or by an
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom a token speaks for. mark: of its user's tokens, see `mark_of`; expires_at: Unix seconds."""
+    """User that a token was issued to."""
 
     username: str
     account: str
     role: str
-    jti: str
-    mark: str
-    expires_at: int
+    jti: str  # id of the token
+    mark: str  # mark of the user's tokens, see `mark_of`
+    expires_at: int  # Unix seconds
 
     @property
     def is_admin(self) -> bool:
@@ -53,33 +53,33 @@ class Caller:
 
     @property
     def issued_at(self) -> int:
-        """Unix seconds of the login by password that the token comes from."""
+        """Return the time of the login by password that the token comes from, Unix seconds."""
         return self.expires_at - LIFETIME
 
 
 def mark_of(user: User) -> str:
-    """A mark that all tokens of a user share that were issued since they were all ended, if they ever were.
+    """Return the mark that all tokens of a user have since all earlier ones were revoked, if they ever were.
 
-    No other token has it, those of another user who had or will have the same name included.
+    No other token has this mark, including those of earlier or later users of the same name.
     """
     ended = f" {user.generation}" if user.generation else ""
     return "user-" + hashlib.sha256(f"{user.created_at} {user.username}{ended}".encode()).hexdigest()[:27]
 
 
 class Tokens:
-    """Issues and identifies tokens. Those that were good are remembered, the `_GOOD_LIMIT` latest."""
+    """Issues and identifies tokens. The `_GOOD_LIMIT` most recent valid tokens are cached."""
 
     def __init__(self, database: Database, key: str, clock: Clock) -> None:
         self._database = database
         self._key = key
         self._clock = clock
-        # Token to its caller and the Unix time until which that is believed.
+        # Token, mapped to its caller and the Unix time in seconds until which the entry is valid.
         self._good: LRU[bytes, tuple[Caller, float]] = LRU(_GOOD_LIMIT)
         self._revoked: LRU[str, bool] = LRU(_REVOKED_LIMIT)
         self._polled_at = self._milliseconds()
 
     def issue(self, user: User) -> tuple[str, int]:
-        """A new token and the Unix second of its end."""
+        """Issue a token. Returns it with the time of its expiry, Unix seconds."""
         now = int(self._clock.now())
         caller = Caller(user.username, user.account, user.role, secrets.token_hex(16), mark_of(user), now + LIFETIME)
         claims = {
@@ -95,11 +95,11 @@ class Tokens:
         return token, caller.expires_at
 
     async def identify(self, token: bytes) -> Caller:
-        """The caller that a token belongs to. Raises `Unauthenticated` when it is wrong, expired or revoked."""
+        """Return the caller that a token belongs to. Raises `Unauthenticated` when it is wrong, expired or revoked."""
         return self.find(token) or await self._look_up(token)
 
     def find(self, token: bytes) -> Caller | None:
-        """The same for a token that is in memory, `None` for another."""
+        """Return the caller that a cached token belongs to; `None` for other tokens."""
         known = self._good.get(token)
         if known is not None and self._clock.now() < known[1]:
             caller, revoked = known[0], self._revoked
@@ -108,23 +108,25 @@ class Tokens:
         return None
 
     async def revoke(self, caller: Caller) -> None:
-        """End a token: here at once, in other Webapps within a second."""
+        """Revoke a token: in this process at once, in other Webapps within a second."""
         revocation = tokens.Revocation(caller.jti, caller.expires_at * 1000, self._milliseconds())
         await self._database.persist(lambda connection: tokens.revoke(connection, revocation), patience=5.0)
         self._learn(caller.jti)
 
     def revocation_of(self, user: User) -> tokens.Revocation:
-        """A revocation that ends every token of a user of this generation once it is stored: in other Webapps within
-        a second."""
+        """Return a revocation of all tokens of a user's present generation.
+
+        Once it is stored, other Webapps apply it within a second.
+        """
         now = self._milliseconds()
         return tokens.Revocation(mark_of(user), now + LIFETIME * 1000, now)
 
     def learn(self, revocation: tokens.Revocation) -> None:
-        """Apply a revocation that is stored here at once."""
+        """Apply a stored revocation to this process at once."""
         self._learn(revocation.jti)
 
     async def poll(self) -> int:
-        """Learn what other Webapps revoked; returns how many tokens are new."""
+        """Read revocations by other Webapps. Returns the number of new ones."""
         started = self._milliseconds()
         async with self._database.reading() as connection:
             revoked = await tokens.list_revoked_since(connection, self._polled_at - _OVERLAP)
@@ -135,7 +137,7 @@ class Tokens:
         return new
 
     async def sweep(self) -> int:
-        """Delete revocations of tokens that have expired by themselves; returns how many."""
+        """Delete revocations of tokens that have expired since. Returns the number of deleted rows."""
         now = self._milliseconds()
         return await self._database.persist(
             lambda connection: tokens.delete_expired(connection, now, limit=_SWEEP), patience=5.0
@@ -149,8 +151,8 @@ class Tokens:
         async with self._database.reading() as connection:
             user = await users.find_user(connection, claims["user"])
             revoked = user is None or await tokens.is_revoked(connection, [jti, mark_of(user)])
-        # Another user may have the name by now, or the user's tokens were all ended. Those of the first generation had
-        # no mark once.
+        # Another user may have the name now, or all tokens of the user were revoked. Older tokens of the first
+        # generation have no mark.
         if user is None or revoked or claims.get("mark", mark_of(_first(user))) != mark_of(user):
             raise Unauthenticated("the token was revoked")
         caller = Caller(user.username, claims["account"], user.role, jti, mark_of(user), expires_at)
@@ -163,7 +165,7 @@ class Tokens:
                 token,
                 self._key,
                 [_ALGORITHM],
-                # Expiry is judged by our own clock.
+                # Expiry is checked against this process's clock.
                 options={"verify_exp": False, "verify_iat": False, "require": ["user", "exp", "jti", "account"]},
             )
         except (jwt.InvalidTokenError, ValueError):
@@ -188,7 +190,7 @@ def _first(user: User) -> User:
 
 
 class RevocationUpkeep:
-    """Keeps the table of revocations short."""
+    """Maintenance task that deletes expired revocations."""
 
     def __init__(self, tokens: Tokens, clock: Clock) -> None:
         self._tokens = tokens
@@ -198,5 +200,5 @@ class RevocationUpkeep:
     async def run_once(self) -> None:
         if self._clock.monotonic() >= self._next_sweep:
             deleted = await self._tokens.sweep()
-            # A full pass leaves more to do.
+            # A full pass means that more rows are left.
             self._next_sweep = self._clock.monotonic() + (0 if deleted == _SWEEP else _SWEEP_INTERVAL)

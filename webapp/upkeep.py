@@ -1,4 +1,4 @@
-"""What a Webapp does once a minute, whether anything has changed or not."""
+"""Maintenance tasks of a Webapp, which run once a minute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERVAL = 60.0  # seconds
 
 
 class Upkeep:
-    """A service. Each chore has a name, and none keeps the others from being done."""
+    """Service that runs named maintenance tasks. A failed task does not prevent the others."""
 
     name = "upkeep"
 

@@ -14,12 +14,14 @@ GatewayStatus = Literal["connected", "connecting", "disconnected", "uninitialize
 class Health(pydantic.BaseModel):
     """State of the connection to the network.
 
-    `gateway_status` is `disconnected` when no Coreapp responds, or when a database that messages pass through
-    cannot be used. `statuses_dropped` is the number of statuses that were dropped for lack of room since no
-    webhook URL is set. It is absent when none were dropped. `registered_elsewhere` is true when the network
-    refuses the number's token because the number was registered by another installation. It is absent otherwise.
-    `gateway_status` is `unregistered` then. `shards`, `active_shards` and `moved` are present only while the
-    number of shards is being changed, as in `GET /v1/account/shards`.
+    - `gateway_status` is `disconnected` when no Coreapp responds, or when a database that messages pass through
+      cannot be used.
+    - `statuses_dropped` is the number of statuses that were dropped for lack of room since no webhook URL is set.
+      It is absent when none were dropped.
+    - `registered_elsewhere` is true when the network refuses the number's token because another client registered
+      the number. It is absent otherwise. `gateway_status` is `unregistered` then.
+    - `shards`, `active_shards` and `moved` are present only while the number of shards is being changed, as in
+      `GET /v1/account/shards`.
     """
 
     gateway_status: GatewayStatus

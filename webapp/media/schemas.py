@@ -10,7 +10,7 @@ import pydantic
 from tidings.media import kinds
 from webapp.openapi import Meta
 
-# Ids are UUIDs as `str` writes them.
+# Ids are UUIDs in the form of `str(uuid)`.
 ID_PATTERN = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 is_id = re.compile(ID_PATTERN.rstrip("$") + r"\Z").match
 

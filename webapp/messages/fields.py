@@ -58,7 +58,7 @@ Caption = Maybe[Annotated[str, Length(MAX_CAPTION, over=MESSAGE_TOO_LONG)]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Degrees:
-    """A number, or a string that is one, between -most and most."""
+    """Number, or string that contains one, from -`most` to `most` degrees."""
 
     most: Literal[90, 180]
 

@@ -1,1 +1,1 @@
-"""`/v1/settings/profile` and `/v1/settings/business/profile`: what recipients are shown of the business."""
+"""`/v1/settings/profile` and `/v1/settings/business/profile`: the profile of the business that recipients see."""

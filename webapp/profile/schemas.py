@@ -1,4 +1,4 @@
-"""Bodies and answers of the profile endpoints."""
+"""Request bodies and responses of the profile endpoints."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Website = Annotated[
 
 
 class About(Body):
-    """The text below the business's name."""
+    """The text that is shown below the business's name."""
 
     text: Annotated[str, pydantic.Field(max_length=MAX_ABOUT, examples=["We are here from 9 to 5"])]
 
 
 class BusinessProfile(Body):
-    """Takes the place of the whole profile: what is absent is empty then."""
+    """A business profile. It replaces the whole previous profile, so absent fields become empty."""
 
     address: Annotated[str, pydantic.Field(max_length=256)] | None = None
     description: Annotated[str, pydantic.Field(max_length=256)] | None = None
@@ -38,57 +38,57 @@ class BusinessProfile(Body):
 
 
 class AboutText(pydantic.BaseModel):
-    """Empty when none was set."""
+    """The about text. It is empty when none was set."""
 
     text: str = pydantic.Field(examples=["We are here from 9 to 5"])
 
 
 class AboutProfile(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Section of the response, nested as in the On-Premises API."""
 
     about: AboutText
 
 
 class AboutSettings(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Section of the response, nested as in the On-Premises API."""
 
     profile: AboutProfile
 
 
 class AboutAnswer(pydantic.BaseModel):
-    """The about text."""
+    """Response with the about text."""
 
     settings: AboutSettings
     meta: Meta
 
 
 class PhotoLink(pydantic.BaseModel):
-    """Where the bytes are; that address takes a token, too."""
+    """URL of the photo. Downloading it requires a token, too."""
 
     link: str = pydantic.Field(examples=["http://127.0.0.1:9090/v1/settings/profile/photo"])
 
 
 class PhotoProfile(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Section of the response, nested as in the On-Premises API."""
 
     photo: PhotoLink
 
 
 class PhotoSettings(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Section of the response, nested as in the On-Premises API."""
 
     profile: PhotoProfile
 
 
 class PhotoAnswer(pydantic.BaseModel):
-    """With `?format=link`."""
+    """Response to a request with `?format=link`."""
 
     settings: PhotoSettings
     meta: Meta
 
 
 class BusinessFields(pydantic.BaseModel):
-    """Empty where nothing was set."""
+    """The business profile. Values that were not set are empty."""
 
     address: str = pydantic.Field(examples=["1 Main Street"])
     description: str = pydantic.Field(examples=["Parcels"])
@@ -98,19 +98,19 @@ class BusinessFields(pydantic.BaseModel):
 
 
 class BusinessSection(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Section of the response, nested as in the On-Premises API."""
 
     profile: BusinessFields
 
 
 class BusinessSettings(pydantic.BaseModel):
-    """Nested as in the original."""
+    """Section of the response, nested as in the On-Premises API."""
 
     business: BusinessSection
 
 
 class BusinessAnswer(pydantic.BaseModel):
-    """The business profile."""
+    """Response with the business profile."""
 
     settings: BusinessSettings
     meta: Meta

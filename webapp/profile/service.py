@@ -1,4 +1,4 @@
-"""Reading and writing what recipients are shown of the business."""
+"""Read and write the profile of the business that recipients see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Profile:
-    """The profile of the caller's account."""
+    """Profile of the caller's account."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -33,7 +33,7 @@ class Profile:
         log.info("profile.about_changed", extra={"username": caller.username})
 
     async def photo(self, caller: Caller) -> Photo:
-        """Raises `InvalidRequest` when there is none."""
+        """Return the profile photo. Raises `InvalidRequest` when none is set."""
         async with self._database.reading() as connection:
             found = await profiles.find_photo(connection, caller.account)
         if found is None:
@@ -41,7 +41,7 @@ class Profile:
         return found
 
     async def require_photo(self, caller: Caller) -> None:
-        """Raises `InvalidRequest` when there is none."""
+        """Raise `InvalidRequest` when no profile photo is set."""
         async with self._database.reading() as connection:
             if not await profiles.has_photo(connection, caller.account):
                 raise _no_photo()
@@ -54,7 +54,7 @@ class Profile:
         log.info("profile.photo_changed", extra={"username": caller.username, "bytes": len(photo.content)})
 
     async def delete_photo(self, caller: Caller) -> None:
-        """Raises `InvalidRequest` when there is none."""
+        """Delete the profile photo. Raises `InvalidRequest` when none is set."""
         await self.require_photo(caller)
         await self._database.persist(
             lambda connection: profiles.set_photo(connection, caller.account, None), patience=5.0

@@ -1,1 +1,1 @@
-"""Rate limits that hold for the installation, however many Webapps share the load."""
+"""Rate limits that hold for the installation, independent of the number of Webapps."""

@@ -1,4 +1,4 @@
-"""A token bucket: how many requests of one kind are let through a second."""
+"""Token bucket that limits the requests of one kind per second."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from tidings.runtime.clock import Clock
 
 
 class TokenBucket:
-    """Holds at most `burst` tokens and gains `rate` a second; a rate of 0 lets everything through."""
+    """Token bucket that holds at most `burst` tokens and gains `rate` tokens per second. A rate of 0 is unlimited."""
 
     __slots__ = ("_burst", "_clock", "_filled_at", "_rate", "_tokens")
 
     def __init__(self, rate: float, burst: float, clock: Clock, *, tokens: float = math.inf) -> None:
-        """tokens: that it has at first; full otherwise."""
+        """Create a bucket.
+
+        tokens: number that it holds at first; full by default
+        """
         self._rate = rate
         self._burst = max(burst, 1.0)
         self._clock = clock
@@ -21,7 +24,7 @@ class TokenBucket:
         self._filled_at = clock.monotonic()
 
     def take(self) -> float:
-        """Take one token: 0.0 when there was one, otherwise the seconds until there will be."""
+        """Take one token. Returns 0.0 on success, otherwise the seconds until a token will be available."""
         if not self._rate:
             return 0.0
         now = self._clock.monotonic()
@@ -35,5 +38,5 @@ class TokenBucket:
 
 
 def retry_after(seconds: float) -> int:
-    """Whole seconds, at least 1, for the header."""
+    """Round up to whole seconds, at least 1, for the `Retry-After` header."""
     return max(1, math.ceil(seconds))

@@ -17,19 +17,23 @@ from webapp.rate_limits.shares import Share
 
 log = logging.getLogger(__name__)
 
-# Seconds between two blocks at least, and that the database has for one: somebody may be waiting.
+# Seconds between two blocks at least, and seconds that the database has for one. The second is short because requests
+# may be waiting.
 SPACING, PATIENCE = 0.02, 0.5
 
 LEASES = Counter("tidings_api_rate_leases_total", "Times that tokens were taken of the shared rate limits", ["result"])
 
 
 class Leases:
-    """A service. All endpoints that need tokens get them in one transaction."""
+    """Service that takes tokens from the shared buckets, for all endpoints in one transaction."""
 
     name = "rate-limits"
 
     def __init__(self, database: Database, clock: Clock, *, database_now: Callable[[], int] | None = None) -> None:
-        """database_now(): Unix microseconds, in place of the database's clock."""
+        """Create the service.
+
+        database_now: returns Unix microseconds in place of the database's clock
+        """
         self._database = database
         self._clock = clock
         self._database_now = database_now
@@ -38,15 +42,15 @@ class Leases:
         self._problem = ""
 
     def serve(self, *shares: Share) -> None:
-        """Those whose tokens are taken here; made with `wake`."""
+        """Set the limits to take tokens for. They were created with this object's `wake`."""
         self._shares = shares
 
     def wake(self) -> None:
-        """A share needs tokens."""
+        """Called when a limit needs tokens."""
         self._wakeup.kick()
 
     def set_members(self, count: int) -> None:
-        """So many Webapps share the limits."""
+        """Divide the limits between `count` Webapps."""
         for share in self._shares:
             share.set_members(count)
 
@@ -54,7 +58,7 @@ class Leases:
         await service.run_workers(stop, self._keep_taking())
 
     async def run_once(self) -> None:
-        """Take what is wanted now, in one transaction."""
+        """Take the tokens that are wanted now, in one transaction."""
         asked = [(share, wanted) for share in self._shares if (wanted := share.wanted()) is not None]
         if not asked:
             return
@@ -63,7 +67,7 @@ class Leases:
             async with self._database.transaction(seconds=PATIENCE) as connection:
                 given = await rate_limits.take(connection, [wanted for _, wanted in asked], now=now)
         except Exception as error:
-            # Also a deadlock: whoever waits is not made to wait for another try.
+            # Deadlocks are not retried either, so that waiting requests do not wait longer.
             LEASES.labels("failed").inc()
             for share, _ in asked:
                 share.not_given()
@@ -83,6 +87,6 @@ class Leases:
             await asyncio.sleep(SPACING)
 
     def _pause(self) -> float | None:
-        """Seconds until a share is to be filled that nobody waits for."""
+        """Return the seconds until tokens are due that no request waits for; `None` when none are."""
         at = min((share.due_at() for share in self._shares), default=float("inf"))
         return max(at - self._clock.monotonic(), 0.0) if at < float("inf") else None

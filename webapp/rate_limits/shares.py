@@ -1,9 +1,10 @@
-"""What one Webapp may let through of a limit that holds for the installation.
+"""This Webapp's part of a rate limit that holds for the installation.
 
-Alone it has the whole bucket in memory. With others the bucket is a row of the database, of which each takes blocks
-ahead of its demand: as many tokens as it needed in the last quarter of a second, so a Webapp that gets all the load
-gets all the tokens, and no request has a statement of its own. While the database is away a Webapp goes on with the
-share that it had.
+A single Webapp has the whole bucket in memory. Several Webapps share a bucket that is a row of the database. Each
+takes
+blocks of tokens ahead of its demand: as many as it needed in the last quarter of a second. So a Webapp that
+    receives the whole load gets all the tokens, and single requests cost no statement. While the database is
+    unavailable, a Webapp continues at the rate that it had.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from tidings.runtime.clock import Clock
 from tidings.storage.business.rate_limits import Wanted
 from webapp.rate_limits.buckets import TokenBucket
 
-# Tokens that each Webapp has before anybody asks, taken off the burst, where that is big enough for it.
+# Tokens that each Webapp holds in reserve before the first request. They are deducted from the burst if it is large
+# enough.
 RESERVE = 2
-# Seconds of demand that a block is for; over which the rate that was given is averaged.
+# Seconds of demand that a block covers, and seconds over which the rate of received tokens is averaged.
 AHEAD, LONG = 0.25, 5.0
-# Seconds, at least and at most, until a bucket that was found empty is asked again. By chance, so that of two Webapps
-# neither is always the second.
+# Minimum and maximum seconds until an empty bucket is asked again. The pause is random so that of two Webapps neither
+# is always second.
 PAUSE = (0.1, 0.25)
 
 
 class Share:
-    """The limit of one endpoint at one Webapp."""
+    """Rate limit of one endpoint at one Webapp."""
 
     def __init__(
         self,
@@ -39,7 +41,12 @@ class Share:
         wake: Callable[[], None] = lambda: None,
         chance: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """wake(): called when tokens are needed; `wanted` then says how many."""
+        """Create the limit.
+
+        rate: tokens per second; 0 for no limit
+        burst: tokens that the bucket holds
+        wake: called when tokens are needed, whose number `wanted` then returns
+        """
         self.name = name
         self._rate = rate
         self._burst = max(burst, 1.0)
@@ -47,18 +54,19 @@ class Share:
         self._wake = wake
         self._chance = chance
         self._members = 1
-        # While alone, or while the database is away.
+        # Bucket in use while this Webapp is alone or the database is unavailable; `None` otherwise.
         self._own: TokenBucket | None = TokenBucket(rate, burst, clock)
         self._tokens = 0
-        # At which more are asked for.
+        # Number of tokens at or below which more are requested.
         self._low = 0
         self._taken_at = clock.monotonic()
         self._empty_until = -math.inf
-        # Requests since the last block, about as many as came in the last `AHEAD` seconds before it, tokens a second.
+        # Requests since the last block, decayed number of requests per `AHEAD` seconds before it, and tokens received
+        # per second.
         self._offered = 0
         self._recent = 0.0
         self._given_rate = 0.0
-        # More was asked for, and has not come.
+        # Tokens were requested and have not arrived yet.
         self._is_hungry = False
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -67,7 +75,7 @@ class Share:
         return self._members > 1 and self._rate > 0
 
     def set_members(self, count: int) -> None:
-        """So many Webapps are there, this one among them."""
+        """Divide the limit between `count` Webapps, including this one."""
         before, self._members = self.is_shared, max(count, 1)
         if self.is_shared and not before:
             self._own, self._tokens, self._offered, self._empty_until = None, 0, 0, -math.inf
@@ -77,18 +85,18 @@ class Share:
             self._release()
 
     def is_short(self) -> bool:
-        """Should whoever comes wait for `replenished` first, because the bucket may have more?"""
+        """Return whether a request should first wait for `replenished`, because the shared bucket may have tokens."""
         return self._own is None and self._tokens < 1 and self._clock.monotonic() >= self._empty_until
 
     async def replenished(self) -> None:
-        """Wait for the next block, for as long as the database may take."""
+        """Wait for the next block, as long as the database may take."""
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._need()
         await waiting
 
     def take(self) -> float:
-        """Take one token: 0.0 when there was one, otherwise the seconds until there may be."""
+        """Take one token. Returns 0.0 on success, otherwise the seconds until a token may be available."""
         self._offered += 1
         if self._own is not None:
             if self.is_shared and not self._is_hungry:
@@ -96,7 +104,7 @@ class Share:
             return self._own.take()
         now = self._clock.monotonic()
         if self._tokens > self._reserve and now - self._taken_at > self._stale:
-            # So long after, the bucket would have been full without them.
+            # The shared bucket would have refilled to its burst by now, so these tokens would exceed it.
             self._tokens = self._reserve
         if self._tokens <= self._low and not self._is_hungry:
             self._need()
@@ -106,11 +114,11 @@ class Share:
         return max(self._empty_until - now, self._members / self._rate)
 
     def due_at(self) -> float:
-        """The clock's time from which `wanted` has an answer; infinity for when nothing is needed."""
+        """Return the clock's time from which `wanted` returns something; infinity when no tokens are needed."""
         return self._empty_until if self.is_shared and self._is_hungry else math.inf
 
     def wanted(self) -> Wanted | None:
-        """What to ask the bucket for now."""
+        """Return the request to the shared bucket; `None` when no tokens are needed now."""
         if not self.is_shared:
             return None
         now = self._clock.monotonic()
@@ -125,13 +133,13 @@ class Share:
         tokens = min(len(self._waiting) + level - self._tokens, int(self._burst))
         burst = max(self._burst - self._reserve * self._members, 1.0)
         if tokens <= 0:
-            # Else it would be due from now on, and asked again and again.
+            # Without this, `due_at` would stay in the past and the bucket would be asked continuously.
             self._is_hungry = False
             return None
         return Wanted(self.name, tokens, self._rate, burst)
 
     def given(self, wanted: Wanted, tokens: int) -> None:
-        """The bucket gave so many of what was wanted."""
+        """Add the tokens that the shared bucket gave, which may be fewer than wanted."""
         if not self.is_shared:
             return
         self._own, self._is_hungry = None, False
@@ -142,7 +150,10 @@ class Share:
         self._release()
 
     def not_given(self) -> None:
-        """The database did not say: go on with the share that there was, or with an equal one."""
+        """Continue with a bucket of this Webapp because the database did not respond.
+
+        Its rate is the rate of received tokens, but at least an equal part of the limit.
+        """
         if self._own is None:
             share = min(max(self._given_rate, self._rate / self._members), self._rate)
             burst = self._burst * share / self._rate

@@ -1,1 +1,1 @@
-"""`/v1/stats`: what the Coreapps count, and what is in the database."""
+"""`/v1/stats`: metrics of the Coreapps and counts of the database."""

@@ -1,4 +1,4 @@
-"""The names that the original gave its metrics, made from our own."""
+"""Metrics under the names of the On-Premises API, derived from the metrics of Tidings."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ _TRANSACTIONS = "tidings_db_transaction_seconds"
 _FAILURES = "tidings_db_failed_transaction_seconds"
 _ANSWERS, _CALLS = "endpoint_requests_duration_ms", "internal_server_requests_duration_ms"
 _EVENTS = "tidings_events"
-# Theirs, and ours that counts the same.
+# Names of the On-Premises API, and the metrics of Tidings that count the same.
 _SAME = {"pending_callbacks": "callback_queue_size", "pending_messages": "tidings_job_queue_size"}
-# The original has no shards in these.
+# Summed over all shards, because the On-Premises API has no shards in these.
 _WITHOUT_SHARDS = ("callback_queue_size", "in_messages_pending_processing")
 _SUMMED = {"concurrent_rate_limit_triggered": "tidings_admission_refused"}
 _RESULTS = {"media_uploads": "tidings_media_uploads", "media_downloads": "tidings_media_downloads"}
-# Of deliveries from the servers, those that carry a message of a recipient.
+# Kinds of deliveries from the network that carry a message of a recipient.
 _CARRIERS = frozenset({"prekey", "message", "group"})
 _UNREADABLE = frozenset({"unusable", "duplicate", "undecryptable"})
 _BY_TYPE = frozenset({"in_message_persisted", "out_message_persisted"})
-# The original's store for what a transaction is about; one of ours that is about several counts as one about messages.
+# Store of the On-Premises API for each subject of transactions. A transaction here with several subjects counts as one
+# about messages.
 _STORES = {
     "messages": "messageStore",
     "contacts": "contactStore",
     "keys": "axolotlStore",
     "jobs": "_jobqueue-messages",
 }
-# Of messages; there are others between devices that no client knows.
+# Types of messages. Other types are internal to devices and unknown to API clients.
 _TYPES = frozenset(
     {
         *("text", "image", "audio", "voice", "video", "document", "sticker", "location", "contacts", "interactive"),
@@ -41,7 +42,10 @@ _TYPES = frozenset(
 
 
 def read_coreapp(text: str) -> list[Metric]:
-    """The metrics of a Coreapp, and those that follow from them. text: in Prometheus format."""
+    """Return the metrics of a Coreapp and those derived from them.
+
+    text: metrics in the Prometheus format
+    """
     families = {
         family.name: family for family in text_string_to_metric_families(text) if not family.name.endswith("_created")
     }
@@ -73,7 +77,10 @@ def read_coreapp(text: str) -> list[Metric]:
 
 
 def contacts(counts: Mapping[bool, int]) -> Metric:
-    """`db_contacts`. counts: by whether they are registered."""
+    """Return `db_contacts`.
+
+    counts: number of contacts by whether they are registered
+    """
     family = GaugeMetricFamily("db_contacts", "Contacts in the database", labels=["type"])
     family.add_metric(["whatsapp_user"], counts.get(True, 0))
     family.add_metric(["non_whatsapp_user"], counts.get(False, 0))
@@ -81,7 +88,10 @@ def contacts(counts: Mapping[bool, int]) -> Metric:
 
 
 def messages(counts: Mapping[str, int]) -> Metric:
-    """`db_messages`. counts: by type."""
+    """Return `db_messages`.
+
+    counts: number of messages by type
+    """
     family = GaugeMetricFamily("db_messages", "Messages in the database", labels=["type"])
     for kind in sorted(counts):
         if not kind or kind in _TYPES:
@@ -90,7 +100,7 @@ def messages(counts: Mapping[str, int]) -> Metric:
 
 
 def receipts(count: int) -> Metric:
-    """`db_message_receipts`."""
+    """Return `db_message_receipts`."""
     return GaugeMetricFamily("db_message_receipts", "Messages with a receipt in the database", value=count)
 
 
@@ -148,7 +158,10 @@ def _by_type_and_result(name: str, ours: Metric) -> Metric:
 
 
 def _arrived(name: str, events: Metric, but: frozenset[str]) -> Metric:
-    """By the kind of envelope. but: outcomes that do not count."""
+    """Return the number of arrived messages by kind of envelope.
+
+    but: outcomes that are not counted
+    """
     family = CounterMetricFamily(name, "Messages of recipients that arrived, or were read", labels=["type"])
     counted: dict[str, float] = {}
     for sample in _totals(events):

@@ -1,4 +1,4 @@
-"""Asking the Coreapps what they count, and the database what it holds."""
+"""Metrics of the Coreapps, and counts of database rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
 from webapp.stats import known
 
-# Seconds that a Coreapp may take to say what it counts.
+# Seconds that each Coreapp has to respond.
 _PATIENCE = 5.0
-# Seconds that counts of the database are believed: to count reads whole tables.
+# Seconds for which counts of the database are cached, because counting reads whole tables.
 BELIEVED = 15.0
 
 
 class Stats:
-    """Counters of Coreapps and of the database."""
+    """Counters of the Coreapps and of the database."""
 
     def __init__(self, database: Database, coreapps: Coreapps, clock: Clock) -> None:
         self._database = database
@@ -33,9 +33,9 @@ class Stats:
         self._counted: tuple[float, list[Metric]] | None = None
 
     async def app(self) -> Mapping[str, Sequence[Metric]]:
-        """The metrics of the one Coreapp under "", of several by their names; those that are away have none.
+        """Return the metrics of the only Coreapp under "", or of several by name without those that are unreachable.
 
-        Raises what the Coreapp link raises when the only one is away.
+        Raises the errors of the Coreapp link when the only one is unreachable.
         """
         if len(self._coreapps.coreapps()) <= 1:
             only = await self._coreapps.ask_first_safely(lambda n: core.GetMetrics(n=n), core.Metrics)
@@ -48,14 +48,14 @@ class Stats:
         }
 
     async def app_by_node(self) -> Mapping[str, Sequence[Metric]]:
-        """As `app`, under its name also where there is one Coreapp only."""
+        """Return the same as `app`, with a single Coreapp under its name."""
         found = await self.app()
         only = self._coreapps.coreapps()
         return {only[0].name if not name and only else name: kept for name, kept in found.items()}
 
     async def db(self) -> Mapping[str, Sequence[Metric]]:
-        """Counts of what is in the database, at most `BELIEVED` seconds old."""
-        # One at a time: whoever comes meanwhile gets what the first one finds.
+        """Return counts of the database, at most `BELIEVED` seconds old."""
+        # One at a time: concurrent requests get the result of the first.
         async with self._counting:
             now = self._clock.monotonic()
             if self._counted is None or now - self._counted[0] > BELIEVED:

@@ -1,1 +1,1 @@
-"""`/v1/stickerpacks`: packs of stickers, kept for the programs that ask for them."""
+"""`/v1/stickerpacks`: sticker packs, stored for the programs that request them."""

@@ -1,4 +1,4 @@
-"""`/v1/stickerpacks` and what is below it."""
+"""`/v1/stickerpacks` and the paths below it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webapp.stickerpacks import schemas
 from webapp.stickerpacks.service import Stickerpacks
 
 PATH = "/v1/stickerpacks"
-# Packs of the service itself, of which there are none here.
+# Namespace of the service's own packs. There are none here.
 FIRST_PARTY = "whatsapp"
 Namespace = Annotated[str | None, Query(), pydantic.WithJsonSchema({"type": "string", "enum": [FIRST_PARTY]})]
 

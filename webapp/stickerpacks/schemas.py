@@ -1,4 +1,4 @@
-"""Bodies and answers of `/v1/stickerpacks`."""
+"""Request bodies and responses of `/v1/stickerpacks`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Emojis = Annotated[list[Emoji], pydantic.Field(max_length=3)]
 
 
 class NewStickerpack(Body):
-    """A pack without stickers as yet."""
+    """A new pack, without stickers."""
 
     publisher: Words
     name: Words
@@ -34,7 +34,7 @@ class NewStickerpack(Body):
 
 
 class StickerpackChange(Body):
-    """Any subset; what is absent stays."""
+    """Any subset of the fields. Absent fields keep their value."""
 
     publisher: Words | None = None
     name: Words | None = None
@@ -43,34 +43,34 @@ class StickerpackChange(Body):
 
 
 class NewSticker(Body):
-    """`image_data_id` is the id of an uploaded sticker."""
+    """A new sticker. `image_data_id` is the id of an uploaded sticker."""
 
     image_data_id: MediaId
     emojis: Emojis | None = None
 
 
 class StickerChange(Body):
-    """Any subset; what is absent stays."""
+    """Any subset of the fields. Absent fields keep their value."""
 
     image_data_id: MediaId | None = None
     emojis: Emojis | None = None
 
 
 class StickerpackId(pydantic.BaseModel):
-    """Of a pack."""
+    """Id of a pack."""
 
     id: str = pydantic.Field(examples=["583b6a66-dba8-4f80-82cd-15b5b0ae50dd"])
 
 
 class StickerpackIdsAnswer(pydantic.BaseModel):
-    """The packs that there are, or the one that was made."""
+    """Response with all packs, or with the new one."""
 
     stickerpacks: list[StickerpackId]
     meta: Meta
 
 
 class StickerpackEntry(pydantic.BaseModel):
-    """One pack."""
+    """A sticker pack."""
 
     id: str = pydantic.Field(examples=["583b6a66-dba8-4f80-82cd-15b5b0ae50dd"])
     publisher: str = pydantic.Field(examples=["Tidings Ltd."])
@@ -80,27 +80,27 @@ class StickerpackEntry(pydantic.BaseModel):
 
 
 class StickerpackAnswer(pydantic.BaseModel):
-    """Exactly one element in `stickerpacks`."""
+    """Response with a pack. `stickerpacks` has exactly one element."""
 
     stickerpacks: list[StickerpackEntry]
     meta: Meta
 
 
 class StickerIndex(pydantic.BaseModel):
-    """Of the sticker that was made."""
+    """Index of the new sticker."""
 
     index: int = pydantic.Field(examples=[0])
 
 
 class StickerIndexAnswer(pydantic.BaseModel):
-    """Exactly one element in `stickers`."""
+    """Response with the index of the new sticker. `stickers` has exactly one element."""
 
     stickers: list[StickerIndex]
     meta: Meta
 
 
 class StickerEntry(pydantic.BaseModel):
-    """`id` is the index as text."""
+    """A sticker. `id` is the index as a string."""
 
     id: str = pydantic.Field(examples=["0"])
     index: int = pydantic.Field(examples=[0])
@@ -109,7 +109,7 @@ class StickerEntry(pydantic.BaseModel):
 
 
 class StickersAnswer(pydantic.BaseModel):
-    """The stickers of a pack, or the one asked for."""
+    """Response with the stickers of a pack, or with the requested one."""
 
     stickers: list[StickerEntry]
     meta: Meta

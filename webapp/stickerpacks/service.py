@@ -1,4 +1,4 @@
-"""Keeping sticker packs."""
+"""Store and return sticker packs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ MAX_PACKS, MAX_STICKERS = 200, 30
 
 
 class Stickerpacks:
-    """The packs of the caller's account. All raise `InvalidRequest` when the pack or the sticker is not there."""
+    """Sticker packs of the caller's account.
+
+    All methods raise `InvalidRequest` when the pack or the sticker does not exist.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -108,7 +111,7 @@ class Stickerpacks:
 
 
 def _id(text: str) -> str:
-    # Ids are ASCII; of other text databases make different things.
+    # Ids are ASCII. Databases compare other text differently.
     return text if text.isascii() and text.isprintable() and len(text) <= 36 else ""
 
 

@@ -1,1 +1,1 @@
-"""`/v1/support`: what somebody who helps wants to know first."""
+"""`/v1/support`: information for support staff."""

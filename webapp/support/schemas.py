@@ -1,4 +1,4 @@
-"""Answers of `/v1/support`."""
+"""Responses of `/v1/support`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webapp.openapi import Meta
 
 
 class SupportAnswer(pydantic.BaseModel):
-    """One object, or with several Coreapps one for each by its name."""
+    """Response with one object, or with several Coreapps one object per Coreapp under its name."""
 
     support: dict[str, Any] = pydantic.Field(examples=[{"debug_info": "15550000000", "socket_conn": "UP"}])
     meta: Meta

@@ -1,4 +1,4 @@
-"""Gathering what `/v1/support` tells: real values, and nothing secret."""
+"""Information for `/v1/support`: real values without secrets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from webapp.coreapps import Coreapps
 from webapp.errors import CoreappAway
 from webapp.tokens import Caller
 
-# Seconds that a Coreapp may take to say how it is.
+# Seconds that each Coreapp has to respond.
 _PATIENCE = 3.0
-# The stores of the original; ours are the tables of one family, of one revision.
+# Stores of the On-Premises API. Here they are tables of one family with one revision.
 _STORES = ("axolotl", "callback", "cluster", "config", "contact", "jobqueue", "message")
 
 
 class Support:
-    """The state of the installation, as this Webapp sees it."""
+    """State of the installation from the point of view of this Webapp."""
 
     def __init__(
         self, database: Database, coreapps: Coreapps, *, data_dir: Path, media_dir: Path, clock: Clock
@@ -38,7 +38,7 @@ class Support:
         self._clock = clock
 
     async def describe(self, caller: Caller) -> dict[str, Any]:
-        """One object, or several by the names of the Coreapps."""
+        """Return one object, or with several Coreapps an object per name."""
         common = await self._common(caller)
         answers = await self._coreapps.ask_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
         if len(answers) <= 1:

@@ -1,4 +1,4 @@
-"""The buttons of a template, as they are defined."""
+"""Definitions of a template's buttons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webapp.constraints import MAX_URL, WEB_ADDRESS, Length, Matches, needs, num
 from webapp.templates import gaps
 
 MAX_BUTTONS, MAX_CARD_BUTTONS = 10, 2
-MAX_CODE = 15  # characters of what is copied
+MAX_CODE = 15  # characters of the code to copy
 
 OTP, FLOW, COPY_CODE = "OTP", "FLOW", "COPY_CODE"
 OTP_COPY, ONE_TAP, ZERO_TAP = "COPY_CODE", "ONE_TAP", "ZERO_TAP"  # types of one-time-password buttons
@@ -55,14 +55,14 @@ FlowId = Annotated[
 
 
 class App(Body):
-    """A program that a code is handed to."""
+    """App that receives a one-time password."""
 
     package_name: PackageName
     signature_hash: SignatureHash
 
 
 class Button(Body):
-    """`url` may end with one gap. The code to copy, or to hand to a program, comes with each message."""
+    """A button. `url` may end with one gap. Each message brings the code to copy or to pass to an app."""
 
     model_config = pydantic.ConfigDict(json_schema_extra=needs("type", {kind: list(_NEEDED[kind]) for kind in _NEEDED}))
 
@@ -117,7 +117,7 @@ class ButtonsComponent(Body):
 
 
 def apps(button: dict[str, Any]) -> list[dict[str, str]]:
-    """The programs that a stored one-time-password button hands its code to."""
+    """Return the apps that a stored one-time-password button passes its code to."""
     if button.get("supported_apps"):
         return list(button["supported_apps"])
     if "package_name" in button and "signature_hash" in button:

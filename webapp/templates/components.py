@@ -1,4 +1,4 @@
-"""The components of a template, as they are defined: header, body, footer, buttons, cards, a limited-time offer."""
+"""Definitions of a template's components: header, body, footer, buttons, cards and limited-time offer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FileFormat = Literal["IMAGE", "VIDEO", "DOCUMENT"]
 
 
 class HeaderComponent(Body):
-    """Of format TEXT with one gap at most; or a file or a place, which each message brings along."""
+    """A header: of format TEXT with at most one gap, or a file or a location, which each message supplies."""
 
     model_config = pydantic.ConfigDict(
         json_schema_extra={
@@ -48,7 +48,7 @@ class HeaderComponent(Body):
 
 
 class BodyComponent(Body):
-    """Without `text` it is that of a template with a one-time password."""
+    """A body. Without `text` the standard text of a one-time password is used."""
 
     type: Annotated[Literal["BODY"], UPPER]
     text: Annotated[str, Length(MAX_BODY), pydantic.AfterValidator(gaps.has_good_gaps)] | None = None
@@ -56,7 +56,7 @@ class BodyComponent(Body):
 
 
 class FooterComponent(Body):
-    """Its text, or in how many minutes a one-time password expires."""
+    """A footer: a text, or the minutes after which a one-time password expires."""
 
     model_config = pydantic.ConfigDict(
         json_schema_extra={
@@ -79,7 +79,7 @@ class FooterComponent(Body):
 
 
 class Offer(Body):
-    """`has_expiration`: each message says when it ends."""
+    """An offer. With `has_expiration` each message sets its end."""
 
     text: Annotated[str, Length(MAX_OFFER), pydantic.AfterValidator(gaps.has_no_gap)]
     has_expiration: bool = False
@@ -122,7 +122,7 @@ CardType = Literal["HEADER", "BODY", "BUTTONS"]
 
 
 class NoPartOfACard(Body):
-    """Says what is wrong with a type that is missing or none of ours; nothing passes it."""
+    """Model for a missing or unknown type. Its validation always fails, with an error that names the known types."""
 
     type: CardType
 
@@ -153,7 +153,7 @@ def _is_a_card(parts: list[CardComponent]) -> list[CardComponent]:
 
 
 class Card(Body):
-    """A picture or a film, with a text and with buttons."""
+    """A card: an image or a video, with text and buttons."""
 
     components: Annotated[
         list[CardComponent],
@@ -167,7 +167,7 @@ class Card(Body):
     ]
 
     def shape(self) -> object:
-        """Rules that hold for all cards of a carousel together."""
+        """Return the properties that all cards of a carousel must have in common."""
         shape: dict[str, object] = {}
         for part in self.components:
             if isinstance(part, CardHeader):
@@ -197,7 +197,7 @@ _TYPES = frozenset(ComponentType.__args__)  # type: ignore[attr-defined]
 
 
 class OfNoKnownType(Body):
-    """Says what is wrong with a type that is missing or none of ours; nothing passes it."""
+    """Model for a missing or unknown type. Its validation always fails, with an error that names the known types."""
 
     type: ComponentType
 
@@ -215,9 +215,10 @@ Component = Annotated[
 
 
 def check(components: Sequence[Any], category: str | None, parameter_format: str | None) -> None:
-    """Rules between components, and between them and the template. Raises what a validator raises.
+    """Check the rules between components, and between them and the template. Raises the errors of a validator.
 
-    category, parameter_format: None for one that is wrong itself.
+    category: `None` when it is invalid itself
+    parameter_format: `None` when it is invalid itself
     """
     parts = {component.type: component for component in components}
     if [component.type for component in components].count("BODY") != 1:
@@ -263,7 +264,7 @@ def _check_offer(parts: dict[str, Any]) -> None:
 
 
 def _check_format(components: Sequence[Any], parameter_format: str) -> None:
-    """A text's gaps are of the template's format; the end of an address is not filled by a name."""
+    """Check that gaps of texts have the template's format. The gap at the end of a URL has none."""
     for component in components:
         texts = [component]
         if isinstance(component, CarouselComponent):

@@ -1,4 +1,4 @@
-"""The gaps of a template's texts: `{{1}}` … `{{n}}`, or names such as `{{first_name}}`."""
+"""Gaps of a template's texts: `{{1}}` … `{{n}}`, or names such as `{{first_name}}`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from tidings.wire.codes import PARAMETER_INVALID
 from webapp.bodies import refusal
 
-# Of a text whose gaps are known to be good.
+# For texts whose gaps have been checked.
 GAP = re.compile(r"\{\{([0-9]{1,2}|[a-z][a-z0-9_]{0,63})\}\}")
 _ANY_GAP = re.compile(r"\{\{([^{}]*)\}\}")
 
 
 def gaps(text: str) -> Sequence[str]:
-    """The gaps of a text, each once: in the order of their numbers, or as they come where they have names.
+    """Return the gaps of a text without repetitions: numbers in ascending order, names in the order of the text.
 
-    Raises what a validator raises.
+    Raises the errors of a validator.
     """
     found = list(dict.fromkeys(_ANY_GAP.findall(text)))
     for name in found:
@@ -37,27 +37,27 @@ def gaps(text: str) -> Sequence[str]:
 
 
 def has_good_gaps(text: str) -> str:
-    """A validator of texts with any number of gaps."""
+    """Validate a text with any number of gaps."""
     gaps(text)
     return text
 
 
 def has_one_gap(text: str) -> str:
-    """A validator of texts with one gap at most."""
+    """Validate a text with at most one gap."""
     if len(gaps(text)) > 1:
         raise refusal(PARAMETER_INVALID, "has more than one gap")
     return text
 
 
 def has_no_gap(text: str) -> str:
-    """A validator of texts without gaps."""
+    """Validate a text without gaps."""
     if gaps(text):
         raise refusal(PARAMETER_INVALID, "should have no gaps")
     return text
 
 
 def ends_with_its_gap(url: str) -> str:
-    """A validator of addresses that may have one gap, at their end."""
+    """Validate a URL that may have one gap, at its end."""
     has_one_gap(url)
     if "{{" in url and not url.endswith("}}"):
         raise refusal(PARAMETER_INVALID, "should have its gap at the end")

@@ -1,4 +1,4 @@
-"""Templates as the Graph API exports them: what of a file can be kept, and why the rest cannot."""
+"""Import of templates from an export of the Graph API, with a reason for each template that is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webapp.templates.schemas import Definition, Namespace
 
 MAX_TEMPLATES = 1000
 
-# Of the years before the three categories of today.
+# Categories from before today's three.
 _CATEGORIES = {"TRANSACTIONAL": "UTILITY", "OTP": "AUTHENTICATION", "AUTO_REPLY": "UTILITY"} | dict.fromkeys(
     (
         "ACCOUNT_UPDATE",
@@ -34,12 +34,12 @@ _CATEGORIES = {"TRANSACTIONAL": "UTILITY", "OTP": "AUTHENTICATION", "AUTO_REPLY"
     ),
     "UTILITY",
 )
-# What a button with a one-time password looks like in an export.
+# A button with a one-time password is exported as a link to this page.
 _CODE_HOST, _CODE_PATH = "www.whatsapp.com", "/otp/code/"
 
 
 class Import(Body):
-    """An export: all of its templates are kept, or none."""
+    """An export of templates. Either all of them are stored or none."""
 
     model_config = pydantic.ConfigDict(
         json_schema_extra={
@@ -66,9 +66,9 @@ class Import(Body):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """One line of an export that cannot be kept. place: counted from 0."""
+    """Entry of an export that cannot be stored."""
 
-    place: int
+    place: int  # index in the export, from 0
     name: str
     problem: Problem
 
@@ -78,20 +78,24 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """keep: what is new or other than it was; unchanged: what is there as it is."""
+    """Changes that an import makes."""
 
-    keep: Sequence[Template]
-    unchanged: Sequence[Template]
+    keep: Sequence[Template]  # new or changed templates
+    unchanged: Sequence[Template]  # stored templates that the export does not change
     refused: Sequence[Refused]
 
     def require_all(self) -> None:
-        """Raises `InvalidRequest` that names each line that is refused."""
+        """Raise `InvalidRequest` that names each refused entry."""
         if self.refused:
             raise InvalidRequest([Problem(entry.problem.code, str(entry)) for entry in self.refused])
 
 
 def plan(wanted: Import, account: str, existing: Sequence[Template], now: int) -> Plan:
-    """The changes to make. existing: the account's templates; now: Unix milliseconds."""
+    """Return the changes that an import makes.
+
+    existing: all templates of the account
+    now: Unix milliseconds
+    """
     there = {template.key: template for template in existing}
     seen: set[Key] = set()
     keep: list[Template] = []
@@ -126,7 +130,7 @@ def _name_of(entry: Any) -> str:
 
 
 def _definition(entry: Any, namespace: str | None) -> Any:
-    """An exported template in the form of a definition; what is none stays as it is."""
+    """Convert an exported template to a definition. A value that is not an object stays as it is."""
     if not isinstance(entry, dict):
         return entry
     category = entry.get("category")
@@ -148,7 +152,7 @@ def _with_codes(part: Any) -> Any:
 
 
 def _code_button(button: Any) -> Any:
-    """A button that is exported as a link to the vendor's page for one-time passwords."""
+    """Convert a button that is exported as a link to the vendor's page for one-time passwords."""
     url = button.get("url") if isinstance(button, dict) else None
     if not isinstance(url, str):
         return button
@@ -168,6 +172,6 @@ def _code_button(button: Any) -> Any:
         if name in said:
             made[field] = said[name]
     if made["otp_type"] == "ZERO_TAP":
-        # Nobody could have exported it without.
+        # The export contains such buttons only after the terms were accepted.
         made["zero_tap_terms_accepted"] = True
     return made

@@ -56,7 +56,7 @@ async def import_templates(
 async def delete_template(
     caller: Administrator, templates: Service, name: str, language: str | None = None, namespace: str | None = None
 ) -> Response:
-    # No such thing is stored, and databases differ in what they make of it.
+    # Stored names are ASCII, and databases treat other text differently.
     if len(name) > MAX_NAME or not (given := name + (language or "") + (namespace or "")).isascii() or "\0" in given:
         raise InvalidRequest.because(PARAMETER_INVALID, "name: should be the name of a template")
     await templates.delete(caller, name, language, namespace)

@@ -1,4 +1,4 @@
-"""Bodies and answers of `/v1/configs/templates`: the definition of a template."""
+"""Request bodies and responses of `/v1/configs/templates`, with the definition of a template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webapp.templates import components
 from webapp.templates.buttons import COPY_TEXT, OTP, UPPER
 
 _NAMESPACES = uuid.UUID("5c2d4f5e-9f0b-4c58-9d0c-2f1d1c8a7b10")
-# What a template with a one-time password says where its definition does not. In the field's own words.
+# Standard texts of a template with a one-time password, used where its definition has none.
 _CODE = "*{{1}}* is your verification code."
 _RECOMMENDATION = " For your security, do not share this code."
 _EXPIRES = "This code expires in {minutes} minutes."
@@ -50,7 +50,7 @@ Language = Annotated[
 
 
 def default_namespace(account: str) -> str:
-    """The namespace of an account's templates, always the same."""
+    """Return the namespace of an account's templates, which is constant."""
     return str(uuid.uuid5(_NAMESPACES, account)).replace("-", "_")
 
 
@@ -60,7 +60,7 @@ def _are_a_template(parts: list[Any], info: pydantic.ValidationInfo) -> list[Any
 
 
 class Definition(Body):
-    """A template in one language. Without a namespace it gets that of the account."""
+    """A template in one language. Without `namespace` it gets the account's namespace."""
 
     model_config = pydantic.ConfigDict(
         json_schema_extra={
@@ -96,7 +96,10 @@ class Definition(Body):
     ]
 
     def row(self, account: str, now: int) -> templates.Template:
-        """As it is stored. now: Unix milliseconds."""
+        """Return the row to store.
+
+        now: Unix milliseconds
+        """
         document = self.model_dump(exclude_none=True)
         return templates.Template(
             account=account,
@@ -112,7 +115,7 @@ class Definition(Body):
 
 
 def _spoken(part: dict[str, Any]) -> dict[str, Any]:
-    """A component with the words that a definition with a one-time password may leave out."""
+    """Add the standard texts that the definition of a one-time password may omit."""
     if part["type"] == "BODY" and "text" not in part:
         return part | {"text": _CODE + (_RECOMMENDATION if part.get("add_security_recommendation") else "")}
     if part["type"] == "FOOTER" and "text" not in part:
@@ -124,7 +127,7 @@ def _spoken(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe(template: templates.Template) -> dict[str, Any]:
-    """A stored template as the API shows it."""
+    """Return a stored template as the API shows it."""
     return {
         "name": template.name,
         "language": template.language,
@@ -137,7 +140,7 @@ def describe(template: templates.Template) -> dict[str, Any]:
 
 
 class Described(pydantic.BaseModel):
-    """One template as it is stored."""
+    """A template as it is stored."""
 
     name: str = pydantic.Field(examples=["order_confirmation"])
     language: str = pydantic.Field(examples=["en_US"])
@@ -149,7 +152,7 @@ class Described(pydantic.BaseModel):
 
 
 class TemplatesAnswer(pydantic.BaseModel):
-    """By name and language."""
+    """Response with templates, sorted by name and language."""
 
     templates: list[Described]
     meta: Meta

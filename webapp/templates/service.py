@@ -1,4 +1,4 @@
-"""Creating, listing and deleting templates, and those of the account in memory."""
+"""Create, list and delete templates, with a cache of the account's templates."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from webapp.tokens import Caller
 log = logging.getLogger(__name__)
 
 
-# Of one name, by language, each language's by namespace.
+# Templates of one name: by language, then by namespace.
 Languages = Mapping[str, Mapping[str, Template]]
 
 
 class Templates:
-    """The templates of one account, all of them in memory: what other processes change is seen within a second.
+    """Templates of one account, all cached in memory. Changes by other processes are visible within a second.
 
-    A name that is not in memory is looked up at once, so a new template can be used as soon as it is made.
+    A name that is not cached is looked up at once, so that a new template can be used immediately.
     """
 
     def __init__(self, database: Database, account: str, clock: Clock) -> None:
@@ -40,9 +40,9 @@ class Templates:
         self._loading = asyncio.Lock()
 
     async def find(self, name: str, language: str, namespace: str | None) -> tuple[Sequence[Template], Sequence[str]]:
-        """The templates of this name in this language, one for each namespace, and all languages that there are.
+        """Return the templates of this name and language, one per namespace, and all languages of the name.
 
-        namespace: the one that is wanted, None for any.
+        namespace: the requested one; `None` for any
         """
         found = self._by_name.get(name, {})
         here = found.get(language, {})
@@ -56,7 +56,7 @@ class Templates:
             return await templates.list_templates(connection, caller.account)
 
     async def create(self, caller: Caller, definition: Definition) -> Template:
-        """Raises `InvalidRequest` when the namespace has one of that name in that language already."""
+        """Create a template. Raises `InvalidRequest` when one of this name, language and namespace exists."""
         row = definition.row(caller.account, int(self._clock.now() * 1000))
         if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
             details = f"name: there is a template {row.name} in {row.language} already"
@@ -68,9 +68,10 @@ class Templates:
         return row
 
     async def import_all(self, caller: Caller, wanted: Import) -> Sequence[Template]:
-        """All of an export's templates, in its order but for those that were there as they are, which come last.
+        """Import all templates of an export, and return them: first the stored ones in order, then the unchanged
+        ones.
 
-        Raises `InvalidRequest` that names each one that cannot be kept; then none is.
+        Raises `InvalidRequest` that names each entry that cannot be stored. Nothing is stored then.
         """
         now = int(self._clock.now() * 1000)
 
@@ -89,7 +90,9 @@ class Templates:
         return [*done.keep, *done.unchanged]
 
     async def delete(self, caller: Caller, name: str, language: str | None, namespace: str | None) -> None:
-        """In one language or in all, in one namespace or in all. Raises `InvalidRequest` when there is none."""
+        """Delete a template in one or all languages, and in one or all namespaces. Raises `InvalidRequest` when none
+        exists.
+        """
         deleted = await self._database.persist(
             lambda connection: templates.delete_templates(connection, caller.account, name, language, namespace),
             patience=5.0,
@@ -100,7 +103,7 @@ class Templates:
         log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
 
     async def _refresh(self) -> None:
-        """Load a change that is committed. While the database is away this is left to the next poll."""
+        """Load a committed change. While the database is unavailable the next poll does it."""
         try:
             await self.run_once()
         except Exception as error:
@@ -109,8 +112,8 @@ class Templates:
             log.warning("templates.not_read", extra={"error": outages.brief(error)})
 
     async def run_once(self) -> None:
-        """Look whether they have changed, and read them if so."""
-        # One at a time: an older reading must not replace a newer one.
+        """Poll for a change, and reload the templates if there is one."""
+        # One at a time, so that an older read never replaces a newer one.
         async with self._loading, self._database.reading() as connection:
             version = await templates.find_version(connection, self._account)
             if version == self._version:

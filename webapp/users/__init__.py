@@ -1,1 +1,1 @@
-"""`/v1/users`: logging in and out."""
+"""`/v1/users`: login, logout and users."""

@@ -6,12 +6,12 @@ import base64
 import binascii
 import contextlib
 
-# Longer ones are wrong; what is compared and hashed stays small.
+# Longer credentials are wrong, so that comparing and hashing stays cheap.
 _MAX_CREDENTIALS = 1_024
 
 
 def parse(header: bytes) -> tuple[str, str] | None:
-    """Those of a header's value, `None` for one that has none."""
+    """Return the user name and password in a header's value; `None` when it contains none."""
     scheme, _, encoded = header.partition(b" ")
     if scheme.lower() == b"basic" and len(encoded) <= _MAX_CREDENTIALS:
         with contextlib.suppress(binascii.Error):
@@ -22,7 +22,7 @@ def parse(header: bytes) -> tuple[str, str] | None:
 
 
 def _text(raw: bytes) -> str:
-    # Clients differ in how they encode what is not ASCII.
+    # Clients differ in how they encode characters beyond ASCII.
     try:
         return raw.decode()
     except UnicodeDecodeError:

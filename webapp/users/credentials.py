@@ -1,4 +1,4 @@
-"""Is this the password of this user? Cheap when that was answered a moment ago, as costly as argon2 otherwise."""
+"""Checks of user names and passwords: cheap when the result is cached, as costly as argon2 otherwise."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from webapp.users import basic
 from webapp.users.guessing import Guessing
 from webapp.users.passwords import Hasher
 
-# Seconds that an answer is remembered after it was asked for last, and that a user's row is believed, which bounds how
-# long a password that was changed through another Webapp still works here.
+# Seconds for which a result is cached after its last use, and seconds for which a user's row is cached. The latter
+# bounds how long a password that was changed through another Webapp still works here.
 REMEMBERED = 300.0
 BELIEVED = 1.0
 
@@ -27,20 +27,20 @@ _LIMIT = 1_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Answer:
-    """matched: whether the password was that of the stored hash; asked_at: seconds of the monotonic clock."""
+    """Cached result of a password check."""
 
-    matched: bool
+    matched: bool  # whether the password matched the stored hash
     password_hash: str
-    asked_at: float
+    asked_at: float  # time of the last use, seconds of the monotonic clock
 
 
 class Credentials:
     """Checks user names and passwords.
 
-    Answers are remembered under a key of this process, bound to the stored hash; that a password is wrong, for the
-    address that tried it. So a client that logs in before every request costs neither a hash nor a token, and one that
-    was left with an old password does not empty a bucket. Whether the user or the password is wrong makes no
-    difference in path or time. The same password at the same time is checked once.
+    Results are cached under a key of this process, bound to the stored hash. A wrong password is cached for the
+    address that tried it. So a client that logs in before every request costs neither a hash nor a token, and a
+    client with an outdated password does not exhaust a bucket. The code path and the time are the same whether
+    the user or the password is wrong. Concurrent checks of the same password share one hash.
     """
 
     def __init__(self, database: Database, hasher: Hasher, guessing: Guessing, *, clock: Clock) -> None:
@@ -50,22 +50,22 @@ class Credentials:
         self._clock = clock
         self._key = secrets.token_bytes(32)
         self._answers: LRU[bytes, _Answer] = LRU(_LIMIT)
-        # Of names that nobody has, too.
+        # Includes names without a user.
         self._rows: LRU[str, tuple[User | None, float]] = LRU(_LIMIT)
-        # Each has passed `admit`, or is about to be refused by it.
+        # Each check has passed `admit`, or is about to be refused by it.
         self._checking: dict[bytes, asyncio.Future[User | None]] = {}
-        # One stranger's hash at a time leaves the other threads to familiar clients.
+        # Unauthenticated clients get one hash at a time, which leaves the other threads to familiar clients.
         self._strangers_turn = asyncio.Semaphore(1)
         self._nobody = ""
 
     async def start(self) -> None:
-        """Make the hash that passwords of unknown users are checked against."""
+        """Compute the hash that passwords of unknown users are checked against."""
         self._nobody = await self._hasher.hash(secrets.token_urlsafe(32))
 
     async def check(self, username: str, password: str, address: str) -> User:
-        """The user of this name and password.
+        """Return the user with this name and password.
 
-        Raises `Unauthenticated`, `RateLimitExceeded` when too much is tried, `Overloaded`.
+        Raises `Unauthenticated`, `RateLimitExceeded` when too many passwords are tried, and `Overloaded`.
         """
         right, wrong = self._digest(username, password), self._digest(username, password, address)
         user = await self._remembered(right, wrong, username)
@@ -77,7 +77,7 @@ class Credentials:
         return user
 
     def recognises(self, header: bytes) -> bool:
-        """Is this value of `Authorization` a name and a password that were right a moment ago?"""
+        """Return whether this `Authorization` value contains a name and password that were right recently."""
         found = basic.parse(header)
         if found is None:
             return False
@@ -88,17 +88,17 @@ class Credentials:
         return answer.matched and is_recent and hmac.compare_digest(row[0].password_hash, answer.password_hash)
 
     def learn(self, user: User, password: str) -> None:
-        """This password was just given to a user here."""
+        """Cache a password that was just set through this process."""
         now = self._clock.monotonic()
         self._rows.put(user.username, (user, now))
         self._answers.put(self._digest(user.username, password), _Answer(True, user.password_hash, now))
 
     def forget(self, username: str) -> None:
-        """The user was changed here: read it again."""
+        """Drop the cached row of a user that was changed through this process."""
         self._rows.drop(username)
 
     def is_known(self, username: str) -> bool:
-        """Is there, as far as was seen here lately, a user of this name?"""
+        """Return whether a user of this name was seen here recently."""
         row = self._rows.get(username)
         return row is not None and row[0] is not None
 
@@ -107,7 +107,10 @@ class Credentials:
         return hmac.digest(self._key, framed, "sha256")
 
     async def _remembered(self, right: bytes, wrong: bytes, username: str) -> User | None:
-        """The user when the password was right a moment ago. Raises `Unauthenticated` when it was wrong."""
+        """Return the user when the password is cached as right; `None` when it is not cached.
+
+        Raises `Unauthenticated` when it is cached as wrong.
+        """
         now = self._clock.monotonic()
         for digest in (right, wrong):
             answer = self._answers.get(digest)
@@ -135,10 +138,10 @@ class Credentials:
         checking = self._checking.get(right)
         if checking is not None:
             try:
-                # Shielded, because others may wait for the same check when this caller goes away.
+                # Shielded, because other requests may wait for the same check when this one is cancelled.
                 return await asyncio.shield(checking)
             except RateLimitExceeded:
-                # Of another address, perhaps; this one's buckets are its own.
+                # The check may have been refused because of another address. This address has buckets for itself.
                 await self._guessing.admit(username, address)
                 return await self._verify(right, wrong, username, password, address)
         checking = asyncio.ensure_future(self._admit_and_verify(right, wrong, username, password, address))
@@ -146,7 +149,7 @@ class Credentials:
 
         def forget(done: asyncio.Future[User | None]) -> None:
             del self._checking[right]
-            # Looked at, for the case that everybody who waited has gone away.
+            # Retrieve the exception, in case all waiting requests were cancelled.
             done.cancelled() or done.exception()
 
         checking.add_done_callback(forget)

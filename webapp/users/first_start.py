@@ -1,4 +1,6 @@
-"""The first start of an installation: the built-in administrator, whose first password is known to nobody else."""
+"""First start of an installation: creation of the built-in administrator with a password that only the operator
+knows.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,15 @@ from webapp.users.passwords import Hasher
 
 log = logging.getLogger(__name__)
 
-# Seconds between two looks whether the first password was changed through another Webapp.
+# Seconds between two polls for a change of the first password through another Webapp.
 POLL = 1.0
 LOGIN = "/v1/users/login"
-# What is answered before the first password is changed.
+# Paths that are served before the first password is changed.
 OPEN = frozenset({LOGIN, "/health/live", "/health/ready"})
 
 
 class FirstStart:
-    """A service, which makes the administrator and then waits until somebody has given it a password of their own."""
+    """Service that creates the administrator and then waits until its first password is changed."""
 
     name = "first-start"
 
@@ -39,14 +41,16 @@ class FirstStart:
         self._first = first
         self._hasher = hasher
         self._clock = clock
-        # Until the first password is changed, where others than this machine's users reach the API.
+        # True until the first password is changed, if clients on other machines can reach the API.
         self.is_pending = False
 
     async def prepare(self) -> str | None:
-        """Make the administrator, if there is none; a password that was made for it, to be shown once.
+        """Create the administrator if there is none. Returns a generated password to be shown once; `None` if none
+        was generated.
 
-        As long as it was not changed, a password of the environment replaces the first one, and the default does not
-        stay where it is not safe. Of several Webapps that start together one makes a password.
+        While the first password is unchanged, a password from the environment replaces it, and the default
+        password is replaced where it is not safe. If several Webapps start together, one of them generates the
+        password.
         """
         made = None
         administrator = await self._find()
@@ -67,7 +71,7 @@ class FirstStart:
         await stop.wait()
 
     async def run_once(self) -> None:
-        """Look whether the first password was changed."""
+        """Poll for a change of the first password."""
         self.is_pending = self.is_pending and await self._must_change()
 
     async def _add(self) -> str | None:
@@ -101,7 +105,7 @@ class FirstStart:
         return await self._if_kept(successor, made)
 
     async def _if_kept(self, user: User, made: str) -> str | None:
-        """The password, if the hash of it is the one that is stored, and not another Webapp's."""
+        """Return the generated password if its hash is the stored one, and not another Webapp's."""
         stored = await self._find()
         if stored is None or stored.password_hash != user.password_hash:
             return None
@@ -118,13 +122,17 @@ class FirstStart:
 
 
 class OnlyLogin:
-    """A layer that answers nothing but a login, and that the process runs, while the first password is not changed.
+    """Middleware that serves only the login and liveness paths while the first password is unchanged.
 
-    A token is good: none was issued before, so another Webapp has seen the change.
+    A request with a valid token passes: no token was issued before the change, so another Webapp has already seen
+    it.
     """
 
     def __init__(self, app: ASGIApp, start: FirstStart, identify: Callable[[bytes], Awaitable[object]]) -> None:
-        """identify(token): raises when it is none."""
+        """Create the middleware.
+
+        identify: raises an error unless it gets a valid token
+        """
         self._app = app
         self._start = start
         self._identify = identify

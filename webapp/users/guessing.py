@@ -1,9 +1,9 @@
-"""Who may have a password checked: token buckets, counted before anything is hashed.
+"""Limits on password checks by token buckets, which are consumed before anything is hashed.
 
-A check is a stranger's or that of a familiar client: of an address from which that user has logged in before.
-Strangers share a bucket for each account, one for each address (both in the database, the same for all Webapps) and
-one for all of them at this Webapp, which bounds its CPU. Familiar clients have buckets of their own, which strangers
-cannot empty.
+A check counts as that of an unauthenticated client or of a familiar one. A familiar client is an address from
+which that user has logged in before. Unauthenticated clients share a bucket per account and a bucket per address
+(both in the database, shared by all Webapps), and one bucket for all of them at this Webapp, which bounds its CPU
+time. Familiar clients have separate buckets, which unauthenticated clients cannot exhaust.
 """
 
 from __future__ import annotations
@@ -29,39 +29,40 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rate:
-    """per_second: tokens that a bucket gains; burst: tokens that it holds."""
+    """Rate of a token bucket."""
 
-    per_second: float
-    burst: float
+    per_second: float  # tokens gained per second
+    burst: float  # tokens that a bucket holds
 
     @property
     def interval(self) -> float:
-        """Seconds for one token."""
+        """Return the seconds in which a bucket gains one token."""
         return 1 / self.per_second
 
     @property
     def filling(self) -> float:
-        """Seconds from an empty bucket to a full one."""
+        """Return the seconds in which an empty bucket fills."""
         return self.burst / self.per_second
 
     def buckets(self, clock: Clock, remembered: int) -> TokenBuckets[str]:
-        """Buckets of this rate."""
+        """Create buckets of this rate."""
         return TokenBuckets(clock, rate=self.per_second, burst=self.burst, remembered=remembered)
 
 
-# Strangers: of one account, or of one address.
+# Unauthenticated clients, per account and per address.
 STRANGER = Rate(per_second=0.1, burst=10)
-# All strangers at one Webapp. A check is 28 to 45 ms of CPU, so this is 1 % of a core; the other 4 % are for the
-# requests themselves.
+# All unauthenticated clients at one Webapp. A check costs 28 to 45 ms of CPU time, so this is 1 % of a core. The other
+# 4 % are for the requests themselves.
 STRANGERS = Rate(per_second=0.25, burst=3)
-# One user from one familiar address; and all familiar clients of one Webapp, whose checks come together when it starts.
+# One user from one familiar address, and all familiar clients of one Webapp, whose checks arrive together at its start.
 FAMILIAR = Rate(per_second=1, burst=20)
 ALL_FAMILIAR = Rate(per_second=10, burst=200)
 
-# An address is familiar for so many seconds after a login; logins within `_REFRESH` of the one that is noted are not.
+# Seconds after a login for which an address is familiar, and seconds after a recorded login in which further ones are
+# not recorded.
 REMEMBERED = 90 * 24 * 3600
 _REFRESH = 24 * 3600
-# Of familiar addresses, and of buckets of each kind in memory.
+# Maximum number of familiar addresses, and of buckets of each kind, in memory.
 LIMIT = 10_000
 _SWEEP = 1_000
 
@@ -69,7 +70,7 @@ LIMITED = Counter(
     "tidings_logins_limited_total", "Passwords that were not checked, by the bucket that was empty", ["by"]
 )
 
-# There from the start, at 0: a first refusal is seen as one more.
+# Created at 0, so that the first refusal appears as an increase.
 for _by in ("account", "address", "strangers", "client", "clients"):
     LIMITED.labels(_by)
 
@@ -77,28 +78,28 @@ _ALL = "all"
 
 
 class Guessing:
-    """Buckets and familiar addresses of one Webapp. It knows the `LIMIT` latest of each."""
+    """Buckets and familiar addresses of one Webapp: the `LIMIT` most recent of each."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        # What the database's buckets cannot have less of: a flood costs no statement each.
+        # Lower bounds of the waits at the database's buckets, so that refusals of a flood cost no statement each.
         self._accounts = STRANGER.buckets(clock, LIMIT)
         self._addresses = STRANGER.buckets(clock, LIMIT)
         self._strangers = STRANGERS.buckets(clock, 1)
         self._clients = FAMILIAR.buckets(clock, LIMIT)
         self._all_familiar = ALL_FAMILIAR.buckets(clock, 1)
-        # User and origin, to the Unix milliseconds at which a login was noted.
+        # User and origin, mapped to the time of the last recorded login, Unix milliseconds.
         self._familiar: LRU[tuple[str, str], int] = LRU(LIMIT)
         self._polled_at = 0
 
     def is_familiar(self, username: str, address: str) -> bool:
-        """Has this user logged in from this address?"""
+        """Return whether this user has logged in from this address."""
         seen_at = self._familiar.get((username, key_of(address)))
         return seen_at is not None and self._milliseconds() < seen_at + REMEMBERED * 1000
 
     async def admit(self, username: str, address: str) -> None:
-        """A password of this user will be checked. Raises `RateLimitExceeded`, and the database's errors."""
+        """Consume tokens for a check of this user's password. Raises `RateLimitExceeded`, and the database's errors."""
         origin = key_of(address)
         if self.is_familiar(username, address):
             client = f"{origin} {username}"
@@ -118,7 +119,7 @@ class Guessing:
         await self._take_shared(username, origin)
 
     async def succeeded(self, username: str, address: str) -> None:
-        """The password was right: from now on the address is familiar."""
+        """Record a successful login, which makes the address familiar."""
         now = self._milliseconds()
         client = (username, key_of(address))
         if now - (self._familiar.get(client) or 0) < _REFRESH * 1000:
@@ -128,12 +129,12 @@ class Guessing:
         try:
             await self._database.persist(lambda connection: login_origins.save(connection, origin), patience=1.0)
         except (DatabaseError, OSError) as error:
-            # The login is good all the same; the next one from there is noted.
+            # The login is valid anyway. The next one from this address will be recorded.
             self._familiar.drop(client)
             log.warning("login.origin_not_saved", extra={"error": repr(error)[:200]})
 
     async def poll(self) -> None:
-        """Learn from where users logged in through other Webapps; everything at the first time."""
+        """Read the logins through other Webapps since the last poll. The first poll reads all of them."""
         started = self._milliseconds()
         since = max(self._polled_at - login_buckets.SKEW, started - REMEMBERED * 1000)
         async with self._database.reading() as connection:
@@ -143,7 +144,7 @@ class Guessing:
         self._polled_at = started
 
     async def sweep(self) -> int:
-        """Forget buckets that are full and addresses that nobody logs in from; returns how many."""
+        """Delete full buckets and addresses without recent logins. Returns the number of deleted rows."""
         now = self._milliseconds()
 
         async def work(connection: Connection) -> int:
@@ -153,7 +154,7 @@ class Guessing:
         return await self._database.commit(work)
 
     async def _take_shared(self, username: str, origin: str) -> None:
-        # A name as it was given may be a password, and of any length.
+        # The given name may be a password and have any length, so its hash is stored.
         account = f"account {hashlib.sha256(username.encode()).hexdigest()[:40]}"
         address = f"address {origin}"[:64]
         interval, filling = round(STRANGER.interval * 1000), round(STRANGER.filling * 1000)
@@ -165,7 +166,7 @@ class Guessing:
             patience=4.0,
         )
         if full_at:
-            # Refused here until then, without a statement.
+            # Later attempts are refused here until then, without a statement.
             self._accounts.learn(username, (full_at.get(account, 0) - now) / 1000)
             self._addresses.learn(origin, (full_at.get(address, 0) - now) / 1000)
             raise _refusal({"account": self._accounts.wait(username), "address": self._addresses.wait(origin)})

@@ -1,4 +1,4 @@
-"""Hashing passwords with argon2 on threads of their own."""
+"""Password hashing with argon2 in separate threads."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ CHECKS = Counter("tidings_password_checks_total", "Passwords that were hashed to
 
 
 class Hasher:
-    """Passwords over a `HashPool`: a flood of guesses is refused with `Overloaded`."""
+    """Password hashing in a `HashPool`. A flood of requests is refused with `Overloaded`."""
 
     def __init__(self, *, threads: int = 2, max_waiting: int = 64, memory_kib: int = hash_pool.MEMORY_KIB) -> None:
         self._pool = HashPool(threads=threads, max_waiting=max_waiting, memory_kib=memory_kib)
 
     async def hash(self, password: str) -> str:
-        """The text to store. Raises `Overloaded`."""
+        """Return the hash to store. Raises `Overloaded`."""
         try:
             return await self._pool.hash(password)
         except HashPoolFull:
             raise _overloaded() from None
 
     async def verify(self, password_hash: str, password: str) -> bool:
-        """Is it the password of this hash? Raises `Overloaded`."""
+        """Return whether the password matches the hash. Raises `Overloaded`."""
         CHECKS.inc()
         try:
             return await self._pool.verify(password_hash, password)
@@ -33,7 +33,7 @@ class Hasher:
             raise _overloaded() from None
 
     def close(self) -> None:
-        """Take no more; what is being computed ends by itself."""
+        """Accept no more work. Running computations complete."""
         self._pool.close()
 
 

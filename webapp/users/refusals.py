@@ -1,4 +1,4 @@
-"""Lines in the log about logins that were refused: so many a second, and no names that nobody has."""
+"""Log lines about refused logins: a limited number per second, and without names of unknown users."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ import logging
 from tidings.runtime.clock import Clock
 from tidings.runtime.token_buckets import TokenBuckets
 
-# Under the name that it has had.
+# Kept for compatibility with existing log filters.
 log = logging.getLogger("webapp.users.service")
 
-# Lines a second, and at once.
+# Lines per second, and lines at once.
 RATE, BURST = 1.0, 10
 
 
 class Refusals:
-    """Writes a line for each while there are few, and in the next line how many were left out."""
+    """Writes a line per refusal within the rate limit. The next line reports how many were left out."""
 
     def __init__(self, clock: Clock) -> None:
         self._lines: TokenBuckets[str] = TokenBuckets(clock, rate=RATE, burst=BURST, remembered=1)
         self._left_out = 0
 
     def note(self, username: str | None, address: str, reason: str) -> None:
-        """username: `None` unless there is such a user; what else was typed there may be a password."""
+        """Log a refused login.
+
+        username: `None` unless such a user exists, since other input may be a password
+        """
         if self._lines.take(""):
             self._left_out += 1
             return

@@ -1,4 +1,4 @@
-"""`/v1/users`: logging in and out, and the users themselves."""
+"""`/v1/users`: login, logout and users."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.users import basic, schemas
 from webapp.users.service import Users
 
-# Bytes of the body of a login.
+# Maximum bytes in the body of a login.
 _MAX_BODY = 4 * 1_024
 
 
 async def basic_credentials(request: Request, __: Annotated[None, BASIC]) -> tuple[str, str]:
-    """User name and password. Raises `Unauthenticated`."""
+    """Return the user name and password of the request. Raises `Unauthenticated`."""
     found = basic.parse(authorization(request))
     if found is None:
         raise Unauthenticated("login takes HTTP Basic authentication, user name and password", scheme="Basic")
@@ -35,7 +35,7 @@ Service = Annotated[Users, part(Users)]
 
 
 async def checked_user(credentials: Credentials, users: Service, request: Request) -> User:
-    """Whose password it is, before the body is read. Raises what `Users.check` raises."""
+    """Return the user with these credentials, before the body is read. Raises the errors of `Users.check`."""
     charge(request, LOGIN)
     user = await users.check(*credentials, address_of(request))
     prove(request)

@@ -1,4 +1,4 @@
-"""Bodies and answers of login and the administration of users."""
+"""Request bodies and responses of login and of the administration of users."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _as_nothing(schema: JsonDict) -> None:
 
 
 class Login(Body):
-    """The body is optional; `new_password` replaces the password once the old one has been found right.
+    """Optional body of a login. `new_password` replaces the password after the present one was verified.
 
-    `[]`, `""` and `null` are what clients in PHP and JavaScript send where they have nothing to say.
+    `[]`, `""` and `null` are accepted because clients in PHP and JavaScript send them for an empty body.
     """
 
     model_config = pydantic.ConfigDict(json_schema_extra=_as_nothing)
@@ -47,27 +47,27 @@ class Login(Body):
 
 
 class Token(pydantic.BaseModel):
-    """`expires_after` as `2026-11-27 17:07:50+00:00`."""
+    """A token. `expires_after` has the form `2026-11-27 17:07:50+00:00`."""
 
     token: str = pydantic.Field(examples=["eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJ1c2VyIjoiYWRtaW4ifQ.c2lnbmF0dXJl"])
     expires_after: str = pydantic.Field(examples=["2026-11-27 17:07:50+00:00"])
 
 
 class LoginAnswer(pydantic.BaseModel):
-    """Exactly one element in `users`."""
+    """Response to a login. `users` has exactly one element."""
 
     users: list[Token]
     meta: Meta
 
 
 def _is_addressable(name: str) -> str:
-    # A colon would end the name in HTTP Basic authentication, the others would end it in a path.
+    # A colon would end the name in HTTP Basic authentication, the other characters would end it in a path.
     if not name.isprintable() or any(character in " :/?#%\\" for character in name):
         raise refusal(PARAMETER_INVALID, "should have printable characters only, no blanks, none of : / ? # % \\")
     return name
 
 
-# As near as a pattern comes to `_is_addressable`: for letters beyond ASCII what is printable is not listed here.
+# Approximates `_is_addressable`: it does not list which characters beyond ASCII are printable.
 _ADDRESSABLE = r"^[^\x00-\x20\x7f-\xa0:/?#%\\]*$"
 Username = Annotated[
     str,
@@ -77,47 +77,50 @@ Username = Annotated[
 
 
 class NewUser(Body):
-    """An ordinary user."""
+    """A new user without the rights of an administrator."""
 
     username: Username
     password: Password
 
 
 class NewPassword(Body):
-    """In place of the present one, which `old_password` repeats where a user changes its own with a token that is
-    older than ten minutes."""
+    """A new password.
+
+    `old_password` is required when users change their own password with a token from a login more than 10 minutes
+    ago.
+    """
 
     password: Password
     old_password: Maybe[OldPassword] = None
 
 
 class UserName(pydantic.BaseModel):
-    """Who it was done to."""
+    """Name of the user that the request changed."""
 
     username: str = pydantic.Field(examples=["observer"])
 
 
 class UserNameAnswer(pydantic.BaseModel):
-    """Exactly one element in `users`."""
+    """Response with a user's name. `users` has exactly one element."""
 
     users: list[UserName]
     meta: Meta
 
 
 class UserEntry(pydantic.BaseModel):
-    """`ROLES` is one string, in spite of its name."""
+    """A user. `ROLES` is one string in spite of its name."""
 
     ROLES: Literal["ROLE_ADMIN", "ROLE_USER"]
     username: str = pydantic.Field(examples=["observer"])
 
 
 class UsersAnswer(pydantic.BaseModel):
-    """The users asked for."""
+    """Response with the requested users."""
 
     users: list[UserEntry]
     meta: Meta
 
 
 def entry(user: users.User) -> dict[str, str]:
-    """A user as it is answered."""
+    """Return a user as the API shows it."""
     return {"ROLES": "ROLE_ADMIN" if user.role == users.ADMIN else "ROLE_USER", "username": user.username}

@@ -1,4 +1,4 @@
-"""Logging in and out, and who the users are: the built-in administrator and those that it makes."""
+"""Login, logout, and administration of users."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from webapp.users.refusals import Refusals
 
 log = logging.getLogger(__name__)
 
-# Seconds after a login by password in which its token suffices to change the user's own password: clients that rotate
+# Seconds after a login in which its token suffices to change the user's own password, because clients that rotate
 # passwords log in and then set the new one.
 RECENT_LOGIN = 600
-# Changes of one user that meet each other.
+# Attempts to change a user that is being changed by other requests.
 _TRIES = 5
 
 LOGINS = Counter("tidings_logins_total", "Calls of login", ["result"])
@@ -46,14 +46,14 @@ LOGINS = Counter("tidings_logins_total", "Calls of login", ["result"])
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """expires_at: Unix seconds."""
+    """Token with its expiry."""
 
     token: str
-    expires_at: int
+    expires_at: int  # Unix seconds
 
 
 class Users:
-    """The users of one account."""
+    """Users of one account."""
 
     def __init__(
         self,
@@ -75,14 +75,15 @@ class Users:
         self._clock = clock
 
     async def check(self, username: str, password: str, address: str) -> User:
-        """The user whose password this is. Raises `Unauthenticated`, `RateLimitExceeded`, `Overloaded`."""
+        """Return the user with this password. Raises `Unauthenticated`, `RateLimitExceeded` and `Overloaded`."""
         with self._refusing(username, address):
             return await self._credentials.check(username, password, address)
 
     async def log_in(self, user: User, password: str, new_password: str | None, address: str) -> IssuedToken:
-        """Issue a token to the user that `check` found by `password`, which `new_password` replaces if it is another.
+        """Issue a token to a user that `check` returned for `password`, and set `new_password` if it differs.
 
-        Raises `PasswordChangeRequired`, `InvalidRequest` for a weak new password, `Unauthenticated`, `Overloaded`.
+        Raises `PasswordChangeRequired`, `InvalidRequest` for a weak new password, `Unauthenticated` and
+        `Overloaded`.
         """
         with self._refusing(user.username, address):
             # Some clients send the present password as the new one with every login.
@@ -99,7 +100,7 @@ class Users:
 
     @contextlib.contextmanager
     def _refusing(self, username: str, address: str) -> Iterator[None]:
-        """A login that is refused here is counted and noted."""
+        """Count and log a login that is refused in this context."""
         try:
             yield
         except APIError as error:
@@ -109,26 +110,28 @@ class Users:
             raise
 
     async def log_out(self, caller: Caller) -> None:
-        """End the caller's token; the user's other tokens stay."""
+        """Revoke the caller's token. The user's other tokens stay valid."""
         await self._tokens.revoke(caller)
 
     async def end_tokens(self, caller: Caller, username: str) -> None:
-        """End all tokens of a user: here at once, in other Webapps within a second.
+        """Revoke all tokens of a user: in this process at once, in other Webapps within a second.
 
-        Raises `AdministratorRequired`, `InvalidRequest`.
+        Raises `AdministratorRequired` and `InvalidRequest`.
         """
         await self._replace_any(caller, username)
         log.info("user.tokens_ended", extra={"username": username, "by": caller.username})
 
     async def list(self, caller: Caller) -> Sequence[User]:
-        """Every user of the caller's account. Raises `AdministratorRequired`."""
+        """Return all users of the caller's account. Raises `AdministratorRequired`."""
         if not caller.is_admin:
             raise AdministratorRequired("only an administrator sees all users")
         async with self._database.reading() as connection:
             return await users.list_users(connection, caller.account)
 
     async def get(self, caller: Caller, username: str) -> User:
-        """One user; ordinary users see themselves only. Raises `AdministratorRequired`, `InvalidRequest`."""
+        """Return a user. Ordinary users may read only themselves. Raises `AdministratorRequired` and
+        `InvalidRequest`.
+        """
         _check_access(caller, username)
         async with self._database.reading() as connection:
             user = await users.find_user(connection, username)
@@ -137,7 +140,7 @@ class Users:
         return user
 
     async def create(self, caller: Caller, username: str, password: str) -> None:
-        """An ordinary user. Raises `InvalidRequest` for a weak password, `NameTaken`, `Overloaded`."""
+        """Create an ordinary user. Raises `InvalidRequest` for a weak password, `NameTaken` and `Overloaded`."""
         _check_password("password", password)
         user = User(
             username=username,
@@ -156,11 +159,12 @@ class Users:
     async def set_password(
         self, caller: Caller, username: str, password: str, *, old_password: str | None, address: str
     ) -> None:
-        """Set a new password, which ends all tokens of the user.
+        """Set a new password and revoke all tokens of the user.
 
-        One's own needs the old one, unless the caller's token comes from a login of the last ten minutes.
+        Users who change their own password must give the old one, unless the caller's token comes from a login in
+        the last 10 minutes.
 
-        Raises `AdministratorRequired`, `InvalidRequest`, `WrongPassword`, `RateLimitExceeded`, `Overloaded`.
+        Raises `AdministratorRequired`, `InvalidRequest`, `WrongPassword`, `RateLimitExceeded` and `Overloaded`.
         """
         user = await self.get(caller, username)
         _check_password("password", password)
@@ -176,9 +180,10 @@ class Users:
         log.info("user.password_changed", extra={"username": username, "by": caller.username})
 
     async def delete(self, caller: Caller, username: str) -> None:
-        """Forget a user and end its tokens: here at once, in other Webapps within a second.
+        """Delete a user and revoke its tokens: in this process at once, in other Webapps within a second.
 
-        Raises `InvalidRequest`, and `AdministratorRequired` for the built-in administrator, who stays.
+        Raises `InvalidRequest`, and `AdministratorRequired` for the built-in administrator, which cannot be
+        deleted.
         """
         user = await self.get(caller, username)
         if username == ADMINISTRATOR:
@@ -220,7 +225,7 @@ class Users:
         return changed
 
     async def _replace_any(self, caller: Caller, username: str, password_hash: str = "") -> User:
-        """As `_replace`, of the user as it is: of several changes at the same time the last one stands."""
+        """Replace a user in its present state, as `_replace` does. Of concurrent changes the last one wins."""
         for _ in range(_TRIES):
             changed = await self._replace(await self.get(caller, username), password_hash)
             if changed is not None:
@@ -228,9 +233,9 @@ class Users:
         raise Overloaded("the user is being changed by others")
 
     async def _replace(self, user: User, password_hash: str = "") -> User | None:
-        """End all tokens of a user, and replace the password if there is another.
+        """Revoke all tokens of a user, and set another password hash if one is given.
 
-        The user as it is then; `None` when it was changed since it was read.
+        Returns the changed user; `None` when the user was changed since it was read.
         """
         successor = dataclasses.replace(user, generation=user.generation + 1)
         if password_hash:

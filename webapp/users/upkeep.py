@@ -1,4 +1,4 @@
-"""Keeps the tables of logins short."""
+"""Maintenance of the login tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from webapp.users.guessing import Guessing
 
 
 class LoginUpkeep:
-    """Once a minute is often enough."""
+    """Maintenance task that deletes expired rows of the login tables. Running it once a minute suffices."""
 
     def __init__(self, guessing: Guessing) -> None:
         self._guessing = guessing

@@ -1,4 +1,4 @@
-"""Wires what logs users in."""
+"""Wiring of the login components."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from webapp.users.upkeep import LoginUpkeep
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Logins:
-    """Everything that logs users in."""
+    """Components that users log in through."""
 
     users: Users
     credentials: Credentials
     guessing: Guessing
     upkeep: LoginUpkeep
     first_start: FirstStart
-    only_login: Callable[[ASGIApp], ASGIApp] | None
+    only_login: Callable[[ASGIApp], ASGIApp] | None  # middleware; `None` where the default password is safe
 
     async def start(self) -> str | None:
-        """Read what there is, and make the built-in administrator at the first start of an installation.
+        """Load the stored state, and create the built-in administrator at the first start of an installation.
 
-        The first password, if one was made for it.
+        Returns the generated first password; `None` if none was generated.
         """
         await self.credentials.start()
         made = await self.first_start.prepare()
@@ -46,7 +46,7 @@ class Logins:
 def wire(
     database: Database, account: str, first: FirstPassword, *, tokens: Tokens, hasher: Hasher, clock: Clock
 ) -> Logins:
-    """Not started."""
+    """Create the components without starting them."""
     guessing = Guessing(database, clock)
     credentials = Credentials(database, hasher, guessing, clock=clock)
     users = Users(
