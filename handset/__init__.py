@@ -1,1 +1,1 @@
-"""The recipients: what a phone does, as a library, as robots for tests and as a terminal."""
+"""Handsets of recipients: a library, robots for tests, and a handset in a terminal."""

@@ -1,4 +1,4 @@
-"""The application of a recipient: what it is given, what it decides, what it shows."""
+"""Interface between a fleet of devices and its application, with the messages, events and actions they exchange."""
 
 from __future__ import annotations
 
@@ -9,46 +9,38 @@ from typing import Any, Protocol
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """One message as its recipient sees it.
+    """Message as its recipient sees it."""
 
-    position: grows with each message of the fleet.
-    attempt:  how often the network had delivered it when it was shown; 1 when nothing went wrong.
-    time:     Unix milliseconds at which the network accepted it.
-    text:     empty for any other type.
-    raw:      the content as JSON, for any type but text, and for a text that answers another message.
-    group:    the one that it was sent to; empty for none.
-    """
-
-    number: str
-    peer: str
+    number: str  # of the recipient's device
+    peer: str  # sender
     id: str
-    position: int
-    attempt: int
-    time: int
+    position: int  # in the fleet's inbox; increases with each message
+    attempt: int  # number of deliveries by the network until the message was shown; 1 in the normal case
+    time: int  # when the network accepted the message, Unix milliseconds
     type: str
-    text: str
-    raw: str = ""
-    group: str = ""
+    text: str  # empty for any other type
+    raw: str = ""  # content as JSON, for any type but text, and for a text that replies to a message; else empty
+    group: str = ""  # group that the message was sent to; empty for none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SendReceipt:
-    """Tell the sender that its message was `delivered` or `read`, `after` so many seconds."""
+    """Send a `delivered` or `read` receipt to the sender."""
 
-    kind: str
-    after: float = 0.0
+    kind: str  # `delivered` or `read`
+    after: float = 0.0  # seconds of delay
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SendText:
-    """Send this text back."""
+    """Reply with this text."""
 
     text: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SendContent:
-    """Send this content back."""
+    """Reply with this content."""
 
     content: Mapping[str, Any]
 
@@ -58,37 +50,49 @@ Action = SendReceipt | SendText | SendContent
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceEvent:
-    """Something other than a message. Given at least once, and not kept.
+    """Event other than a message. The application is notified at least once, and the event is not stored.
 
-    kind:  `delivered` or `read` (the peer's receipt for our messages `refs`), `expired` (they were never delivered),
-           `refused` (the network did not accept them, `detail` says why), `identity` (the peer has a new identity key),
-           `undecryptable` (a message of the peer could not be read),
-           `group_changed` (by the peer; `detail` says how, `refs` are the numbers concerned, `subject` is its subject).
-    group: the one that it is about, or that the messages of a receipt were sent to.
+    Kinds of events:
+    - `delivered` or `read`: the peer sent a receipt for our messages `refs`.
+    - `expired`: our messages `refs` were never delivered.
+    - `refused`: the network did not accept our messages `refs`; `detail` is the reason.
+    - `identity`: the peer has a new identity key.
+    - `undecryptable`: a message of the peer could not be read.
+    - `group_changed`: the peer changed a group; `detail` is the change, `refs` are the affected numbers,
+      `subject` is the group's subject.
     """
 
-    number: str
+    number: str  # of the device
     peer: str
     kind: str
     refs: tuple[str, ...] = ()
     detail: str = ""
-    group: str = ""
+    group: str = ""  # group of the event, or group that the messages of a receipt were sent to; empty for none
     subject: str = ""
 
 
 class Application(Protocol):
-    """Every method is called on the event loop and must not block it for long."""
+    """Application of a fleet. Every method is called on the event loop and must not block it for long."""
 
     def actions(self, message: ReceivedMessage) -> Sequence[Action]:
-        """Receipts and answers to a message. Pure: called before the message is stored, and again after a failure."""
+        """Return the receipts and replies to a message.
+
+        Must be pure: it is called before the message is stored, and again after a failed commit.
+        """
         ...
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Show these, in order. Called once for each message, after it is on disk and before anything is answered."""
+        """Show messages in order.
+
+        Called once per message, after it is on disk and before a receipt or reply is sent.
+        """
         ...
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
-        """The (number, id) of those that were shown; called at the start, for what a crash may have cut off."""
+        """Return the (number, id) of those messages that were shown.
+
+        Called at the start, because a crash may have prevented some from being shown.
+        """
         ...
 
     def notify(self, event: DeviceEvent) -> None: ...

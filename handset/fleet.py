@@ -1,4 +1,4 @@
-"""Devices that live in one process: their store, their connections, and what runs between the two."""
+"""Devices that one process runs, with their store and their connections."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ MAX_DELAY = 5.0
 
 
 class Fleet:
-    """Runs devices that are registered already.
-
-    ready: set when every device has been answered to its first login.
-    groups: those that its devices are in.
-    """
+    """Runs registered devices."""
 
     def __init__(
         self,
@@ -46,10 +42,15 @@ class Fleet:
         dials: Sequence[Dial],
         api: NetworkApi | None = None,
     ) -> None:
-        """dials: one for each connection; devices are spread over them. api: for groups; without it there are none."""
+        """Create a fleet.
+
+        dials: one for each connection; devices are distributed over them
+        api: network API for groups; `None` for a fleet without groups
+        """
+        # Name under which the fleet stores its rows.
         self.name = context.name
         self.devices = {device.number: device for device in devices}
-        self.ready = asyncio.Event()
+        self.ready = asyncio.Event()  # set when every device has received a response to its first login
         self._context = context
         self._application = application
         self._observers: list[DeviceObserver] = []
@@ -63,15 +64,16 @@ class Fleet:
         self._waiting_for = set(self._links)
         self._sender = MessageSender(application, self.fetch_bundles)
         self._renewals = SessionRenewal(self._sender.renew_session, context.clock)
+        # Groups that the devices are in.
         self.groups = FleetGroups(context, self.devices, self._sender, api=api)
 
     def observe(self, observer: DeviceObserver) -> None:
-        """Call this one too when something happens to the devices."""
+        """Add an observer of events of the devices."""
         self._observers.append(observer)
 
     @property
     def outstanding(self) -> int:
-        """Envelopes in the outbox."""
+        """Return the number of envelopes in the outbox."""
         return self._sender.mailroom.outstanding if self._sender.mailroom is not None else 0
 
     @property
@@ -79,7 +81,7 @@ class Fleet:
         return all(link.is_open for link in self._links)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`: open the store, keep the connections up; after a failed commit do both again."""
+        """Open the store and keep the connections up until `stop`. After a failed commit, reopen both."""
         delay, clock = 0.1, self._context.clock
         while not stop.is_set():
             opened_at = clock.monotonic()
@@ -112,7 +114,7 @@ class Fleet:
         waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(mailroom.failed.wait())]
         try:
             await asyncio.wait([*waiting, *running], return_when=asyncio.FIRST_COMPLETED)
-            # What has arrived is committed and acknowledged while the connections are still there.
+            # Commit and acknowledge received deliveries while the connections are still open.
             await mailroom.close()
         finally:
             ending.set()
@@ -125,45 +127,50 @@ class Fleet:
                 raise result
 
     async def send(self, number: str, peer: str, text: str) -> str:
-        """Send a text; returns its id when it is safely in the outbox, connected or not.
+        """Send a text. Returns its id when it is committed to the outbox, whether the device is connected or not.
 
-        Raises `NoSuchNumber`; `NetworkAway` when there is no session and no bundle can be had; `NotStored`.
+        Raises `NoSuchNumber`, `NetworkAway` when there is no session and no bundle can be fetched, and
+        `NotStored`.
         """
         return await self._sender.send(self.devices[number], peer, content.encode_text(text))
 
     async def send_content(self, number: str, peer: str, message: Mapping[str, Any], name: str = "") -> str:
-        """As `send`, for a content of any type (see `handset.composing`); name: of the sender's profile."""
+        """Send a content of any type (see `handset.composing`) as `send` does.
+
+        name: name in the sender's profile; empty for none
+        """
         return await self._sender.send(self.devices[number], peer, content.encode(message, name))
 
     async def send_to_group(self, number: str, group: str, message: Mapping[str, Any], name: str = "") -> str:
-        """A content of any type to everybody in a group; returns its id when it is safely in the outbox.
+        """Send a content of any type to all participants of a group. Returns its id when it is committed to the
+        outbox.
 
-        Raises `NoSuchGroup`; `NetworkAway` when members have to be given a key and that cannot be done; `NotStored`.
+        Raises `NoSuchGroup`, `NetworkAway` when participants need the key and it cannot be sent, and `NotStored`.
         """
         return await self.groups.send(number, group, content.encode(message, name))
 
     async def send_each(self, device: Device, peers: Sequence[str], plaintext: bytes) -> list[str]:
-        """The same to each of these in private; the ids, without those of peers that are not registered (any more).
+        """Send the same content to each peer individually. Returns the ids, without those of unregistered peers.
 
         Raises `NetworkAway` and `NotStored`.
         """
         return await self._sender.send_each(device, peers, plaintext)
 
     async def fetch_bundles(self, device: Device, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """Pre-key bundles of those of these numbers that are registered. Raises `NetworkAway`."""
+        """Return pre-key bundles of those peers that are registered. Raises `NetworkAway`."""
         return await self._link_of[device.number].fetch(device, peers)
 
     async def wait_until_sent(self) -> None:
-        """Returns when the network has everything that is in the outbox."""
+        """Wait until the network has accepted every envelope in the outbox."""
         if self._sender.mailroom is not None:
             await self._sender.mailroom.wait_until_sent()
 
     def log_in(self, device: Device) -> None:
-        """Log a device in that was refused before and has a new token now."""
+        """Log in a device that was refused before and has a new token now."""
         self._link_of[device.number].log_in(device)
 
     def release_due(self) -> None:
-        """Send what was held back until now; a clock that was moved by hand calls for it."""
+        """Send the envelopes whose delay has expired. Needed after the clock was moved manually."""
         if self._sender.mailroom is not None:
             self._sender.mailroom.release_due()
 

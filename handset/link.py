@@ -1,4 +1,4 @@
-"""Devices of a fleet on one connection to the network: what is due of theirs goes out, what arrives finds them."""
+"""Connection of several devices to the network: sends their due envelopes and passes deliveries to their owner."""
 
 from __future__ import annotations
 
@@ -25,46 +25,52 @@ SENT = Counter("tidings_handset_envelopes_total", "Envelopes the network has ans
 
 ACCEPTED = SENT.labels("accepted")
 
-WAIT_SECONDS = 5.0  # for a connection, before a fetch is given up
-FETCH_SECONDS = 15.0
+WAIT_SECONDS = 5.0  # to connect, before a fetch is given up
+FETCH_SECONDS = 15.0  # for the response to a fetch
 
 
 class LinkOwner(Protocol):
-    """Whoever the link works for. All are called on the event loop and must not block."""
+    """Owner of a link. All methods are called on the event loop and must not block."""
 
     def arrived(self, link: FleetLink, device: Device, delivery: Deliver) -> None:
-        """Acknowledge it on `link` once it is on disk."""
+        """Called for a delivery. Acknowledge it on `link` once it is on disk."""
         ...
 
     def accepted(self, positions: Sequence[int]) -> None:
-        """The network has these envelopes; they are out of their devices' outboxes."""
+        """Called when the network has accepted envelopes. They are removed from their devices' outboxes."""
         ...
 
     def refused(self, device: Device, envelope: OutboxRow, reason: str, detail: str) -> None:
-        """The network does not take this envelope; with `overloaded` it stays in the outbox, else it is out of it."""
+        """Called when the network has refused an envelope.
+
+        With the reason `overloaded` it stays in the outbox. Otherwise it is removed.
+        """
         ...
 
     def prekeys_low(self, device: Device, notice: PreKeysLow) -> None: ...
 
     def unauthorized(self, device: Device) -> None:
-        """Its token is void; it stays off until `log_in`."""
+        """Called when a device's token is invalid. The device stays offline until `log_in`."""
         ...
 
     def replaced(self, device: Device) -> None:
-        """It has logged in on another connection; it stays off until the next connection or `log_in`."""
+        """Called when a device has logged in on another connection.
+
+        It stays offline until the next connection or `log_in`.
+        """
         ...
 
     def lost(self, link: FleetLink, reason: str) -> None:
-        """There is no connection; the link goes on trying."""
+        """Called when the connection is lost. The link keeps reconnecting."""
         ...
 
     def logged_in(self, link: FleetLink) -> None:
-        """Every device of this link has been answered."""
+        """Called when every device of this link has received a response to its login."""
         ...
 
 
 class FleetLink(DeviceListener[OutboxRow]):
-    """Puts the outbox of each device on the wire when the device is logged in, and keeps its `channel` true."""
+    """Sends the outbox of each device once the device is logged in, and keeps `Device.channel` up to date."""
 
     def __init__(self, name: str, dial: Dial, devices: Sequence[Device], *, owner: LinkOwner, clock: Clock) -> None:
         self.name = name
@@ -86,11 +92,11 @@ class FleetLink(DeviceListener[OutboxRow]):
         await self._connection.run(self, stop)
 
     def drop(self, reason: str) -> None:
-        """Cut the connection; on the next one everything unacknowledged comes again."""
+        """Close the connection. The network redelivers everything unacknowledged on the next one."""
         self._connection.drop(reason)
 
     def log_in(self, device: Device) -> None:
-        """Log a device in, again or for the first time."""
+        """Log in a device, also repeatedly."""
         self._devices[device.number] = device
         if device.token is not None:
             self._connection.log_in(device.number, device.token)
@@ -116,7 +122,7 @@ class FleetLink(DeviceListener[OutboxRow]):
         self._connection.acknowledge(deliveries)
 
     async def fetch(self, device: Device, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
-        """Pre-key bundles of these numbers; those that are not registered are left out. Raises `NetworkAway`."""
+        """Return pre-key bundles of those peers that are registered. Raises `NetworkAway`."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._connection.ready.wait()
@@ -125,7 +131,7 @@ class FleetLink(DeviceListener[OutboxRow]):
         except (ClientError, TimeoutError) as error:
             raise NetworkAway(str(error) or "the network did not answer") from error
 
-    # What the connection tells.
+    # Called by the connection.
 
     def attached(self, number: str) -> None:
         device = self._devices[number]

@@ -1,4 +1,4 @@
-"""Messages as a person sees them: lines of text, and the choices that they offer. Any JSON is shown somehow."""
+"""Messages as lines of text with the choices that they offer. Any JSON results in some text."""
 
 from __future__ import annotations
 
@@ -21,19 +21,16 @@ MAX_LINES = 200
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """Something that can be picked.
+    """Choice that a message offers."""
 
-    answer: the content that picking it sends. effect: what it does on this device alone where it sends none.
-    """
-
-    label: str
-    answer: Mapping[str, Any] | None = None
-    effect: str = ""
+    label: str  # text to show
+    answer: Mapping[str, Any] | None = None  # content that choosing it sends; `None` when it sends nothing
+    effect: str = ""  # effect on this device alone; empty when it sends a content
 
 
 @dataclasses.dataclass(slots=True)
 class Reading:
-    """The lines in order, and the choices, which the lines number from 1."""
+    """Text of a message: its lines in order, and its choices, which the lines number from 1."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
     choices: list[Choice] = dataclasses.field(default_factory=list)
@@ -49,7 +46,11 @@ class Reading:
 
 
 def read(kind: str, raw: str) -> Reading:
-    """A content by its type and its JSON."""
+    """Return the text of a content.
+
+    kind: type of the message
+    raw: content as JSON
+    """
     reading = Reading()
     try:
         content = msgspec.json.decode(raw).get(kind)
@@ -64,7 +65,10 @@ def read(kind: str, raw: str) -> Reading:
 
 
 def answered(raw: str) -> str:
-    """The id of the message that a content, by its JSON, answers; empty for none."""
+    """Return the id of the message that a content replies to; empty for none.
+
+    raw: content as JSON
+    """
     try:
         found = _at(msgspec.json.decode(raw), "context")
     except UNREADABLE:
@@ -73,7 +77,7 @@ def answered(raw: str) -> str:
 
 
 def describe(kind: str, raw: str) -> str:
-    """The same in one text."""
+    """Return the text of a content as one string."""
     return "\n".join(read(kind, raw).lines)
 
 
@@ -97,7 +101,7 @@ def _contacts(reading: Reading, content: Any) -> None:
 
 
 def _media(kind: str, reading: Reading, content: Any) -> None:
-    """Its name, type and size; of a file that no pointer leads to, whatever it is called."""
+    """Add the name, type and size of a file, even if no pointer to it exists."""
     mime_type, size = _words(content, "mime_type"), _at(content, "size")
     name = pointers.name_of(kind, _words(content, "filename"), mime_type, _words(content, "sha256"))
     label = ", ".join(word for word in (name, mime_type) if word) or _words(content, "link") or _words(content, "id")
@@ -141,7 +145,7 @@ def _interactive(reading: Reading, content: Any) -> None:
 
 
 def _form(reading: Reading, label: str, token: str) -> None:
-    """A form that opens; picked, it comes back empty, with its token."""
+    """Add a choice that opens a form. Choosing it returns the form empty, with its token."""
     sent = msgspec.json.encode({"flow_token": token}).decode()
     reading.offer(label, composing.form_reply("flow", "Sent", sent), "form")
 
@@ -156,7 +160,7 @@ def _template(reading: Reading, content: Any) -> None:
 
 
 def _card_of(cards: Sequence[Any], number: int) -> Any:
-    """The card of that number as it was sent: where its file is."""
+    """Return the card with this number as it was sent, which contains its file; `None` without one."""
     for place, card in enumerate(cards):
         named = _at(card, "card_index")
         if (place if named is None else named) == number:
@@ -165,7 +169,10 @@ def _card_of(cards: Sequence[Any], number: int) -> Any:
 
 
 def _filled(reading: Reading, filled: Any, sent: Sequence[Any]) -> None:
-    """A template or one of its cards; sent: the components with its files."""
+    """Add a template or one of its cards.
+
+    sent: components of the message, which contain the files
+    """
     header = _at(filled, "header")
     kind = _words(header, "type")
     if kind in MEDIA:
@@ -281,7 +288,7 @@ def _list(node: Any) -> Sequence[Any]:
 
 
 def bytes_of(size: float) -> str:
-    """A size for people."""
+    """Return a size in a readable unit."""
     for unit in ("bytes", "kB", "MB"):
         if size < 1000 or unit == "MB":
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"

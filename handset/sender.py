@@ -1,4 +1,4 @@
-"""Messages of a fleet's own: on a session, or on one that is set up from the recipient's keys."""
+"""Sending of messages on existing sessions, or on new ones that are set up from the recipient's keys."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from tidings.wire.content import NULL_CONTENT
 
 log = logging.getLogger(__name__)
 
-OPEN_SECONDS = 5.0  # for the store to open, before a send is given up
+OPEN_SECONDS = 5.0  # to wait for the store to open, before a send is given up
 
-# (device that asks, numbers): the bundles of those that are registered. Raises `NetworkAway`.
+# Arguments: requesting device and numbers. Returns the bundles of registered numbers. Raises `NetworkAway`.
 FetchBundles = Callable[[Device, Sequence[str]], Awaitable[Mapping[str, e2ee.PreKeyBundle]]]
 
 
 class MessageSender:
-    """Puts messages into the outbox, through whichever mailroom is open.
+    """Adds messages to the outbox through the mailroom that is open.
 
-    mailroom: the one that is open now. What needs it waits a while for one, and then raises `NotStored`.
+    Methods wait up to `OPEN_SECONDS` for an open mailroom, and then raise `NotStored`.
     """
 
     def __init__(self, application: Application, fetch: FetchBundles) -> None:
-        self.mailroom: Mailroom | None = None
+        self.mailroom: Mailroom | None = None  # open mailroom; `None` while the store is closed
         self._application = application
         self._fetch = fetch
         self._opened = asyncio.Event()
 
     def use(self, mailroom: Mailroom | None) -> None:
-        """The store is open, or closed."""
+        """Set the open mailroom, or `None` when it was closed."""
         self.mailroom = mailroom
         if mailroom is None:
             self._opened.clear()
@@ -46,16 +46,19 @@ class MessageSender:
             self._opened.set()
 
     async def send(self, device: Device, peer: str, plaintext: bytes) -> str:
-        """The id, when it is safely in the outbox. Raises `NoSuchNumber`, `NetworkAway` and `NotStored`."""
+        """Send a message. Returns its id when it is committed to the outbox.
+
+        Raises `NoSuchNumber`, `NetworkAway` and `NotStored`.
+        """
         sent = await (await self._open_mailroom()).send(OutgoingMessage(device, peer, plaintext))
         return sent or await self._send_with_bundle(device, peer, plaintext)
 
     async def renew_session(self, device: Device, peer: str) -> None:
-        """Set a new session with a peer up, by a message that nobody sees. Raises as `send` does."""
+        """Set up a new session with a peer by sending an invisible message. Raises the errors of `send`."""
         await self._send_with_bundle(device, peer, NULL_CONTENT, new_session=True, resendable=False)
 
     async def send_each(self, device: Device, peers: Collection[str], plaintext: bytes) -> list[str]:
-        """The same to each of these in private; the ids, without those of peers that are not registered (any more).
+        """Send the same content to each peer individually. Returns the ids, without those of unregistered peers.
 
         Raises `NetworkAway` and `NotStored`.
         """
@@ -76,20 +79,20 @@ class MessageSender:
         return sent
 
     async def do(self, work: GroupWork) -> Any:
-        """The result of this work, which one transaction of the store carries out. Raises `NotStored`."""
+        """Do work in one transaction of the store, and return its result. Raises `NotStored`."""
         return await (await self._open_mailroom()).do(work)
 
     async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
-        """Returns when the network has these messages of a device, or has refused them for good."""
+        """Wait until the network has accepted these messages of a device, or has refused them permanently."""
         await (await self._open_mailroom()).wait_until_gone(device, message_ids)
 
     def settle(self, envelope: OutboxRow) -> None:
-        """This envelope, which is out of its device's outbox, needs no longer be sent."""
+        """Mark an envelope that was removed from its device's outbox as finished, so that it is not sent again."""
         if self.mailroom is not None:
             self.mailroom.accepted((envelope.position,))
 
     def give_up(self, device: Device, envelope: OutboxRow, detail: str, reason: str = "") -> None:
-        """The envelope is not sent, and the application is notified."""
+        """Give up an envelope and notify the application."""
         self.settle(envelope)
         to = envelope.peer or envelope.group
         fields = {"number": device.number, "to": to, "kind": envelope.kind, "reason": reason or detail}
@@ -112,7 +115,7 @@ class MessageSender:
         return sent
 
     async def _open_mailroom(self) -> Mailroom:
-        """The mailroom, which may still be opening, or opening again."""
+        """Return the mailroom. Waits if it is being opened or reopened."""
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 while self.mailroom is None:

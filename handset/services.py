@@ -1,4 +1,4 @@
-"""Puts the parts of a handset process together."""
+"""Wiring of a process with robots."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 
 async def run_robots(settings: RobotsSettings, stop: asyncio.Event, ready: asyncio.Event) -> None:
-    """Run all robots until `stop`; `ready` is set when they are registered and logged in.
+    """Run all robots until `stop`. `ready` is set when they are registered and logged in.
 
-    Raises `AlreadyRunning`, `Unauthorized` for a wrong registration key, `PendingMigrations`, `CorruptState` for
-    another key, and `ServiceFailed`.
+    Raises `AlreadyRunning`, `Unauthorized` for a wrong registration key, `PendingMigrations`, `CorruptState` when
+    the store was sealed under another key, and `ServiceFailed`.
     """
     database, clock = Database(settings.database, FAMILY), SystemClock()
     vault, spacing = Vault(settings.secrets.handset_key.keys[0]), settings.commit_ms / 1000

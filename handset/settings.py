@@ -1,4 +1,4 @@
-"""The settings of robots and of a terminal, from the environment."""
+"""Settings of robots and of a terminal, read from the environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _http_url(value: str) -> str:
 
 
 def _database(data: Mapping[str, Any]) -> DatabaseSettings:
-    """Recipients keep a file of their own, whatever database the business uses."""
+    """Return the handsets' database: by default a separate SQLite file, whatever database the business uses."""
     url = data["variables"].get("TIDINGS_HANDSET_DB_URL") or f"sqlite+aiosqlite:///{data['data_dir'] / f'{FAMILY}.db'}"
     return settings.database_at(url, data["variables"], "TIDINGS_HANDSET_DB_URL", pool_size=3)
 
@@ -38,7 +38,10 @@ HTTP_URL: Any = env.variable("TIDINGS_NETWORK_HTTP_URL", "http://127.0.0.1:9095"
 
 
 def _list(check: Callable[[str], Any]) -> Any:
-    """Values between commas, each once. `check` raises `ValueError` that says what is wrong with one."""
+    """Return a parser of comma-separated values without duplicates.
+
+    check: converts one value; raises `ValueError` with an explanation
+    """
 
     def read(value: str) -> tuple[Any, ...]:
         found, wrong = [], []
@@ -79,41 +82,42 @@ def _blocked(data: Mapping[str, Any]) -> str:
 
 
 class RobotsSettings(settings.ProcessSettings):
-    """One process with robots.
-
-    kinds:       the behaviours that run; per_kind: robots of each.
-    log_path:    the JSON lines of what was shown; log_limit: bytes of one such file, 0 for no limit.
-    block:       the number that robots of the blocking kind block.
-    prekeys:     one-time pre-keys that each robot keeps on the network.
-    connections: over which they are logged in. tcp_tls: they speak TLS; network_files: for that and for the HTTP side.
-    commit_ms:   between two commits of a steady stream, which show what came together.
-    prefixes:    of the robots' numbers; there are `per_kind` of each kind with each of them.
-    """
+    """Settings of a process with robots."""
 
     database: HandsetDatabase = env.MADE
     secrets: Annotated[HandsetSecrets, process_secrets.secrets_of(HandsetSecrets)] = env.MADE
     http_url: HttpUrl = HTTP_URL
+    # of the network's TCP side
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
-    tcp_tls: Annotated[bool, network_access.tcp_tls("http_url")] = network_access.TCP_TLS
+    tcp_tls: Annotated[bool, network_access.tcp_tls("http_url")] = network_access.TCP_TLS  # use TLS on the TCP side
+    # TLS files for the TCP and the HTTP side.
     network_files: network_access.NetworkFiles = env.MADE
+    # robots of each kind, with each prefix
     per_kind: Annotated[int, env.integer(1, MAX_PER_KIND)] = env.variable("TIDINGS_ROBOTS_PER_KIND", 100)
+    # behaviours to run
     kinds: Annotated[tuple[Behaviour, ...], _list(_kind)] = env.variable("TIDINGS_ROBOTS_KINDS", tuple(Behaviour))
+    # file of JSON lines about shown messages
     log_path: Annotated[Path, settings.below_data_dir("robots.jsonl")] = env.variable("TIDINGS_ROBOTS_LOG", None)
+    # bytes of one such file; 0 for no limit
     log_limit: Annotated[int, env.integer(unit=env.MIB)] = env.variable("TIDINGS_ROBOTS_LOG_MB", "16")
-    block: Annotated[str, env.made(_blocked)] = env.MADE
+    block: Annotated[str, env.made(_blocked)] = env.MADE  # number that robots of the blocking kind block
+    # One-time pre-keys that each robot keeps on the network.
     prekeys: Annotated[int, env.integer(0, 100)] = env.variable("TIDINGS_ROBOTS_PREKEYS", 5)
+    # over which the robots are logged in
     connections: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_ROBOTS_CONNECTIONS", 2)
+    # between two commits under steady load; each shows the messages received since the last
     commit_ms: Annotated[int, env.integer(0, 1000)] = env.variable("TIDINGS_ROBOTS_COMMIT_MS", 50)
+    # of the robots' numbers
     prefixes: Annotated[tuple[str, ...], _list(_prefix)] = env.variable("TIDINGS_ROBOTS_PREFIXES", PREFIXES)
 
     def ways(self) -> Sequence[exposure.Way]:
-        """The network's HTTP and TCP side."""
+        """Return the network's HTTP and TCP side."""
         tcp = network_access.tcp_way(self.tcp_address[0], secured=self.tcp_tls)
         return (network_access.http_way(self.http_url), tcp)
 
 
 def _terminal_secrets(data: Mapping[str, Any]) -> HandsetSecrets:
-    # A directory that has no secrets yet belongs to nobody's installation: its fresh registration key opens nothing.
+    # A directory without secrets belongs to no installation, so its newly generated registration key would be useless.
     variables, kept = data["variables"], SecretFiles(data["data_dir"]).exist("handset")
     found = process_secrets.read(HandsetSecrets, variables, data["data_dir"])
     given = kept or any(name.startswith(process_secrets.VARIABLES["registration_key"]) for name in variables)
@@ -127,23 +131,21 @@ def _pin(value: str) -> str:
 
 
 class TerminalSettings(settings.InstallationSettings):
-    """One handset in a terminal; its tables are always brought up to date.
-
-    files: where `/save` puts what came.
-    pin: 6 to 20 digits that lock the number: registering it again by code needs them; empty for none.
-    name: of the profile, which goes with each message; empty for none.
-    secrets: their registration key is empty when this installation has none; a code is asked for then.
-    """
+    """Settings of a handset in a terminal. Its tables are always migrated automatically."""
 
     database: HandsetDatabase = env.MADE
+    # The registration key is empty when this installation has none. A registration code is requested then.
     secrets: Annotated[HandsetSecrets, env.made(_terminal_secrets)] = env.MADE
     http_url: HttpUrl = HTTP_URL
     network_files: network_access.NetworkFiles = env.MADE
+    # directory in which `/save` stores received files
     files: Annotated[Path, settings.below_data_dir("files")] = env.variable("TIDINGS_HANDSET_FILES", None)
     log_level: settings.LogLevel = env.variable("TIDINGS_LOG_LEVEL", "warning", shown=False)
+    # 6 to 20 digits of the registration lock, which a later registration by code needs. Empty for none.
     pin: Annotated[str, env.text(_pin)] = env.variable("TIDINGS_HANDSET_PIN", "", shown=False)
+    # Name in the profile, which each message carries. Empty for none.
     name: Annotated[str, env.text(lambda name: name[:128])] = env.variable("TIDINGS_HANDSET_NAME")
 
     def ways(self) -> Sequence[exposure.Way]:
-        """The network's HTTP side, which has the WebSocket, too."""
+        """Return the network's HTTP side, which includes the WebSocket."""
         return (network_access.http_way(self.http_url),)

@@ -1,4 +1,4 @@
-"""The record of what robots have shown: one JSON line for each message, appended with one write for each batch."""
+"""Record of the messages that robots have shown: one JSON line per message, written once per batch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from handset.application import ReceivedMessage
 from tidings.runtime import private_files
 from tidings.runtime.clock import Clock
 
-LIMIT = 16 * 1024 * 1024
+LIMIT = 16 * 1024 * 1024  # bytes
 
 
 class Line(msgspec.Struct, gc=False):
-    """attempt: 1 for a message that came once. time: Unix seconds when it was shown. sha256: in hex, of the text in
-    UTF-8; of a message of another type, of the lines in which a person reads it."""
+    """Line about one message."""
 
     number: str
     id: str
-    attempt: int
-    time: float
-    sha256: str
+    attempt: int  # number of deliveries; 1 in the normal case
+    time: float  # when it was shown, Unix seconds
+    sha256: str  # hex, of the text in UTF-8; for other types, of the lines that a person would read
 
 
 _encoder = msgspec.json.Encoder()
@@ -34,14 +33,18 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 class ShownLog:
-    """An append-only file that this process alone writes; beyond `limit` bytes it becomes `<path>.1`, and a new one
-    starts. What is asked for is far younger than the end of both.
+    """Append-only file that only this process writes.
 
-    A line that a crash tore off is removed when the file is opened, so that its message is shown again in full.
+    Beyond `limit` bytes it is renamed to `<path>.1`, and a new file starts. Lookups concern messages much younger
+    than the older file. A line that a crash left incomplete is removed when the file is opened, so that its
+    message is shown again.
     """
 
     def __init__(self, path: Path, clock: Clock, *, limit: int = LIMIT) -> None:
-        """limit: bytes; 0 for none."""
+        """Open the file.
+
+        limit: bytes; 0 for no limit
+        """
         private_files.make_directory(path.parent)
         self._path = path
         self._before = path.with_name(path.name + ".1")
@@ -70,7 +73,7 @@ class ShownLog:
             self._file = self._open()
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
-        """Which of these are in the file or in the one before it, as (number, id). Reads both."""
+        """Return those messages that are recorded, as (number, id). Reads both files."""
         wanted = {(message.number, message.id) for message in messages}
         found = set()
         for path in (self._before, self._path):

@@ -1,1 +1,1 @@
-"""Files that go with messages."""
+"""Files in messages."""

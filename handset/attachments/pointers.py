@@ -1,4 +1,4 @@
-"""The files that a message points to: where the network has each, what opens it, and what to call it."""
+"""Pointers to the files in a message, and names for saved files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tidings.wire import media_objects
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.media_objects import FilePointer
 
-MAX_NAME, MAX_EXTENSION = 120, 16  # bytes; file systems take 255, and a number may follow
+MAX_NAME, MAX_EXTENSION = 120, 16  # bytes; file systems allow 255, and a number may be appended
 
-# Only what is known to Python itself: the same names on every machine.
+# Uses only the types that Python knows, so that names are the same on every machine.
 TYPES = mimetypes.MimeTypes(filenames=())
 for _text, _suffix in (
     (kinds.OPUS, ".ogg"),
@@ -32,25 +32,29 @@ _EXTENSIONS = {"image/jpeg": ".jpg", "audio/mpeg": ".mp3", kinds.OPUS: ".ogg", "
 
 
 class Attachment(FilePointer, frozen=True):
-    """One file. kind: `image`, `voice` …"""
+    """Pointer to a file in a message."""
 
-    kind: str = ""
+    kind: str = ""  # for example `image` or `voice`
 
     @property
     def name(self) -> str:
-        """A plain file name: nothing in it leads anywhere else."""
+        """Return a plain file name without any directories."""
         return name_of(self.kind, self.filename or "", self.mime_type, self.sha256)
 
 
 def content_of(attachment: Attachment) -> dict[str, Any]:
-    """The content of a message that sends this file on: whoever may read it gets the same key."""
+    """Return the content of a message that forwards this file. Its recipient gets the same key."""
     inside = msgspec.to_builtins(attachment)
     kind = inside.pop("kind")
     return {"type": kind, kind: inside}
 
 
 def find(kind: str, raw: str) -> list[Attachment]:
-    """The files of a message, by its type and its JSON: its own, or those of a header. Never raises."""
+    """Return the pointers to the files of a message, including those in headers. Never raises.
+
+    kind: type of the message
+    raw: content as JSON
+    """
     try:
         content = msgspec.json.decode(raw).get(kind)
     except (*UNREADABLE, AttributeError):
@@ -65,7 +69,7 @@ def find(kind: str, raw: str) -> list[Attachment]:
 
 
 def name_of(kind: str, filename: str, mime_type: str, sha256: str) -> str:
-    """What to call a file on disk: the name it came with as far as that is harmless, or one made from its content.
+    """Return a name for a saved file: its original name without unsafe characters, or one derived from its hash.
 
     Empty when there is neither a name nor a hash.
     """
@@ -79,7 +83,7 @@ def name_of(kind: str, filename: str, mime_type: str, sha256: str) -> str:
 
 
 def _cut(text: str, size: int) -> str:
-    """As many characters as have `size` bytes."""
+    """Return the longest prefix that has at most `size` bytes."""
     return text.encode()[:size].decode(errors="ignore")
 
 

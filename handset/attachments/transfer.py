@@ -1,4 +1,4 @@
-"""Files that go with messages: down from the network and opened, or encrypted and up, with the content that says so."""
+"""Download and upload of the files in messages, including their decryption and encryption."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tidings.wire import media_objects
 
 VOICE = "voice"
 
-# In this order: an MP4 file without a name is a film, and one that begins with an ID3 tag is MPEG audio.
+# The order matters: an MP4 file without a name is a video, and a file that starts with an ID3 tag is MPEG audio.
 _DETECTED = (
     "image/jpeg",
     "image/png",
@@ -48,9 +48,10 @@ _DETECTED = (
 async def save(
     api: NetworkApi, device: Device, pointer: Attachment, folder: Path, *, progress: Progress = silent
 ) -> Path:
-    """Fetch a file and keep it in a folder, under its name or that name with a number; whole or not at all.
+    """Download a file to a folder, under its name or its name with a number. The file is saved completely or not at
+    all.
 
-    Raises `FileLost`, `NetworkAway`, `Unauthorized`, `CannotKeep`.
+    Raises `FileLost`, `NetworkAway`, `Unauthorized` and `CannotKeep`.
     """
     with _on_our_disk(folder), contextlib.ExitStack() as held:
         file, unfinished = await asyncio.to_thread(_begin, folder)
@@ -72,11 +73,12 @@ async def fetch(
     folder: Path | None = None,
     progress: Progress = silent,
 ) -> AsyncGenerator[bytes]:
-    """The chunks of a file, none before all of the blob has authenticated. Read them to the end: an error may still
-    come there.
+    """Yield the chunks of a file, starting once the whole blob was authenticated.
 
-    folder: for the blob while it is read, by default the system's for temporary files.
-    Raises `FileLost`, `NetworkAway`, `Unauthorized`, `OSError`.
+    Read them to the end, because an error may still be raised there. Raises `FileLost`, `NetworkAway`,
+    `Unauthorized` and `OSError`.
+
+    folder: for the blob while it is read; `None` for the system's directory of temporary files
     """
     left, digest = pointer.size, hashlib.sha256()
     plaintext = attachments.download(api, device, pointer, folder=folder, progress=progress)
@@ -101,11 +103,12 @@ async def upload(
     kind: str = "",
     progress: Progress = silent,
 ) -> composing.Content:
-    """Encrypt a file, leave it on the network, and compose the message that points to it.
+    """Encrypt and upload a file, and compose the message that points to it.
 
-    kind: `image`, `video`, `audio`, `voice`, `document` or `sticker`; by default what the file is, and a document
-          for what is too large for its kind.
-    Raises `BadFile`, `NetworkAway`, `NetworkFull`, `Unauthorized`.
+    Raises `BadFile`, `NetworkAway`, `NetworkFull` and `Unauthorized`.
+
+    kind: `image`, `video`, `audio`, `voice`, `document` or `sticker`; empty for the detected kind, or a document
+        when the file is too large for that
     """
     with await asyncio.to_thread(_open, path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -125,19 +128,22 @@ async def upload(
 
 
 def detect(head: bytes, name: str) -> tuple[str, str]:
-    """(MIME type, kind) of a file by its first 1,024 bytes, where these do not tell by its name."""
+    """Return the MIME type and the kind of a file by its name, as far as its first 1,024 bytes confirm it.
+
+    Otherwise the type is detected by these bytes. An unknown one is a document.
+    """
     guessed = pointers.TYPES.guess_type(name)[0] or ""
     for text in (guessed, *_DETECTED):
         with contextlib.suppress(UnusableType):
             media_type = kinds.parse(text)
             media_type.check(head)
             return media_type.text, media_type.kind
-    # A picture that is no sticker is a document like any other.
+    # A WebP picture that cannot be a sticker is sent as a document.
     return ("image/webp" if head[8:12] == b"WEBP" else kinds.UNKNOWN), kinds.DOCUMENT
 
 
 def _choose(head: bytes, size: int, name: str, kind: str) -> tuple[str, str]:
-    """(MIME type, kind) to send a file as. Raises `BadFile`."""
+    """Return the MIME type and the kind to send a file as. Raises `BadFile`."""
     if not size:
         raise errors.BadFile(f"{name} is empty")
     mime_type, detected = detect(head, name)
@@ -153,9 +159,9 @@ def _choose(head: bytes, size: int, name: str, kind: str) -> tuple[str, str]:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """A file to be sent. Raises `BadFile`."""
+    """Open a file to be sent. Raises `BadFile`."""
     try:
-        # Opening what is no file may wait for ever.
+        # Opening a pipe or a device may block forever.
         if not stat.S_ISREG(path.stat().st_mode):
             raise errors.BadFile(f"{path} is no file")
         return path.open("rb")
@@ -170,7 +176,7 @@ def _begin(folder: Path) -> tuple[IO[bytes], Path]:
 
 
 def _name(unfinished: Path, folder: Path, name: str) -> Path:
-    """Give a finished file the first name that is free."""
+    """Rename a finished file to the first free name."""
     stem, extension = os.path.splitext(name)
     for number in itertools.count(1):
         path = folder / (name if number == 1 else f"{stem} ({number}){extension}")

@@ -1,1 +1,1 @@
-"""Devices: their keys, their registration, and their secrets in the store."""
+"""Devices: keys, registration, and secrets in the store."""

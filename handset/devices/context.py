@@ -1,4 +1,4 @@
-"""The context that all parts of a fleet share."""
+"""Context that all parts of a fleet share."""
 
 from __future__ import annotations
 
@@ -11,33 +11,24 @@ from tidings.storage.database import Database
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetLimits:
-    """How much a fleet holds.
+    """Limits of a fleet."""
 
-    recent: keys of received messages in memory; older ones are looked up in the inbox.
-    outbox: envelopes; beyond it nothing more is stored until the network accepts some.
-    sent:   messages that are kept for peers that ask for them again.
-    """
-
-    recent: int = 50_000
-    outbox: int = 50_000
-    sent: int = 100_000
+    recent: int = 50_000  # keys of received messages in memory; older ones are looked up in the inbox
+    outbox: int = 50_000  # envelopes; above it nothing more is stored until the network accepts some
+    sent: int = 100_000  # messages that are kept for peers that request them again
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetContext:
-    """The store of the devices that one process runs, and the process's clock.
+    """Store of the devices that one process runs, and the process's clock."""
 
-    name: under which the fleet keeps its rows. vault: seals what is secret in them. spacing: seconds between two
-    commits of a steady stream.
-    """
-
-    name: str
+    name: str  # of the fleet in its rows
     database: Database
-    vault: Vault
+    vault: Vault  # seals the secrets in the rows
     clock: Clock
     limits: FleetLimits = FleetLimits()
-    spacing: float = 0.05
+    spacing: float = 0.05  # seconds between two commits under steady load
 
     def now(self) -> int:
-        """Unix milliseconds."""
+        """Return the current time in Unix milliseconds."""
         return int(self.clock.now() * 1000)

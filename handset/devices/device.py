@@ -1,4 +1,4 @@
-"""One recipient in memory: who it is, and what it still has to send."""
+"""Device of a recipient in memory: its identity, and its outbox."""
 
 from __future__ import annotations
 
@@ -9,20 +9,15 @@ from tidings.storage.handset import outbox
 
 
 class Channel(Protocol):
-    """Where a device that is logged in sends its envelopes."""
+    """Connection through which a logged-in device sends its envelopes."""
 
     def offer(self, device: Device, envelope: outbox.OutboxRow) -> None:
-        """Send it as soon as there is room."""
+        """Send an envelope as soon as there is room."""
         ...
 
 
 class Device:
-    """A number with its identity and its token.
-
-    outbox:  committed envelopes that the network has not accepted, by position; all that is sent again after a loss of
-             the connection. Their number in a fleet is bounded by its `Mailroom`.
-    channel: the connection on which it is logged in.
-    """
+    """Number with its identity and its token."""
 
     __slots__ = ("blocked", "channel", "identity", "next_key_id", "number", "outbox", "registration_id", "token")
 
@@ -39,10 +34,12 @@ class Device:
         self.number = number
         self.registration_id = registration_id
         self.identity = identity
-        self.token = token
-        self.next_key_id = next_key_id
-        self.blocked = blocked
-        self.channel: Channel | None = None
+        self.token = token  # of the network; `None` before the registration or when it was refused
+        self.next_key_id = next_key_id  # of the next pre-key
+        self.blocked = blocked  # number that this device blocks; empty for none
+        self.channel: Channel | None = None  # connection on which the device is logged in; `None` for none
+        # Committed envelopes that the network has not accepted, by position. All of them are sent again after the
+        # connection is lost. The fleet's `Mailroom` bounds their total number.
         self.outbox: dict[int, outbox.OutboxRow] = {}
 
     def __repr__(self) -> str:
@@ -50,19 +47,19 @@ class Device:
 
 
 class DeviceObserver:
-    """Events of a fleet's devices, each to be overridden by whoever wants to know of it. Called on the event loop."""
+    """Observer of events of a fleet's devices. Subclasses override the methods. They are called on the event loop."""
 
     def prekeys_low(self, device: Device, remaining: int, kyber_remaining: int) -> None:
-        """The network has only so many one-time pre-keys of a device left."""
+        """Called when the network has only `remaining` and `kyber_remaining` one-time pre-keys of a device left."""
 
     def unauthorized(self, device: Device) -> None:
-        """Its token is void; it stays off until it is logged in again."""
+        """Called when a device's token is invalid. The device stays offline until it is logged in again."""
 
     def replaced(self, device: Device) -> None:
-        """It has logged in on another connection; it stays off until the next connection."""
+        """Called when a device has logged in on another connection. It stays offline until the next connection."""
 
     def connected(self) -> None:
-        """Every device on one of the connections has been answered."""
+        """Called when every device on a connection has received a response to its login."""
 
     def disconnected(self, reason: str) -> None:
-        """One of the connections is lost, or cannot be made; it is tried again."""
+        """Called when a connection is lost or cannot be opened. It is retried."""

@@ -1,4 +1,4 @@
-"""The keys of a recipient: new ones for its device, and the rows in which they are kept."""
+"""Generation of a device's keys, and their conversion to rows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from tidings.storage.handset import prekeys
 
 
 def new_device(number: str) -> Device:
-    """A device with a fresh identity, not registered."""
+    """Create a device with a new identity. It is not registered."""
     return Device(number, keys.generate_registration_id(), e2ee.IdentityKeyPair.generate())
 
 
 def make(
     device: Device, *, one_time: int, kyber_one_time: int = 0, lasting: bool, used: Collection[int] = ()
 ) -> KeySet:
-    """Fresh pre-keys, the `lasting` ones among them; used: the ids of the keys that are kept.
+    """Generate pre-keys, including the signed and the last-resort one if `lasting` is set.
 
-    Moves `device.next_key_id`: store the device's row together with the keys before anything is uploaded.
+    Advances `device.next_key_id`. Store the device's row together with the keys before uploading anything.
+
+    used: ids of the stored keys, which are skipped
     """
     made, device.next_key_id = keys.generate(
         device.identity,
@@ -37,7 +39,10 @@ def make(
 
 
 def rows(vault: Vault, number: str, made: KeySet, now: int) -> list[prekeys.PreKeyRow]:
-    """The private parts, sealed, as made at `now` (Unix milliseconds)."""
+    """Return rows with the sealed private parts.
+
+    now: time of creation, Unix milliseconds
+    """
     sealed = vault.prekey_rows(number, prekeys.ONE_TIME, made.one_time)
     sealed += vault.prekey_rows(number, prekeys.KYBER_ONE_TIME, made.kyber_one_time)
     if made.signed is not None:

@@ -1,4 +1,4 @@
-"""One process for one fleet: two would break each other's sessions."""
+"""Lock that lets only one process run a fleet, because two would break each other's sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handset.errors import AlreadyRunning
 
 @contextlib.contextmanager
 def only_one(directory: Path, fleet: str) -> Iterator[None]:
-    """Hold the fleet's lock; it falls with the process, however that ends. Raises `AlreadyRunning`."""
+    """Hold the fleet's lock. It is released when the process ends, however it ends. Raises `AlreadyRunning`."""
     path = directory / f"{fleet}.lock"
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

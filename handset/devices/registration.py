@@ -1,6 +1,6 @@
-"""Making devices known to the network: keys on our own disk first, then registered, then the token on our disk.
+"""Registration of devices: first the keys are stored, then the device is registered, then the token is stored.
 
-Killed in between, a device is registered again at the next start, with the identity it has.
+If the process is killed in between, the device is registered again at the next start with the same identity.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ RETRY_SECONDS = 0.25
 MAX_RETRY_SECONDS = 5.0
 UPLOADS_IN_FLIGHT = 8
 ROTATED_AT_A_TIME = 50
-# Milliseconds: the age at which lasting pre-keys are replaced, and how long keys out of use are kept.
+# Milliseconds: age at which lasting pre-keys are replaced, and retention of keys that are out of use.
 ROTATION_MS = 7 * 24 * 3600 * 1000
 KEPT_MS = 30 * 24 * 3600 * 1000
-KEYS_IN_A_SLICE = 50  # devices whose keys are made without letting go of the event loop
+KEYS_IN_A_SLICE = 50  # devices whose keys are generated without yielding to the event loop
 
 
 class DeviceRegistry:
-    """The devices of one fleet: in its store, and as the network knows them."""
+    """Devices of one fleet, in its store and at the network."""
 
     def __init__(self, context: FleetContext, api: NetworkApi) -> None:
         self._context = context
         self._api = api
 
     async def load(self) -> dict[str, Device]:
-        """The devices that are stored, by number. Raises `e2ee.CorruptState` under another key."""
+        """Return the stored devices by number. Raises `e2ee.CorruptState` when they were sealed under another key."""
         async with self._context.database.reading() as connection:
             rows = await devices.list_devices(connection, self._context.name)
         return {row.number: self._context.vault.device(row) for row in rows}
@@ -54,7 +54,11 @@ class DeviceRegistry:
         registration_key: str = "",
         pin: str = "",
     ) -> None:
-        """Register one device, for the first time or again. pin: opens and sets the number's registration lock."""
+        """Register a device, also repeatedly.
+
+        code: registration code; empty when a registration key is used
+        pin: opens and sets the number's registration lock; empty for none
+        """
         made = await self._store_keys([device], one_time, kyber_one_time)
         body = made[0].registration(device.number, device.registration_id, device.identity.public, code=code, pin=pin)
         device.token = await self._api.register(body, registration_key=registration_key)
@@ -63,7 +67,7 @@ class DeviceRegistry:
     async def register_many(
         self, devices: Sequence[Device], *, one_time: int, registration_key: str, stop: asyncio.Event
     ) -> None:
-        """Register devices, for the first time or again; waits for the network as long as it is away.
+        """Register devices, also repeatedly. Waits as long as the network is unavailable.
 
         Returns early when `stop` is set. Raises `Unauthorized` and `Rejected`.
         """
@@ -91,7 +95,10 @@ class DeviceRegistry:
             log.info("devices.registered", extra={"done": start + len(chunk), "of": len(devices)})
 
     async def refill(self, wanted: Iterable[tuple[Device, int, int]]) -> None:
-        """Make, store and upload more one-time pre-keys: (device, how many, how many Kyber ones)."""
+        """Generate, store and upload more one-time pre-keys.
+
+        wanted: device, number of one-time pre-keys and number of one-time Kyber pre-keys
+        """
         requests = list(wanted)
         used = await self._used([device for device, _, _ in requests])
         made = [
@@ -107,17 +114,18 @@ class DeviceRegistry:
             await asyncio.gather(*(self._api.upload_keys(device, key_set.upload()) for device, key_set in part))
 
     async def list_due(self, after: str) -> Sequence[str]:
-        """The next numbers of devices whose lasting pre-keys are to be replaced."""
+        """Return the next numbers after `after` whose lasting pre-keys are due for replacement."""
         before = self._context.now() - ROTATION_MS
         async with self._context.database.reading() as connection:
             return await prekeys.list_due(connection, self._context.name, before, after=after, limit=ROTATED_AT_A_TIME)
 
     async def rotate(self, devices: Sequence[Device]) -> Sequence[Device]:
-        """Replace the signed and the last-resort Kyber pre-key of devices, and forget what is out of use for long.
+        """Replace the signed and the last-resort Kyber pre-key of devices, and delete keys that have long been out
+        of use.
 
-        New keys count as out of use until the network says that it has them: a rotation that is killed in between is
-        made again with other keys, and those are kept in case that they came there. Raises `NetworkAway`. Returns those
-        whom the network refuses.
+        New keys count as out of use until the network confirms them. A rotation that is killed in between is
+        repeated with other keys, and the first ones are kept in case the network has received them. Returns the
+        devices that the network refused. Raises `NetworkAway`.
         """
         used = await self._used(devices)
         made = [(device, keys.make(device, one_time=0, lasting=True, used=used[device.number])) for device in devices]
@@ -130,7 +138,7 @@ class DeviceRegistry:
         return refused
 
     async def block(self, devices: Sequence[Device], other: str) -> None:
-        """Have these devices block a number, where they do not yet."""
+        """Make these devices block a number, unless they do already."""
         todo = [device for device in devices if device.blocked != other]
         for start in range(0, len(todo), MAX_BULK):
             chunk = todo[start : start + MAX_BULK]
@@ -170,7 +178,7 @@ class DeviceRegistry:
         return True
 
     async def _used(self, devices: Sequence[Device]) -> dict[str, set[int]]:
-        """The ids that devices keep keys of."""
+        """Return the ids of all stored keys by number."""
         async with self._context.database.reading() as connection:
             return await prekeys.list_key_ids(connection, [device.number for device in devices])
 

@@ -1,4 +1,4 @@
-"""Sealing of everything secret that a recipient stores: identity, token, pre-keys, sessions."""
+"""Sealing of all secrets that a recipient stores: identity, token, pre-keys, sessions and contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _PUBLIC = 33  # bytes of a typed public key
 
 
 class Vault:
-    """Turns devices, keys and sessions into rows and back. Raises `e2ee.CorruptState` for another key's rows."""
+    """Converts devices, keys and sessions to sealed rows and back.
+
+    Raises `e2ee.CorruptState` for rows that were sealed under another key.
+    """
 
     def __init__(self, key: bytes) -> None:
         self._sealer = e2ee.Sealer(e2ee.Keyring({_KEY_ID: key}), cache_size=8192)
@@ -45,7 +48,7 @@ class Vault:
     def prekey_rows(
         self, number: str, kind: str, made: Iterable[e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey]
     ) -> list[prekeys.PreKeyRow]:
-        """Without what is only needed to upload them."""
+        """Return sealed rows of pre-keys, without the parts that only their upload needs."""
         return [
             prekeys.PreKeyRow(
                 number,
@@ -60,15 +63,18 @@ class Vault:
         return keys.unpack_one_time(row.key_id, self._open_prekey(row))
 
     def signed(self, row: prekeys.PreKeyRow) -> e2ee.SignedPreKey:
-        """Without its signature."""
+        """Open a signed pre-key. Its signature is missing."""
         return keys.unpack_signed(row.key_id, self._open_prekey(row))
 
     def kyber(self, row: prekeys.PreKeyRow) -> e2ee.KyberPreKey:
-        """Without public key and signature."""
+        """Open a Kyber pre-key. Its public key and signature are missing."""
         return keys.unpack_kyber(row.key_id, self._open_prekey(row))
 
     def seal_half(self, number: str, peer: str, half: str, state: bytes) -> bytes:
-        """`half` is `sending` or `receiving`."""
+        """Seal one half of a session's state.
+
+        half: `sending` or `receiving`
+        """
         return self._sealer.seal(state, context=(number, peer, half))
 
     def session(self, device: Device, row: sessions.SessionRow) -> e2ee.SessionRecord:
@@ -87,28 +93,30 @@ class Vault:
         return e2ee.SenderKeyRecord.from_bytes(state)
 
     def seal_draft(self, number: str, group: str, message_id: str, plaintext: bytes) -> bytes:
-        """Plaintext of a message to a group, until the network has it."""
+        """Seal the plaintext of a group message, which is kept until the network has accepted the message."""
         return self._sealer.seal(plaintext, context=(number, group, message_id, "draft"))
 
     def open_draft(self, number: str, group: str, message_id: str, sealed: bytes) -> bytes:
         return self._sealer.open(sealed, (number, group, message_id, "draft"))
 
     def seal_sent(self, number: str, peer: str, message_id: str, plaintext: bytes) -> bytes:
-        """Plaintext that was sent to a peer, who may ask for it again."""
+        """Seal a plaintext that was sent to a peer, which may request it again."""
         return self._sealer.seal(plaintext, context=(number, peer, "sent"), row=message_id)
 
     def open_sent(self, row: sent.SentRow) -> bytes:
         return self._sealer.open(row.content, (row.number, row.peer, "sent", row.id))
 
     def seal_text(self, number: str, peer: str, message_id: str, text: str) -> str:
-        """What a message of the inbox says; an empty text stays."""
+        """Seal the text of a message in the inbox. An empty text stays empty."""
         if not text:
             return ""
         sealed = self._sealer.seal(text.encode(), context=(number, peer, "inbox"), row=message_id)
         return _SEALED_TEXT + base64.b64encode(sealed).decode()
 
     def open_text(self, number: str, peer: str, message_id: str, stored: str) -> str:
-        """What `seal_text` was given, and what an earlier release left unsealed."""
+        """Return the text that `seal_text` was given. Texts that an earlier release stored unsealed are returned
+        unchanged.
+        """
         if not stored.startswith(_SEALED_TEXT):
             return stored
         sealed = base64.b64decode(stored.removeprefix(_SEALED_TEXT))

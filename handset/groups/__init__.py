@@ -1,1 +1,1 @@
-"""Groups as a recipient sees them: sender keys received and distributed, messages encrypted once for all."""
+"""Groups at a handset: reception and distribution of sender keys, and messages encrypted once for all participants."""

@@ -1,4 +1,4 @@
-"""Groups of a fleet: join and leave, send, and see to it that everybody has the keys they need."""
+"""Groups of a fleet: joining, leaving and sending, with distribution of the sender keys."""
 
 from __future__ import annotations
 
@@ -28,43 +28,47 @@ from tidings.wire.groups import DescribedGroup
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 5  # to find a group unchanged while its members are given the key
-KEYS_SECONDS = 30.0  # for the network to accept the keys given to the members
+ATTEMPTS = 5  # to find the group unchanged after its participants were sent the key
+KEYS_SECONDS = 30.0  # for the network to accept the keys for the participants
 RETRY_SECONDS = 1.0
-MAX_CHORES = 1000  # one more request for a key is dropped: the next unreadable message asks again
+MAX_CHORES = 1000  # requests for keys; further ones are dropped, and the next unreadable message requests the key again
 
 KeyWanted = tuple[Device, str, str]  # device, peer, group
-# Must not raise anything but errors of the database.
+# Must raise only errors of the database.
 GroupWork = Callable[[SenderKeyStore, Connection, OutboxBatch], Awaitable[Any]]
 
 
 class GroupTransport(Protocol):
-    """Transactions of the store, and messages to single members."""
+    """Transactions of the store, and messages to single participants."""
 
     async def do(self, work: GroupWork) -> Any:
-        """The result of this work, which one transaction of the store carries out. Raises `NotStored`."""
+        """Do work in one transaction of the store, and return its result. Raises `NotStored`."""
         ...
 
     async def send_each(self, device: Device, peers: Collection[str], plaintext: bytes) -> list[str]:
-        """Send to each of them in private; the ids. Those who cannot be sent to are left out. Raises `NetworkAway`."""
+        """Send the same content to each peer individually. Returns the ids, without those of unreachable peers.
+
+        Raises `NetworkAway`.
+        """
         ...
 
     async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None: ...
 
     def settle(self, envelope: outbox.OutboxRow) -> None:
-        """This envelope needs no longer be sent."""
+        """Mark an envelope as finished, so that it is not sent again."""
         ...
 
     def give_up(self, device: Device, envelope: outbox.OutboxRow, detail: str) -> None:
-        """The same, and the application is notified."""
+        """Give up an envelope and notify the application."""
         ...
 
 
 class FleetGroups:
-    """Raises `NetworkAway`, `Unauthorized`, `NoSuchGroup`, `NotAdmin` and `NotStored` wherever it calls the network.
+    """Groups of a fleet's devices.
 
-    In memory, at most `MAX_CHORES` requests for keys; messages that the network found stale stay in the outbox and are
-    bounded with it.
+    Methods that call the network raise `NetworkAway`, `Unauthorized`, `NoSuchGroup`, `NotAdmin` and `NotStored`.
+    At most `MAX_CHORES` requests for keys wait in memory. Messages that the network refused as stale stay in the
+    outbox, whose limit bounds them.
     """
 
     def __init__(
@@ -82,48 +86,48 @@ class FleetGroups:
         self._wakeup = asyncio.Event()
         self._preparing: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
 
-    # What a person does.
+    # Called on behalf of the user.
 
     async def create(self, number: str, subject: str) -> DescribedGroup:
-        """A new group, with this number as its admin."""
+        """Create a group with this number as its admin."""
         device = self._devices[number]
         group = await self._api(device).create(subject)
         await self._remember(device, group)
         return group
 
     async def join(self, number: str, code: str) -> DescribedGroup:
-        """Join by a code, or by a link that ends with it."""
+        """Join a group by a code or by a link that ends with it."""
         device = self._devices[number]
         group = await self._api(device).join(code_of(code))
         await self._remember(device, group)
         return group
 
     async def leave(self, number: str, group: str) -> None:
-        """Be in the group no more, and forget its keys."""
+        """Leave a group and delete its keys."""
         device = self._devices[number]
         await self._api(device).leave(group)
         await self._transport.do(lambda keys, connection, _: keys.forget(connection, number, group))
 
     async def list_mine(self, number: str) -> Sequence[DescribedGroup]:
-        """As the network knows them."""
+        """Return the groups of this number as the network knows them."""
         return await self._api(self._devices[number]).list_mine()
 
     async def get(self, number: str, group: str) -> DescribedGroup:
-        """One of them, with its participants."""
+        """Return a group with its participants."""
         return await self._api(self._devices[number]).fetch(group)
 
     async def get_code(self, number: str, group: str) -> str:
-        """The code that others join with."""
+        """Return the code by which others join."""
         return await self._api(self._devices[number]).invite(group)
 
     async def remove(self, number: str, group: str, others: Sequence[str]) -> DescribedGroup:
-        """Remove others from the group."""
+        """Remove other participants from a group."""
         return await self._api(self._devices[number]).remove(group, others)
 
     async def send(self, number: str, group: str, plaintext: bytes) -> str:
-        """Send a content to everybody in a group; returns its id when it is safely in the outbox.
+        """Send a content to all participants of a group. Returns its id when it is committed to the outbox.
 
-        Whoever there does not have our key is given it first, for which the network must be there.
+        Participants without our key are sent it first, which requires a connection to the network.
         """
         device = self._devices[number]
         for _ in range(ATTEMPTS):
@@ -133,16 +137,20 @@ class FleetGroups:
             await self._prepare(device, group)
         raise NetworkAway("the group changes faster than its members can be given the key")
 
-    # Reports of the mailroom and the links.
+    # Called by the mailroom and the links.
 
     def keys_wanted(self, to_ask: Sequence[KeyWanted], to_give: Sequence[KeyWanted]) -> None:
-        """We lack the keys of these, and those lack ours."""
+        """Queue requests for missing keys, and answers to such requests.
+
+        to_ask: peers whose key we lack
+        to_give: peers that lack our key
+        """
         for kind, wanted in (("ask", to_ask), ("give", to_give)):
             for device, peer, group in wanted:
                 self._want(kind, device, peer, group)
 
     def stale(self, device: Device, envelope: outbox.OutboxRow) -> None:
-        """The network says that the group is another by now: it has to be encrypted for those who are there."""
+        """Queue a message that the network refused because the group has changed. It will be encrypted again."""
         if self._network is None:
             self._transport.give_up(device, envelope, "the group has changed")
             return
@@ -150,11 +158,11 @@ class FleetGroups:
         self._wakeup.set()
 
     def reset(self) -> None:
-        """The store is opened again, and everything in the outbox is sent again."""
+        """Clear the stale messages. Called when the store is reopened, which sends the whole outbox again."""
         self._stale.clear()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`."""
+        """Process stale messages and requests for keys until `stop`."""
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
@@ -170,7 +178,7 @@ class FleetGroups:
             stopping.cancel()
 
     async def _run_once(self) -> bool:
-        """One pass over what is to be done; false when the network or the store was away."""
+        """Process everything that is queued. Returns false when the network or the store is unavailable."""
         for key, (device, envelope) in list(self._stale.items()):
             try:
                 await self._send_again(device, envelope)
@@ -206,7 +214,7 @@ class FleetGroups:
         return sent
 
     async def _prepare(self, device: Device, group: str) -> None:
-        """Give our key to everybody who lacks it, and wait until the network has accepted that."""
+        """Send our key to all participants who lack it, and wait until the network has accepted these messages."""
         number = device.number
         lock = self._preparing.setdefault((number, group), asyncio.Lock())
         async with lock:
@@ -229,7 +237,7 @@ class FleetGroups:
             )
 
     async def _send_again(self, device: Device, envelope: outbox.OutboxRow) -> None:
-        """Nothing of a stale message was kept by the network, so another ciphertext may have its id."""
+        """Encrypt a stale message again under the same id. The network kept nothing of it, so the id may be reused."""
         assert envelope.draft is not None
         number, group = device.number, envelope.group
         plaintext = self._vault.open_draft(number, group, envelope.id, envelope.draft)
@@ -246,7 +254,7 @@ class FleetGroups:
         log.info("sender_key.asked", extra={"number": device.number, "peer": peer, "group": group})
 
     async def _give(self, device: Device, peer: str, group: str) -> None:
-        """Only to whoever is in the group by what the network says now."""
+        """Send our key to a peer, if the network confirms that the peer is a participant."""
         there = await self._api(device).fetch(group)
         if all(participant.number != peer for participant in there.participants):
             log.warning("sender_key.stranger", extra={"number": device.number, "peer": peer, "group": group})
@@ -274,5 +282,5 @@ class FleetGroups:
 
 
 def code_of(text: str) -> str:
-    """The code of an invitation: the last part of a link, or the text itself."""
+    """Return the code of an invitation: the last part of a link, or the text itself."""
     return text.strip().rstrip("/").rpartition("/")[2]

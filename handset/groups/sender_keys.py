@@ -1,4 +1,4 @@
-"""Sender keys of a fleet, and who has ours: read and changed within the transactions of its mailroom."""
+"""Sender keys of a fleet and the holders of our keys, read and changed in the transactions of its mailroom."""
 
 from __future__ import annotations
 
@@ -19,40 +19,38 @@ from tidings.wire.groups import GONE, JOINED, DescribedGroup, GroupNotice
 
 log = logging.getLogger(__name__)
 
-KEYS_IN_MEMORY = 10_000  # about 300 bytes each, until messages arrive out of order
+KEYS_IN_MEMORY = 10_000  # about 300 bytes each, more when messages arrive out of order
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyDistribution:
-    """Our key of a group, and who lacks it.
+    """Our sender key of a group, with the participants who lack it."""
 
-    version: of what is known of the group; `mark_distributed` counts only while nothing else has changed it.
-    """
-
-    version: int
-    distribution: bytes
-    missing: frozenset[str]
+    version: int  # of the group's row; `mark_distributed` takes effect only while it is unchanged
+    distribution: bytes  # message that hands the key over
+    missing: frozenset[str]  # numbers
 
 
 class SenderKeyStore:
-    """Belongs to one mailroom, and like it is thrown away when a transaction fails: memory would be ahead of the disk.
+    """Sender keys of one mailroom. Discarded with it when a transaction fails, because memory would be ahead of the
+    disk.
 
-    A key that was changed is in the same commit as what changed it: the message that was read or written.
+    A changed key is committed together with the message that was read or encrypted.
     """
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
         self._keys: LRU[Key, e2ee.SenderKeyRecord] = LRU(KEYS_IN_MEMORY)
-        # Those of this transaction, so that none of them leaves memory before it is saved.
+        # Keys of this transaction. They stay in memory until they are saved.
         self._loaded: dict[Key, e2ee.SenderKeyRecord] = {}
         self._changed: set[Key] = set()
 
     async def load(self, connection: Connection, wanted: Collection[Key]) -> None:
-        """Have those of these keys that exist in memory until `save`."""
+        """Load those of these keys that exist. They stay in memory until `save`."""
         missing: list[Key] = []
         for key in wanted:
             if key in self._loaded:
-                # It may have been replaced in this transaction.
+                # The key may have been replaced in this transaction.
                 continue
             record = self._keys.get(key)
             if record is not None:
@@ -65,18 +63,18 @@ class SenderKeyStore:
             try:
                 record = self._vault.sender_key(row)
             except e2ee.E2EEError as error:
-                # As if there were none: it is asked for, or a new one is made.
+                # An unreadable key is treated as missing: it is requested, or a new one is generated.
                 log.error(
                     "sender_key.unreadable",
                     extra={"number": row.number, "group": row.group_id, "sender": row.sender, "error": repr(error)},
                 )
             else:
-                # One of ours that some members refuse is as if there were none: a new one is made.
+                # Our own key is treated as missing when some participants refuse its format. A new one is generated.
                 if row.sender != row.number or record.is_portable:
                     self._loaded[row.number, row.group_id, row.sender] = record
 
     async def save(self, connection: Connection) -> None:
-        """Write what has changed; call it last in each transaction."""
+        """Write the changed keys. Call it last in each transaction."""
         rows = [self._vault.sender_key_row(*key, self._loaded[key]) for key in self._changed]
         await groups.save_keys(connection, rows)
         for key, record in self._loaded.items():
@@ -87,7 +85,7 @@ class SenderKeyStore:
     # Receiving.
 
     def read(self, number: str, frame: Deliver) -> bytes:
-        """The plaintext of a message to a group, whose key is loaded if there is one. Raises `E2EEError`."""
+        """Decrypt a group message with the loaded key, if one exists. Raises `E2EEError`."""
         key = (number, frame.group, frame.sender)
         record = self._loaded.get(key)
         plaintext = sender_keys.read(record, frame.body)
@@ -95,7 +93,7 @@ class SenderKeyStore:
         return plaintext
 
     async def accept(self, connection: Connection, number: str, sender: str, given: SenderKey) -> None:
-        """A peer has given its key. One that is no key changes nothing."""
+        """Store a key that a peer has sent. An invalid key changes nothing."""
         key = (number, given.group, sender)
         try:
             await self.load(connection, [key])
@@ -110,14 +108,15 @@ class SenderKeyStore:
         self._changed.add(key)
 
     async def apply_change(self, connection: Connection, number: str, group: str, change: GroupNotice) -> None:
-        """The network says that a group has changed. To follow the same change twice does no harm."""
+        """Apply a group change that the network has announced. Applying it repeatedly has no further effect."""
         gone = change.numbers if change.change in GONE else ()
         if number in gone:
             await self.forget(connection, number, group)
             return
         known = await self._group(connection, number, group)
         if gone:
-            # Whoever is gone must not read what comes: there is another key, and nobody has it yet.
+            # Former participants must not read later messages, so the key is replaced, and no one holds the new one
+            # yet.
             key = (number, group, number)
             await self.load(connection, [key])
             if key in self._loaded:
@@ -142,7 +141,7 @@ class SenderKeyStore:
         )
 
     async def new_identity(self, connection: Connection, number: str, peer: str) -> None:
-        """Another device has this peer's number: it has none of our keys."""
+        """Record that a peer has a new device, which holds none of our keys."""
         for group in await groups.take_holdings(connection, number, peer):
             known = await self._group(connection, number, group)
             await groups.save_group(
@@ -154,7 +153,7 @@ class SenderKeyStore:
     async def encrypt(
         self, connection: Connection, number: str, group: str, plaintext: bytes
     ) -> tuple[int, bytes] | None:
-        """The epoch for which it is, and a message to the group; `None` when not everybody there has our key."""
+        """Return the epoch and the ciphertext of a group message; `None` when a participant lacks our key."""
         known = await self._group(connection, number, group)
         key = (number, group, number)
         await self.load(connection, [key])
@@ -166,9 +165,10 @@ class SenderKeyStore:
         return known.epoch, body
 
     async def prepare(self, connection: Connection, number: str, group: DescribedGroup) -> KeyDistribution:
-        """Our key of a group: a new one if there is none, or if somebody has it who is gone, or may have it uncounted.
+        """Return our key of a group for distribution.
 
-        That it leaves is in the same commit, so that no crash can forget it.
+        The key is replaced if there is none, if a former participant holds it, or if a peer may hold it that was
+        not recorded. That the distribution has started is committed as well, so a crash cannot lose this fact.
         """
         known = await self._group(connection, number, group.id)
         holders = await groups.list_holders(connection, number, group.id)
@@ -193,7 +193,7 @@ class SenderKeyStore:
     async def mark_distributed(
         self, connection: Connection, number: str, group: str, epoch: int, preparation: KeyDistribution
     ) -> None:
-        """Everybody who lacked the key has been given it. That counts only if nothing has happened meanwhile."""
+        """Record that all participants who lacked the key were sent it, unless the group has changed in between."""
         known = await self._group(connection, number, group)
         if known.version != preparation.version:
             return
@@ -201,25 +201,25 @@ class SenderKeyStore:
         await groups.save_group(connection, dataclasses.replace(known, epoch=epoch))
 
     async def mark_stale(self, connection: Connection, number: str, group: str, epoch: int) -> None:
-        """The network says that the group has another epoch than this."""
+        """Record that the network has a different epoch of the group than this one."""
         known = await self._group(connection, number, group)
         if known.epoch == epoch:
             await groups.save_group(connection, dataclasses.replace(known, epoch=0))
 
     async def distribution(self, connection: Connection, number: str, group: str) -> bytes | None:
-        """Our key from the next message on, `None` when there is none."""
+        """Return the message that hands over our key from the next message on; `None` when there is no key."""
         key = (number, group, number)
         await self.load(connection, [key])
         record = self._loaded.get(key)
         return record.distribution() if record is not None else None
 
     async def remember(self, connection: Connection, number: str, group: DescribedGroup) -> None:
-        """The number is in this group."""
+        """Record that the number is in this group."""
         known = await self._group(connection, number, group.id)
         await groups.save_group(connection, dataclasses.replace(known, subject=group.subject[:100]))
 
     async def forget(self, connection: Connection, number: str, group: str) -> None:
-        """The number is in this group no more."""
+        """Delete a group that the number is no longer in, with its keys."""
         for key in [key for key in self._keys if key[:2] == (number, group)]:
             self._keys.drop(key)
         for key in [key for key in self._loaded if key[:2] == (number, group)]:
@@ -240,5 +240,8 @@ class SenderKeyStore:
 
 
 def _unsure(known: GroupRow, *, renewed: bool = False) -> int:
-    """The epoch of a group whose members have to be looked at again. renewed: nobody has the key that there is now."""
+    """Return the epoch to store for a group whose participants must be checked again.
+
+    renewed: whether the key was replaced, so that no one holds it
+    """
     return LEAVING if known.epoch == LEAVING and not renewed else 0

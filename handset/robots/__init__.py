@@ -1,1 +1,1 @@
-"""Robots: recipients that do what their number says."""
+"""Robots: handsets that act according to their number."""

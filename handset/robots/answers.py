@@ -1,4 +1,4 @@
-"""Answers of a robot that is asked for a type of message: pure functions from a message to a content."""
+"""Replies of a robot to requests for a type of message: pure functions from a message to a content."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from handset.composing import Content
 from tidings.media import kinds
 from tidings.wire import media_objects
 
-OTHER_KIND = "11"  # of the robot whose number is given as the new one
+OTHER_KIND = "11"  # digits of the robot whose number is announced as the new one
 
 
 def find(number: str, peer: str, message_id: str, kind: str, text: str, raw: str) -> Content | None:
-    """The answer to a message; `None` when it asks for nothing.
+    """Return the reply to a message; `None` when it requests nothing.
 
-    A text asks by its first word (`location`, `order` …); a list, buttons, a template or products are answered with
-    the first choice that sends something; a file comes back as it is, by the same pointer, and Opus audio as a voice
-    message.
+    A text requests a type by its first word (`location`, `order` …). The reply to a list, buttons, a template or
+    products is the first choice that sends something. A file is returned unchanged by the same pointer, and Opus
+    audio as a voice message.
     """
     if kind == "text":
         words = text.split(None, 1)

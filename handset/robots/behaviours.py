@@ -15,7 +15,7 @@ from tidings.wire.device import DELIVERED, READ
 
 
 class Behaviour(enum.Enum):
-    """The kinds of robot, by the two digits behind the prefix, which the number of the robot follows."""
+    """Kinds of robots. The value is the two digits after the prefix of a robot's number."""
 
     READS = "11"
     DELIVERED_ONLY = "12"
@@ -28,12 +28,12 @@ class Behaviour(enum.Enum):
 
     @property
     def is_registered(self) -> bool:
-        """Whether its number exists on the network."""
+        """Return whether the number exists on the network."""
         return self is not Behaviour.UNKNOWN
 
     @property
     def is_online(self) -> bool:
-        """Whether it ever logs in."""
+        """Return whether the robot ever logs in."""
         return self not in (Behaviour.UNKNOWN, Behaviour.OFFLINE)
 
 
@@ -47,12 +47,15 @@ _DELIVERED = (SendReceipt(DELIVERED),)
 
 
 def number_of(behaviour: Behaviour, index: int, prefix: str = PREFIX) -> str:
-    """The number of the robot `index` (from 0) of a kind: 15550110000 is the first one that reads."""
+    """Return the number of a robot: 15550110000 is the first one that reads.
+
+    index: among the robots of this kind, from 0
+    """
     return f"{prefix}{behaviour.value}{index:04d}"
 
 
 def behaviour_of(number: str, prefixes: Sequence[str] = PREFIXES) -> Behaviour | None:
-    """The behaviour that a number stands for; `None` when it is no robot's number."""
+    """Return the behaviour that a number stands for; `None` when it is not a robot's number."""
     prefix, scheme = number[:-_SCHEME], number[-_SCHEME:]
     if prefix not in prefixes or not scheme.isascii() or not scheme.isdigit():
         return None
@@ -63,12 +66,12 @@ def behaviour_of(number: str, prefixes: Sequence[str] = PREFIXES) -> Behaviour |
 
 
 def slow_delay(message_id: str) -> float:
-    """1 to 5 seconds, always the same for the same message."""
+    """Return a delay of 1 to 5 seconds, which depends only on the message."""
     return 1.0 + 4.0 * zlib.crc32(message_id.encode()) / 0xFFFFFFFF
 
 
 def actions(behaviour: Behaviour | None, message: ReceivedMessage) -> tuple[Action, ...]:
-    """Actions of a robot once the message is on its disk, in this order. A number that is no robot's reads."""
+    """Return the actions of a robot, in order, for a message that is on its disk. A number without behaviour reads."""
     match behaviour:
         case Behaviour.DELIVERED_ONLY:
             return _DELIVERED
@@ -87,7 +90,7 @@ def actions(behaviour: Behaviour | None, message: ReceivedMessage) -> tuple[Acti
 
 
 def _echo(message: ReceivedMessage) -> Action:
-    """A text or a file as it came; of anything else, what a handset would show."""
+    """Return a text or a file unchanged, and any other message as the text that a handset would show."""
     if message.type == "text":
         return SendText(message.text)
     if message.type in media_objects.KINDS and (found := pointers.find(message.type, message.raw)):

@@ -1,4 +1,4 @@
-"""Fetches the files that robots get, verifies and opens each, and says what came of it; nothing is kept."""
+"""Download and verification of the files that robots receive. The result is logged and counted, and no file is kept."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ log = logging.getLogger(__name__)
 
 FILES = Counter("tidings_handset_files_total", "Files that robots got", ["result"])
 
-QUEUE_LIMIT = 10_000  # files; one more is counted as skipped
+QUEUE_LIMIT = 10_000  # files; further ones are counted as skipped
 AT_ONCE = 16
 ATTEMPTS = 5
 FIRST_RETRY_SECONDS = 0.5
 
 
 class FileChecker:
-    """Service. What waits when it stops is not fetched any more."""
+    """Service that fetches and verifies files. Files that still wait when it stops are not fetched."""
 
     name = "files"
 
     def __init__(self, api: NetworkApi, devices: Mapping[str, Device]) -> None:
-        """devices: by number."""
+        """Create the service.
+
+        devices: by number
+        """
         self._api = api
         self._devices = devices
         self._waiting: asyncio.Queue[tuple[ReceivedMessage, Attachment]] = asyncio.Queue(QUEUE_LIMIT)
 
     def offer(self, message: ReceivedMessage) -> None:
-        """Fetch the files of a message, if it has any."""
+        """Queue the files of a message, if it has any."""
         if not message.raw:
             return
         for pointer in pointers.find(message.type, message.raw):
@@ -53,7 +56,7 @@ class FileChecker:
         await run_workers(stop, *(self._work(stop) for _ in range(AT_ONCE)))
 
     async def check(self, message: ReceivedMessage, pointer: Attachment, stop: asyncio.Event) -> str:
-        """`opened`, or the name of the error that was the last one."""
+        """Fetch a file, and return `opened` or the name of the last error."""
         device = self._devices[message.number]
         started, delay, result, detail = time.monotonic(), FIRST_RETRY_SECONDS, "", ""
         for attempt in range(1, ATTEMPTS + 1):

@@ -1,4 +1,4 @@
-"""Robots join the groups that they are invited to: by a text with a link that ends with a code."""
+"""Robots join the groups that they are invited to by a text with a link."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidings.runtime.service import run_workers, wait_for
 
 log = logging.getLogger(__name__)
 
-QUEUE_LIMIT = 10_000  # invitations; one more is not followed
+QUEUE_LIMIT = 10_000  # invitations; further ones are ignored
 ATTEMPTS = 10
 RETRY_SECONDS = 1.0
 
@@ -22,13 +22,13 @@ _LINK = re.compile(r"https?://[^\s/]+/(?:[^\s/]+/)*([A-Za-z0-9_-]{22})(?=\s|$)")
 
 
 def find(text: str) -> str | None:
-    """The code of the first link to a group."""
+    """Return the code of the first link to a group; `None` without one."""
     found = _LINK.search(text)
     return found[1] if found else None
 
 
 class Invitations:
-    """Service. An invitation that waits when it stops is not followed; to join twice changes nothing."""
+    """Service that joins groups. Invitations that wait when it stops are not followed. Joining twice has no effect."""
 
     name = "invitations"
 
@@ -37,7 +37,7 @@ class Invitations:
         self._waiting: asyncio.Queue[tuple[str, str]] = asyncio.Queue(QUEUE_LIMIT)
 
     def offer(self, message: ReceivedMessage) -> None:
-        """Follow the invitation of a message, if it is one. Those that stand in a group are not followed."""
+        """Queue the invitation in a message, if it has one. Invitations in group messages are ignored."""
         code = find(message.text) if message.text and not message.group else None
         if code is not None and not self._waiting.full():
             self._waiting.put_nowait((message.number, code))

@@ -1,4 +1,4 @@
-"""Registration of robots: of all at the start, and again of those whose token the network does not know."""
+"""Registration of robots: of all of them at the start, and again of those whose token the network does not know."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tidings.runtime.service import Wakeup, wait_for
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 2.0
-GATHER_SECONDS = 0.2  # what comes within this time is registered together
+GATHER_SECONDS = 0.2  # devices that fail within this time are registered together
 
 
 class RobotRegistrar:
-    """The robots of one process, each registered with the network."""
+    """Registration of the robots of one process."""
 
     def __init__(
         self,
@@ -32,7 +32,12 @@ class RobotRegistrar:
         block: str,
         prefixes: Sequence[str] = behaviours.PREFIXES,
     ) -> None:
-        """block: whom those of the blocking kind block; prefixes: of the robots' numbers."""
+        """Create the registrar.
+
+        one_time: one-time pre-keys per robot
+        block: number that robots of the blocking kind block
+        prefixes: of the robots' numbers
+        """
         self._registry = registry
         self._registration_key = registration_key
         self._one_time = one_time
@@ -40,9 +45,9 @@ class RobotRegistrar:
         self._prefixes = prefixes
 
     async def register_all(self, wanted: Sequence[str], stop: asyncio.Event) -> list[Device]:
-        """The devices of these numbers, all registered; waits for the network as long as it is away.
+        """Return the devices of these numbers, all registered. Waits as long as the network is unavailable.
 
-        Incomplete when `stop` was set. Raises `Unauthorized` when the registration key is wrong.
+        Some are not registered if `stop` is set. Raises `Unauthorized` when the registration key is wrong.
         """
         known = await self._registry.load()
         devices = [known.get(number) or keys.new_device(number) for number in wanted]
@@ -50,7 +55,7 @@ class RobotRegistrar:
         return devices
 
     async def register(self, devices: Sequence[Device], stop: asyncio.Event) -> None:
-        """Register those that have no token, and have those of the blocking kind block."""
+        """Register the devices without a token, and make those of the blocking kind block."""
         missing = [device for device in devices if device.token is None]
         await self._registry.register_many(
             missing, one_time=self._one_time, registration_key=self._registration_key, stop=stop
@@ -65,7 +70,7 @@ class RobotRegistrar:
                 await wait_for(stop, RETRY_SECONDS)
 
     def is_online(self, device: Device) -> bool:
-        """Whether this robot ever logs in."""
+        """Return whether this robot ever logs in."""
         behaviour = self._behaviour_of(device)
         return behaviour is not None and behaviour.is_online
 
@@ -74,14 +79,17 @@ class RobotRegistrar:
 
 
 class Reregistration(DeviceObserver):
-    """Service. Registers robots again whose token the network does not know, and logs them in."""
+    """Service that registers robots again whose token the network does not know, and logs them in."""
 
     name = "reregistration"
 
     def __init__(
         self, registrar: RobotRegistrar, log_in: Callable[[Device], None], *, offline: Sequence[Device] = ()
     ) -> None:
-        """offline: those that never log in, and so would never find out that the network has lost them."""
+        """Create the service.
+
+        offline: robots that never log in and therefore never notice that the network has lost them
+        """
         self._registrar = registrar
         self._log_in = log_in
         # Bounded by the number of robots.
@@ -91,7 +99,7 @@ class Reregistration(DeviceObserver):
         self._wakeup = Wakeup()
 
     def unauthorized(self, device: Device) -> None:
-        """Once for each robot: the next time its number is somebody else's."""
+        """Queue the robot. Only once per robot: the second time another client has registered its number."""
         if device.number in self._renewed:
             log.error("robot.taken_over", extra={"number": device.number})
             return
@@ -111,7 +119,7 @@ class Reregistration(DeviceObserver):
             stopping.cancel()
 
     async def run_once(self, stop: asyncio.Event) -> None:
-        """Register all that wait, and log them in. Those that never log in go along the first time."""
+        """Register all waiting robots and log them in. The first call also registers the robots that never log in."""
         devices = [*self._waiting.values(), *self._offline]
         self._waiting.clear()
         self._offline.clear()

@@ -1,4 +1,4 @@
-"""Robots: recipients whose number says how they behave."""
+"""Robots: handsets whose number determines their behaviour."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLEET = "robots"
 
 
 def numbers(kinds: Sequence[Behaviour], per_kind: int, prefixes: Sequence[str] = behaviours.PREFIXES) -> list[str]:
-    """The numbers that are registered; those of the unknown kind are not among them."""
+    """Return the numbers to register. Those of the unknown kind are left out."""
     registered = [kind for kind in kinds if kind.is_registered]
     return [
         behaviours.number_of(kind, index, prefix)
@@ -27,17 +27,20 @@ def numbers(kinds: Sequence[Behaviour], per_kind: int, prefixes: Sequence[str] =
 
 
 class Robots:
-    """The application of a fleet of robots."""
+    """Application of a fleet of robots."""
 
     def __init__(self, shown_log: ShownLog, *, prefixes: Sequence[str] = behaviours.PREFIXES) -> None:
-        """prefixes: of the robots' numbers."""
+        """Create the application.
+
+        prefixes: of the robots' numbers
+        """
         self._log = shown_log
         self._listeners: list[Callable[[ReceivedMessage], None]] = []
         self._prefixes = prefixes
         self._behaviours: dict[str, Behaviour | None] = {}
 
     def subscribe(self, listener: Callable[[ReceivedMessage], None]) -> None:
-        """Call this one too with each message that is shown."""
+        """Add a listener that is called for each shown message."""
         self._listeners.append(listener)
 
     def actions(self, message: ReceivedMessage) -> Sequence[Action]:

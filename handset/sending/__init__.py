@@ -1,1 +1,1 @@
-"""The outbox of each device: what is committed goes out until the network has accepted it."""
+"""Outboxes of devices: committed envelopes are sent until the network has accepted them."""

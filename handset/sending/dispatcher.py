@@ -1,4 +1,4 @@
-"""The outboxes of a fleet in memory: what is committed goes out when due, and is forgotten when it is accepted."""
+"""Outboxes of a fleet in memory: committed envelopes are sent when due, and removed when they are accepted."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from handset.devices.device import Device
 from tidings.runtime.clock import Clock
 from tidings.storage.handset.outbox import OutboxRow
 
-RETRY_SECONDS = 1.0  # before an envelope that the network was too busy for is offered again
+RETRY_SECONDS = 1.0  # before an envelope that was refused as `overloaded` is offered again
 
 
 class Dispatcher:
-    """Owned by a `Mailroom`; the connections take the envelopes out of the devices' outboxes."""
+    """Dispatches envelopes for a `Mailroom`. The connections remove them from the devices' outboxes."""
 
     def __init__(self, clock: Clock, *, limit: int) -> None:
-        """limit: envelopes; beyond it `wait_for_room` waits."""
+        """Create a dispatcher.
+
+        limit: number of envelopes at which `wait_for_room` starts to wait
+        """
         self._limit = limit
         self._clock = clock
         self._due: list[tuple[int, int, Device]] = []
-        # Positions of what went out before it was due; each until it would have been.
+        # Positions of envelopes that were sent before they were due. Each stays here until its due time.
         self._hastened: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
@@ -30,29 +33,29 @@ class Dispatcher:
         self._empty.set()
         self._settled = asyncio.Event()
         self._closed = False
-        self.outstanding = 0
-        # Positions whose rows can go.
+        self.outstanding = 0  # envelopes that the network has not accepted
+        # Positions whose rows can be deleted.
         self.accepted: list[int] = []
 
     async def wait_for_room(self) -> None:
-        """Returns at once unless the outboxes are full."""
+        """Wait while the outboxes are full."""
         while self.outstanding >= self._limit and not self._closed:
             self._room.clear()
             await self._room.wait()
 
     async def wait_until_empty(self) -> None:
-        """Returns when the network has everything."""
+        """Wait until the network has accepted all envelopes."""
         await self._empty.wait()
 
     async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
-        """Returns when the network has these of a device's, or will never take them."""
+        """Wait until the network has accepted these messages of a device, or has refused them permanently."""
         wanted = set(message_ids)
         while any(envelope.id in wanted for envelope in device.outbox.values()):
             self._settled.clear()
             await self._settled.wait()
 
     def dispatch(self, envelopes: Sequence[tuple[Device, OutboxRow]]) -> None:
-        """Put committed envelopes into their devices' outboxes and send those that are due."""
+        """Add committed envelopes to their devices' outboxes and send those that are due."""
         now = int(self._clock.now() * 1000)
         self.outstanding += len(envelopes)
         if self.outstanding:
@@ -69,7 +72,7 @@ class Dispatcher:
             self._set_timer()
 
     def settled(self, positions: Iterable[int]) -> None:
-        """The network has these, or will never take them."""
+        """Remove the envelopes that the network has accepted or refused permanently."""
         before = len(self.accepted)
         self.accepted += positions
         self.outstanding -= len(self.accepted) - before
@@ -80,13 +83,13 @@ class Dispatcher:
             self._empty.set()
 
     def postpone(self, device: Device, envelope: OutboxRow) -> None:
-        """Offer an envelope again after a while."""
+        """Offer an envelope again after `RETRY_SECONDS`."""
         due = int((self._clock.now() + RETRY_SECONDS) * 1000)
         heapq.heappush(self._due, (due, envelope.position, device))
         self._set_timer()
 
     def hasten(self, device: Device, peer: str, kind: str) -> None:
-        """Send at once what of this kind is held back for a peer."""
+        """Send the delayed envelopes of this kind to a peer at once."""
         now = int(self._clock.now() * 1000)
         for position, held in list(device.outbox.items()):
             if held.kind == kind and held.peer == peer and held.due_at > now:
@@ -96,7 +99,7 @@ class Dispatcher:
                     device.channel.offer(device, envelope)
 
     def release_due(self) -> None:
-        """Send what was held back until now."""
+        """Send the envelopes whose delay has expired."""
         now = int(self._clock.now() * 1000)
         while self._due and self._due[0][0] <= now:
             _, position, device = heapq.heappop(self._due)
@@ -109,7 +112,7 @@ class Dispatcher:
         self._set_timer()
 
     def close(self) -> None:
-        """Hold nothing up any more, send nothing more by the clock."""
+        """Stop delaying callers and sending by timer."""
         self._closed = True
         self._room.set()
         if self._timer is not None:

@@ -17,18 +17,21 @@ def _base62(value: int, length: int) -> str:
 
 
 def make(now: float) -> str:
-    """A new id. `now`: Unix seconds; the 7 characters of milliseconds last until 2081."""
+    """Return a new id.
+
+    now: Unix seconds; the 7 characters of milliseconds suffice until 2081
+    """
     return "ABGG" + _base62(int(now * 1000), 7) + _base62(secrets.randbits(_RANDOM_BITS), 16)
 
 
 class ReceiptIds:
-    """Ids of receipts, which nobody but the network's check for duplicates looks at: random once, then counted."""
+    """Ids of receipts: a random prefix and a counter. Only the network's detection of duplicates reads them."""
 
     def __init__(self) -> None:
         self._prefix = f"r{secrets.token_hex(12)}."
         self._count = 0
 
     def next(self) -> str:
-        """A new id."""
+        """Return a new id."""
         self._count += 1
         return f"{self._prefix}{self._count:x}"

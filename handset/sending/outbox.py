@@ -1,4 +1,4 @@
-"""The envelopes of one batch, each at its position in the outbox."""
+"""Envelopes of one batch, each with its position in the outbox."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire.device import GROUP, RETRY
 
 MAX_REFS = 100  # receipts in one envelope
-# Seconds after which messages are asked for at the latest. They wait for a new session, on which they can come.
+# Maximum delay of requests for lost messages, in seconds. They wait for a new session, on which the messages can be
+# sent.
 ASK_AFTER = 2.0
 
 # number, peer, kind, group
@@ -22,7 +23,7 @@ _Shared = tuple[str, str, str, str]
 
 @dataclasses.dataclass(slots=True)
 class LastPositions:
-    """The last positions given out in the inbox and the outbox of a fleet."""
+    """Last positions that were assigned in a fleet's inbox and outbox."""
 
     inbox: int
     outbox: int
@@ -31,7 +32,7 @@ class LastPositions:
 class OutboxBatch:
     """Envelopes that one batch adds to the outbox.
 
-    Receipts of one kind to one peer share an envelope, which keeps the place of the first.
+    Receipts of one kind to one peer share an envelope, which has the position of the first receipt.
     """
 
     def __init__(self, context: FleetContext, positions: LastPositions, receipt_ids: ids.ReceiptIds) -> None:
@@ -44,7 +45,7 @@ class OutboxBatch:
         self._receipts: dict[_Shared, tuple[Device, int, list[str]]] = {}
 
     def envelopes(self) -> list[tuple[Device, OutboxRow]]:
-        """By position."""
+        """Return the envelopes, sorted by position."""
         for key in list(self._receipts):
             self._flush(key)
         self._envelopes.sort(key=_position)
@@ -53,25 +54,34 @@ class OutboxBatch:
     def add_message(
         self, device: Device, peer: str, kind: str, body: bytes, *, envelope_id: str = "", repeats: str = ""
     ) -> OutboxRow:
-        """Under a new id unless one is given. repeats: the message that it repeats."""
+        """Add a message to a peer.
+
+        envelope_id: empty for a new id
+        repeats: id of the message that it repeats; empty for none
+        """
         id_, refs = envelope_id or ids.make(self._now), (repeats,) if repeats else ()
         envelope = OutboxRow(self._fleet, self._next(), device.number, peer, id_, kind, 0, body, refs)
         self._envelopes.append((device, envelope))
         return envelope
 
     def request_again(self, device: Device, peer: str, message_id: str) -> None:
-        """Ask the peer for a message that could not be decrypted; those of one batch share an envelope."""
+        """Add a request to a peer to resend a message that could not be decrypted. Requests of one batch share an
+        envelope.
+        """
         self._collect(device, (device.number, peer, RETRY, ""), message_id)
 
     @property
     def now(self) -> int:
-        """The time of the batch in Unix milliseconds."""
+        """Return the time of the batch in Unix milliseconds."""
         return int(self._now * 1000)
 
     def add_group_message(
         self, device: Device, group: str, epoch: int, body: bytes, plaintext: bytes, message_id: str = ""
     ) -> str:
-        """A message to a group; the id under which it goes out, a new one unless it is given."""
+        """Add a message to a group, and return its id.
+
+        message_id: empty for a new id
+        """
         number, id_ = device.number, message_id or ids.make(self._now)
         draft = self._vault.seal_draft(number, group, id_, plaintext)
         envelope = OutboxRow(self._fleet, self._next(), number, "", id_, GROUP, 0, body, (), group, epoch, draft)
@@ -79,7 +89,7 @@ class OutboxBatch:
         return id_
 
     def add_receipt(self, device: Device, message: ReceivedMessage, receipt: SendReceipt) -> None:
-        """One receipt, at once or for later."""
+        """Add a receipt, which is sent at once or after its delay."""
         if receipt.after:
             due = int((self._now + receipt.after) * 1000)
             self._append_receipt(device, self._next(), message.peer, receipt.kind, message.group, due, (message.id,))
