@@ -1,1 +1,1 @@
-"""The REST front end: the v1 API over HTTP, its users and its limits; everything else it asks of the Coreapp."""
+"""Front end that serves the v1 API over HTTP, with its users and rate limits. It calls the Coreapps for the rest."""

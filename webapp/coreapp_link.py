@@ -1,4 +1,4 @@
-"""Links to the Coreapps: one connection to each owner of a shard, as the shard map names them."""
+"""Links to the Coreapps: one connection per shard owner in the shard map, and one per standby."""
 
 from __future__ import annotations
 
@@ -41,27 +41,33 @@ SHARDS = Gauge(
     "tidings_webapp_shards", "Shards, by whether this Webapp is connected to a Coreapp that owns them", ["state"]
 )
 
-# Seconds between two looks at the shard map, while everything is connected and while something is not.
+# Seconds between two polls of the shard map: while every owner is connected, and while one is not.
 CALM, ANXIOUS = 1.0, 0.25
-# Seconds between asking a Coreapp that does not own the shard, and asking whoever does by then.
+# Seconds between a response from a Coreapp that does not own the shard and the next attempt.
 NOT_OWNER_RETRY = 0.25
-# Requests that wait for a Coreapp to come back; one more is refused with `Overloaded`.
+# Requests that may wait for a Coreapp to return. A further one is refused with `Overloaded`.
 MAX_WAITING = 5_000
-# Times that a question is asked whose answer is lost: one over which Coreapps break is not handed to all of them.
+# Maximum number of attempts at a request whose response is lost. It keeps a request that crashes Coreapps from reaching
+# all of them.
 MAX_LOST = 3
-# A question that may be asked again, and that has waited longer than this for an owner, has no more than the rest of
-# its time for the answer, and so many seconds at least. A message is exempt, since an answer that comes too late leaves
-# its outcome unknown: once sent it has as long as any other, however long it has waited for an owner.
+# Seconds. A request that may be repeated, and that has waited longer than `LONG_WAIT` for an owner, has only the rest
+# of its time for the response, but at least `LEAST_TIMEOUT`. Messages are exempt, because a response that comes too
+# late leaves their outcome unknown. Once sent, a message has the full timeout, however long it waited for an owner.
 LONG_WAIT, LEAST_TIMEOUT = 0.5, 1.0
-# Seconds that a Coreapp has for what it was asked, once others own its shards.
+# Close grace period, in seconds: time for the remaining responses of a Coreapp after others own its shards.
 FAREWELL = 2.0
 
 
 class _Doubt:
-    """What is known of a question whose answer was lost: nothing, until somebody answers the question asked again."""
+    """Outcome of a request whose response was lost. It is unknown until a repetition of the request gets a response."""
 
     def __init__(self, again: Make | None, *, is_safe: bool) -> None:
-        """is_safe: it may be asked any number of times, so that whoever asked need not care."""
+        """Create the state of a request, at first without a lost response.
+
+        again: creates the request to repeat; `None` when it must not be repeated
+        is_safe: whether it may be repeated any number of times, so that an unknown outcome does not matter to the
+            caller
+        """
         self._again = again
         self._is_safe = is_safe
         self._away: CoreappAway | None = None
@@ -71,7 +77,12 @@ class _Doubt:
         return self._away is not None
 
     def arises(self, away: CoreappAway, *, lost: int = 1) -> Make:
-        """The question to ask now. Raises what `error` returns when it may not be asked again, or not once more."""
+        """Record a lost response, and return the function that creates the request to send now.
+
+        Raises what `error` returns when the request must not be repeated, or was repeated too often.
+
+        lost: attempts to count; 0 for a response that only leaves the outcome unknown
+        """
         self._away = away
         self._lost += lost
         if self._again is None or self._lost >= MAX_LOST:
@@ -84,10 +95,11 @@ class _Doubt:
 
 
 class CoreappLinks:
-    """Asks whoever owns a shard.
+    """Sends requests to the owners of shards.
 
-    While an owner is away, a question waits up to `patience` seconds for it. One that was sent, and whose answer is
-    lost, may have been acted upon: it is asked again, within the same time, only if it may be.
+    While an owner is unavailable, a request waits up to `patience` seconds for it. A request that was sent and
+    whose response is lost may have been processed. It is sent again, within the same time, only if the caller
+    allows it.
     """
 
     name = "coreapp-links"
@@ -103,7 +115,13 @@ class CoreappLinks:
         max_waiting: int = MAX_WAITING,
         calls: LinkCalls = ON_THIS_MACHINE,
     ) -> None:
-        """calls: how Coreapps are checked."""
+        """Create the links.
+
+        patience: seconds that a request waits for an owner
+        timeout: seconds that a response may take
+        stall: seconds without an accepted message after which messages are given up
+        calls: verification of the Coreapps
+        """
         self._calls = calls
         self._map = shard_map
         self._key = key
@@ -114,7 +132,7 @@ class CoreappLinks:
         self._owners: dict[int, Owner] = {}
         self._coreapps: Sequence[Coreapp] = ()
         self._peers: dict[str, Peer] = {}
-        # Those that own shards; nobody while a shard has no owner.
+        # Peers that own shards; empty while a shard has no owner.
         self._owning: Sequence[Peer] = ()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._retired: set[asyncio.Task[None]] = set()
@@ -139,7 +157,7 @@ class CoreappLinks:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run_once(self) -> None:
-        """Look at the map and follow it."""
+        """Read the shard map and connect to the Coreapps in it."""
         try:
             owners, members = await self._map.owners(), await self._map.members()
         except Exception as error:
@@ -152,7 +170,7 @@ class CoreappLinks:
         self._owners = {owner.shard: owner for owner in owners}
         if (self._owners, self._coreapps) == before:
             return
-        # Those that stand by, too: whoever takes a shard can be asked at once.
+        # Standbys are connected as well, so that a new owner can be used at once.
         wanted = {one.address for one in self._coreapps if one.address and (one.shards or not one.is_lost)}
         for address in wanted - self._peers.keys():
             peer = self._peers[address] = Peer(address, self._key, self._changed, stall=self._stall, calls=self._calls)
@@ -164,67 +182,84 @@ class CoreappLinks:
         self._changed()
 
     async def ask(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
-        """Ask the owner of a recipient's shard. again: the question as it may be asked when its answer was lost.
+        """Send a request to the owner of a recipient's shard, and return the response.
 
-        Raises `CoreappRefused`, `CoreappAway`, `Overloaded`, `QuestionTooLarge`.
+        Raises `CoreappRefused`, `CoreappAway`, `Overloaded` and `QuestionTooLarge`. Only `CoreappAway` leaves it
+        unknown whether the request was processed. After its subclass `CoreappUnreachable` the request may be
+        repeated. `AnswerPending` and `IdempotencyKeyReused` are raised for requests with an idempotency key.
 
-        Of these only `CoreappAway` leaves open whether it was done, and not where it is `CoreappUnreachable`.
-        `AnswerPending` and `IdempotencyKeyReused` are raised for a question with an idempotency key.
+        again: creates the request to send when the response to the first one was lost; `None` when it must not be
+            repeated
         """
         return await self._ask(recipient, make, expect, again)
 
     async def ask_first(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
-        """Ask the owner of the first shard, for what no shard owns. Raises as `ask`."""
+        """Send a request to the owner of the first shard, for data that belongs to no other shard. Raises the errors
+        of `ask`.
+        """
         return await self._ask(None, make, expect, again)
 
     async def ask_safely(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
-        """Ask the owner of a recipient's shard what may be asked any number of times. Raises as `ask`."""
+        """Send a request that may be repeated any number of times to the owner of a recipient's shard.
+
+        Raises the errors of `ask`.
+        """
         return await self._ask(recipient, make, expect, make)
 
     async def ask_first_safely(self, make: Make, expect: type[Answer]) -> Answer:
-        """The same of the owner of the first shard. Raises as `ask`."""
+        """Send a request that may be repeated any number of times to the owner of the first shard.
+
+        Raises the errors of `ask`.
+        """
         return await self._ask(None, make, expect, make)
 
     async def ask_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
-        """Ask each owner that is connected now, without waiting for others; those that do not answer are `CoreappAway`.
+        """Send a request to each owner that is connected now. Those that do not respond return `CoreappAway`.
 
-        Shards without a connected owner count as one that does not answer.
+        Shards without a connected owner count as one owner that does not respond.
         """
         return [answer for coreapp, answer in await self.ask_each(make, expect, timeout=timeout) if coreapp.shards]
 
     async def ask_each(
         self, make: Make, expect: type[Answer], *, timeout: float
     ) -> list[tuple[Coreapp, Answer | CoreappAway]]:
-        """As `ask_all`, and those that stand by or are lost, with who it was that answered."""
+        """Send a request as `ask_all` does, also to standby and lost Coreapps. Returns each Coreapp with its
+        response.
+        """
         coreapps = self.coreapps()
         found = await asyncio.gather(*(self._ask_one(one.address, make, expect, timeout) for one in coreapps))
         return list(zip(coreapps, found, strict=True))
 
     def coreapps(self) -> Sequence[Coreapp]:
-        """One entry for each Coreapp that owns a shard, stands by or is lost, by address."""
+        """Return the Coreapps that own a shard, stand by or are lost, sorted by address."""
         return self._coreapps
 
     def is_crowded(self, delay: float) -> bool:
-        """Can no owner of a shard take another message soon, which comes in so many seconds? Those that stand by are
-        handed none."""
+        """Return whether every shard owner is too overloaded to accept a message that is sent in `delay` seconds.
+
+        Standbys never receive messages.
+        """
         return bool(self._owning) and all(peer.is_crowded(delay) for peer in self._owning)
 
     @property
     def has_shards(self) -> bool:
-        """Are there several shards?"""
+        """Return whether there are several shards."""
         return len(self._owners) > 1
 
     @property
     def has_contacts_by_shard(self) -> bool:
-        """Is each shard asked for its own contacts? Not while one is away, or its owner of an earlier release."""
+        """Return whether contacts are requested from the shard of each.
+
+        False while an owner is not connected or has an earlier release.
+        """
         return self.has_shards and bool(self._owning) and all(peer.knows_its_contacts for peer in self._owning)
 
     def shard_of(self, recipient: str) -> int:
-        """The number of a recipient's shard, as far as the map of the shards is known."""
+        """Return the number of a recipient's shard, according to the last known shard map."""
         return addresses.shard_of(recipient, max(1, len(self._owners)))
 
     def owner(self, recipient: str | None) -> Owner | None:
-        """The owner of a recipient's shard, or of the first shard."""
+        """Return the owner of a recipient's shard, or of the first shard for `None`; `None` when it is unknown."""
         if not self._owners:
             return None
         return self._owners.get(self.shard_of(recipient) if recipient else 0)
@@ -244,7 +279,7 @@ class CoreappLinks:
         try:
             return await self._ask_until_known(recipient, make, expect, again, doubt=doubt)
         except Overloaded:
-            # Nothing was done just now; of the time before nothing is known.
+            # This attempt had no effect, but the outcome of an earlier one may be unknown.
             if doubt:
                 raise doubt.error() from None
             raise
@@ -273,7 +308,7 @@ class CoreappLinks:
             try:
                 answer = await (peer.send if expect is core.Accepted else peer.ask)(question, timeout)
             except CoreappUnreachable:
-                # It went away in this very moment.
+                # The connection was lost just before sending.
                 await self._wait(recipient, deadline, doubt)
                 continue
             except CoreappAway as away:
@@ -296,13 +331,13 @@ class CoreappLinks:
                 raise refusal
             if loop.time() >= deadline:
                 raise doubt.error() if doubt else refusal
-            # It does not own the shard, not any more or not yet, and has done nothing: look who does, then ask again.
+            # This Coreapp does not own the shard now and has done nothing. Poll the map, then repeat the request.
             self._look.kick()
             with contextlib.suppress(CoreappUnreachable):
                 await self._wait_for_change(recipient, loop.time() + NOT_OWNER_RETRY)
 
     async def _wait(self, recipient: str | None, deadline: float, doubt: _Doubt) -> None:
-        """`_wait_for_change`, after which it is as open as before whether the question was done."""
+        """Wait for a change, as `_wait_for_change` does. If a response was lost before, its error is raised instead."""
         try:
             await self._wait_for_change(recipient, deadline)
         except CoreappUnreachable:
@@ -336,7 +371,7 @@ class CoreappLinks:
         asyncio.get_running_loop().call_later(FAREWELL, task.cancel)
 
     def _changed(self) -> None:
-        # Whoever waits now wakes up; whoever comes later waits for the next change.
+        # Current waiters wake up. Later ones wait for the next change.
         self._change.set()
         self._change = asyncio.Event()
         self._look.kick()
@@ -350,6 +385,6 @@ class CoreappLinks:
         return bool(self._owners) and self._served() == len(self._owners)
 
     def _served(self) -> int:
-        """Shards whose owner is connected."""
+        """Return the number of shards whose owner is connected."""
         peers = [self._peers.get(owner.address) for owner in list(self._owners.values())]
         return sum(1 for peer in peers if peer is not None and peer.is_ready)

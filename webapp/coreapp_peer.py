@@ -1,4 +1,4 @@
-"""A connection to one Coreapp: made, lost, made again, and questions asked over it."""
+"""Connection to one Coreapp, which reconnects, and requests over it."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ log = logging.getLogger(__name__)
 CONNECTED = Gauge("tidings_webapp_coreapps_connected", "Coreapps that this Webapp is connected to")
 SHED = Counter("tidings_webapp_messages_shed_total", "Messages refused because others waited too long for their turn")
 
-# Seconds in which no message was accepted, after which the Coreapp is stuck for those that wait to be.
+# Seconds without any accepted message, after which messages that wait for their acceptance are given up.
 STALL = 4.5
-# Seconds between attempts to connect, and for one attempt.
+# Minimum and maximum seconds between attempts to connect, and seconds for one attempt.
 FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
-# Seconds between two looks whether a Coreapp has said anything, and of silence after which it is asked for a word.
+# Seconds between two checks whether the Coreapp has sent anything, and seconds of silence after which it is pinged.
 PULSE, QUIET = 0.25, 0.5
-# Looks without an answer after which it is asked no more, and after which the connection is given up: 1 s and 5 s. They
-# are counted because it may be we who stood still.
+# Checks without a response after which the Coreapp gets no more requests (1 s), and after which the connection is closed
+# (5 s). Checks are counted rather than seconds, because this process may have been suspended itself.
 SILENT, DEAD = 4, 20
-# Of a question that nobody waits for.
+# Request number of pings, whose responses no caller waits for.
 PING = 0
-# Messages that a Coreapp is handed at a time, some batches of its journal, so that what else it is asked does not wait
-# for thousands of them; and the seconds that others wait for their turn, until nobody joins them.
+# Messages in flight to a Coreapp: a few batches of its journal, so that other requests do not wait behind thousands of
+# them. Seconds that the oldest of the waiting messages may have waited before further ones are refused.
 MESSAGES, PATIENCE = 256, 1.0
-# Answers that are taken in one turn of the loop: each is a request that goes on, and a commit brings a hundred of them.
+# Responses processed per event-loop iteration. Each resumes a request, and a commit brings a hundred of them.
 TURN = 64
 
 
 class Peer:
-    """One Coreapp: connects, connects again, asks."""
+    """One Coreapp: connects and reconnects to it, and sends requests."""
 
     def __init__(
         self,
@@ -57,7 +57,12 @@ class Peer:
         stall: float = STALL,
         calls: LinkCalls = ON_THIS_MACHINE,
     ) -> None:
-        """calls: how the Coreapp is checked."""
+        """Create a peer that is not connected.
+
+        changed: called when `is_ready` or the connection has changed
+        stall: seconds without an accepted message after which messages are given up
+        calls: verification of the Coreapp
+        """
         self._calls = calls
         self.address = address
         self.problem = "connecting"
@@ -70,34 +75,34 @@ class Peer:
         self._lost = asyncio.Event()
         self._greeted = False
         self._silent = False
-        # Whether the Coreapp has announced its stop: the connection ends with the last answer.
+        # Set once the Coreapp has announced its stop. The connection is closed after the last response.
         self._leaving = False
         self._version = 0
         self._wanted = True
-        # The loop's time of the latest accepted message.
+        # Event loop's time of the last accepted message.
         self._progress_at = -math.inf
 
     @property
     def is_ready(self) -> bool:
-        """Connected, and nothing speaks against an answer. What is asked of one that stands still may be done later."""
+        """Return whether the peer is connected and responsive. A suspended Coreapp may process requests later."""
         return self._greeted and not self._silent and not self._leaving
 
     def is_crowded(self, delay: float) -> bool:
-        """Do messages wait for their turn for too long, if they wait so many seconds before they come here?"""
+        """Return whether the backlog is too old to accept a message that is sent in `delay` seconds."""
         return self._messages.is_crowded(delay)
 
     @property
     def knows_repeats(self) -> bool:
-        """False for an earlier release, which would accept a message twice that it is asked for again."""
+        """Return whether the Coreapp detects repeated messages. An earlier release would accept a repetition twice."""
         return self._version >= 1
 
     @property
     def knows_its_contacts(self) -> bool:
-        """False for an earlier release, of which the owner of the first shard alone is asked for contacts."""
+        """Return whether each shard serves its own contacts. In earlier releases only the first shard serves them."""
         return self._version >= 2
 
     async def run(self) -> None:
-        """Until cancelled, or retired and disconnected."""
+        """Keep the connection up until cancelled, or until retired and disconnected."""
         delay = FIRST_RETRY
         try:
             while self._wanted:
@@ -121,12 +126,15 @@ class Peer:
                 self._connection.close("not needed any more")
 
     def retire(self) -> None:
-        """What was asked may still be answered, but once the connection is lost there will be no other."""
+        """Stop reconnecting. Requests in flight may still get responses."""
         self._wanted = False
 
     async def send(self, make: Make, timeout: float) -> core.Answer:
-        """Ask it to accept a message, in its turn. As `ask`, but given up after `stall` seconds when no message was
-        accepted in that time either: a Coreapp that is slow because it has much to do is waited for."""
+        """Send a message to be accepted, as soon as a slot is free. Raises the errors of `ask`, and `Overloaded`.
+
+        It is given up after `stall` seconds only if no other message was accepted in that time either, so a
+        Coreapp that is slow because of its load is waited for.
+        """
         try:
             await self._messages.take()
         except Crowded:
@@ -134,22 +142,26 @@ class Peer:
             raise Overloaded("more messages come than can be accepted") from None
         try:
             if not self.is_ready:
-                # Since it was this one's turn to wait.
+                # The connection was lost while the message waited for a slot.
                 raise CoreappUnreachable(f"the Coreapp at {self.address} does not answer")
             return await self.ask(make, timeout, soon=True)
         finally:
             self._messages.give_back()
 
     async def ask(self, make: Make, timeout: float, *, soon: bool = False) -> core.Answer:
-        """Raises `CoreappAway` when no answer comes; whether the question was acted upon is then unknown.
+        """Send a request, and return the response. Raises `CoreappAway` when no response comes.
 
-        A question that was not sent raises `CoreappUnreachable`, `Overloaded` when too many are in flight, and
-        `QuestionTooLarge` when the Coreapp would close the connection over it.
+        Whether the request was processed is unknown then. A request that was not sent raises
+        `CoreappUnreachable`, `Overloaded` when too many are in flight, or `QuestionTooLarge` when its size would
+        make the Coreapp close the connection.
+
+        soon: whether this is a message that waits at most `stall` seconds without progress
         """
         connection = self._connection if not self._leaving else None
         loop = asyncio.get_running_loop()
         asked = loop.time()
-        # Without progress; with it a message has at least `stall` seconds, also one that waited long to be asked.
+        # Seconds without progress, and in total. With progress a message has at least `stall` seconds, even after a
+        # long wait.
         patience, limit = min(timeout, self._stall), max(timeout, self._stall)
 
         def longer() -> float:
@@ -174,9 +186,10 @@ class Peer:
             self._close_if_left()
 
     async def _attend(self) -> None:
-        """Watch whether the Coreapp is there, until the connection is lost.
+        """Check whether the Coreapp is responsive, until the connection is lost.
 
-        One that is stopped or cut off closes no connection, and what it is asked is neither done nor refused.
+        A Coreapp that is suspended or cut off does not close its connection, and neither processes nor refuses
+        requests.
         """
         loop = asyncio.get_running_loop()
         pinged_at, unanswered = -math.inf, 0
@@ -214,7 +227,7 @@ class Peer:
         self._requests.answered(frame.n, frame)
 
     def _close_if_left(self) -> None:
-        """Close the connection to a Coreapp that stops, once nothing is asked of it any more."""
+        """Close the connection to a Coreapp that stops, once no request is in flight."""
         if self._leaving and not self._requests.in_flight and self._connection is not None:
             self._connection.close("the Coreapp stops")
 
@@ -265,5 +278,5 @@ def _cause(error: Exception) -> str:
         return "connection timed out"
     if isinstance(error, ssl.SSLError):
         return describe(error)
-    # The text of the system, because event loops differ in theirs.
+    # The system's text is used because event loops phrase it differently.
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)

@@ -88,7 +88,7 @@ class QuestionTooLarge(InvalidRequest):
 
 
 class UnknownPath(InvalidRequest):
-    """No endpoint has this path."""
+    """The path belongs to no endpoint."""
 
     status = 404
 
@@ -206,7 +206,7 @@ class CoreappUnreachable(CoreappAway):
 
 
 class FileDamaged(APIError):
-    """A stored file is damaged. It is not delivered as complete."""
+    """A stored file differs from what was uploaded. Nothing of it is delivered."""
 
     def __init__(self) -> None:
         super().__init__([Problem(codes.INTERNAL_ERROR, "the file is damaged: it is not what was stored")])

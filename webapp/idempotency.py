@@ -1,8 +1,8 @@
-"""`Idempotency-Key`: a request that is repeated under its key gets the first answer, for 24 hours.
+"""`Idempotency-Key`: a request that is repeated with its key gets the first response, for 24 hours.
 
-A request uses up its key when it is done, in the transaction that does it; one that was refused leaves it free. The
-Coreapp (messages) or the transaction itself (media) detects a repeat. What is looked up here answers the repeat of a
-message that the Webapp would refuse now, because its template or file has changed or is gone.
+A request uses its key in the transaction that processes it. A refused request leaves the key unused. The Coreapp
+(for messages) or the transaction itself (for media) detects repetitions. The lookup here serves a repeated
+message that the Webapp would refuse now, because its template or file was changed or deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def key_of(request: Request) -> str:
-    """The request's key, empty for none. Raises `InvalidRequest`."""
+    """Return the request's idempotency key; empty for none. Raises `InvalidRequest`."""
     raw = headers.find(request.scope, b"idempotency-key")
     if raw is None:
         return ""
@@ -51,14 +51,14 @@ IdempotencyKey = Annotated[str, Depends(_key)]
 
 
 def fingerprint_of(body: object) -> bytes:
-    """Equal for bodies that say the same, in whatever order their fields stand."""
+    """Return a hash of a body. It is equal for bodies with the same content, whatever the order of their fields."""
     return hashlib.sha256(_encode(body)).digest()
 
 
 class FirstAnswers:
-    """Answers that were given to requests with a key; lookups share a statement.
+    """Lookup of responses to earlier requests with a key. Several lookups share a statement.
 
-    At most 10,000 wait to be looked up; one more request is refused with 503.
+    At most 10,000 lookups wait. A further request is refused with 503.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -69,7 +69,7 @@ class FirstAnswers:
         )
 
     async def find(self, caller: Caller, resource: str, key: str, fingerprint: bytes) -> str | None:
-        """Return the id that the caller's first request with this key made; `None` when there was none.
+        """Return the id that the caller's first request with this key created; `None` when there was none.
 
         Raises `IdempotencyKeyReused` and `Overloaded`.
         """

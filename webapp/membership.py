@@ -1,4 +1,4 @@
-"""This Webapp as one of the installation's: the row by which others know of it, and how many there are."""
+"""Membership of this Webapp: its row, and the number of live Webapps."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
 
-# Seconds between two heartbeats, and of silence after which a row goes.
+# Seconds between two heartbeats, and seconds without one after which a row is deleted.
 HEARTBEAT, FORGOTTEN = 5.0, 3600.0
 
 MEMBERS = Gauge("tidings_webapps", "Webapps of the installation that this one knows of, itself among them")
 
 
 class Membership:
-    """A service."""
+    """Service that sends heartbeats of this Webapp."""
 
     name = "membership"
 
     def __init__(self, database: Database, node: str, changed: Callable[[int], None]) -> None:
-        """node: for people, `host:port`; changed: called with the number of Webapps when it is another one."""
+        """Create the service.
+
+        node: `host:port`, for operators
+        changed: called with the number of live Webapps when it has changed
+        """
         self._database = database
         self._changed = changed
         self._count = 1
@@ -36,15 +40,15 @@ class Membership:
         MEMBERS.set(1)
 
     async def start(self) -> None:
-        """Be one of them. Raises the database's errors."""
+        """Join the installation's Webapps. Raises the database's errors."""
         await self._renew()
         async with self._database.reading() as connection:
             await self.look(connection)
 
     async def look(self, connection: Connection) -> None:
-        """Who is there?"""
+        """Count the live Webapps."""
         live = await webapp_nodes.list_live(connection, silence=webapp_nodes.SILENCE)
-        # We are, however late our heartbeat is.
+        # This Webapp counts as live even if its heartbeat is late.
         count = len({webapp.incarnation for webapp in live} | {self.webapp.incarnation})
         if count != self._count:
             log.info("webapps.counted", extra={"webapps": ",".join(webapp.node for webapp in live)})

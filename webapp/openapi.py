@@ -102,7 +102,7 @@ def _may_be_empty(model: type[pydantic.BaseModel]) -> bool:
 
 
 def describe(app: FastAPI, open_paths: Sequence[str]) -> None:
-    """Have `app` serve a document that includes the request bodies.
+    """Make `app` serve a document that includes the request bodies.
 
     open_paths: paths that also accept requests without a token
     """

@@ -1,4 +1,4 @@
-"""Wires the parts of a Webapp together and runs them."""
+"""Wiring and life cycle of a Webapp."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ from webapp.users.wiring import Logins
 
 log = logging.getLogger(__name__)
 
-# Seconds that a request waits for the database, a connection to it included, before it is answered with 503.
+# Seconds that a request waits for the database, including for a connection, before the response is 503.
 DATABASE_SECONDS = 4.0
 SHOWN_ONCE = "First password of admin, to be changed at the first login and shown only now: {}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ready:
-    """Addresses of a Webapp that serves."""
+    """Address of a Webapp that serves requests."""
 
     url: str
     host: str
@@ -91,7 +91,7 @@ class Ready:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What the Webapps of an installation have in common: who is there, the rate limits, what each keeps in memory."""
+    """Parts that a Webapp coordinates with the installation's other Webapps."""
 
     membership: Membership
     leases: Leases
@@ -101,7 +101,7 @@ class Common:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts that `run` starts and tests look at."""
+    """Parts that `run` starts and tests inspect."""
 
     app: FastAPI
     links: CoreappLinks
@@ -128,7 +128,7 @@ def assemble(
     *,
     files: FileStore,
 ) -> Parts:
-    """Every part, none started. Raises `UnusableCertificate`."""
+    """Create all parts without starting them. Raises `UnusableCertificate`."""
     calls = exposure.link_calls(settings.tls_files, settings.plaintext)
     common = _common(settings, database, clock)
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
@@ -233,14 +233,14 @@ def _links(settings: Settings, shard_map: ShardMap, calls: exposure.LinkCalls) -
 def _upkeep(
     watch: Watch, tokens: Tokens, logins: Logins, *, templates: Templates, tls: ServerTLS | None, clock: Clock
 ) -> Upkeep:
-    """What is kept in memory is read again when it has changed, and looked after once a minute."""
+    """Register the polls for changed cached data, and create the maintenance tasks."""
     watch.on(changes.TOKENS, tokens.poll)
     watch.on(changes.LOGINS, logins.guessing.poll)
     watch.on(changes.TEMPLATES, templates.run_once)
     chores = {"tokens": RevocationUpkeep(tokens, clock).run_once, "logins": logins.upkeep.run_once}
     if tls is not None:
         watch.on(changes.CERTIFICATES, tls.load)
-        # One that is made here comes to its end.
+        # A generated certificate expires, so it is checked regularly.
         chores["certificate"] = tls.load
     return Upkeep(chores)
 
@@ -263,7 +263,7 @@ def _door(
 def _resources(
     settings: Settings, database: Database, links: CoreappLinks, safe: SecretSealer, clock: Clock
 ) -> list[object]:
-    """Services of resources that nothing else needs."""
+    """Create the services of resources that no other part uses."""
     guard = EgressGuard(settings.outgoing_webhooks)
     return [
         ContactChecks(links),
@@ -283,7 +283,7 @@ def _resources(
 
 
 def _disk_of_media(settings: Settings) -> Path:
-    """A directory on the disk that uploads fill; with a bucket they fill none."""
+    """Return a directory on the disk that uploads fill. With a bucket they fill none."""
     return settings.data_dir if settings.media_bucket else settings.media_dir
 
 
@@ -294,12 +294,13 @@ async def run(
     *,
     show: Callable[[str], None] = lambda secret: None,
 ) -> None:
-    """Serve until `stop`; `ready` is called with a `Ready` once requests are taken.
+    """Serve until `stop`.
 
-    show: called with a line for the terminal that no log may have.
+    Raises `SettingsError` when the address is in use or the database belongs to another number,
+    `PendingMigrations`, and `ServiceFailed`.
 
-    Raises `SettingsError` when the address is taken or the database is another number's, `PendingMigrations`, and
-    `ServiceFailed`.
+    ready: called with a `Ready` once requests are accepted; `None` for no call
+    show: called with a line for the terminal that must not be logged
     """
     listener = server.listen(*settings.address)
     database = Database(settings.database, "business", deadline=DATABASE_SECONDS, patience=DATABASE_SECONDS)

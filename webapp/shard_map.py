@@ -1,4 +1,4 @@
-"""Which Coreapps there are, and which of them owns which shard."""
+"""Coreapps of the installation, and the owner of each shard."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tidings.storage.business.nodes import Member
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 
-# Seconds that a Coreapp is named after its last sign of life, if it did not leave.
+# Seconds after its last heartbeat for which a lost Coreapp is listed.
 NAMED = 3600.0
 
 
 class ShardMap(Protocol):
-    """The owners of the shards, and who else is there."""
+    """Owners of the shards, and all live and lost Coreapps."""
 
     async def owners(self) -> Sequence[Owner]:
-        """Every shard; one that nobody owns has an empty address."""
+        """Return the owner of every shard. A shard without an owner has an empty address."""
         ...
 
     async def members(self) -> Sequence[Member]:
-        """The processes, as far as they have a name of their own."""
+        """Return the Coreapps that have a name."""
         ...
 
 
 class DatabaseShardMap:
-    """The map that the Coreapps keep in the database."""
+    """Shard map that the Coreapps maintain in the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -43,7 +43,7 @@ class DatabaseShardMap:
 
 
 class FixedShardMap:
-    """One Coreapp at a known address, with the only shard."""
+    """Shard map of one Coreapp at a fixed address, which owns the only shard."""
 
     def __init__(self, host: str, port: int) -> None:
         self._owner = Owner(shard=0, node="", address=f"{host}:{port}", epoch=0)
@@ -57,20 +57,20 @@ class FixedShardMap:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Coreapp:
-    """A process that owns shards, stands by, or is lost. address: empty for the shards that nobody owns.
-
-    silence: seconds since the last sign of life of one that is lost; not compared.
-    """
+    """Coreapp that owns shards, stands by, or is lost."""
 
     node: str
-    address: str
+    address: str  # empty for the entry of shards without an owner
     shards: tuple[int, ...] = ()
+    # Seconds since the last heartbeat of a lost Coreapp. Not compared.
     silence: float = dataclasses.field(default=0.0, compare=False)
     is_lost: bool = False
 
     @property
     def role(self) -> str:
-        """As the original calls it: the owner of the first shard does what is done once for all."""
+        """Return the role under the name of the On-Premises API. The owner of the first shard does the work of the
+        account.
+        """
         if 0 in self.shards:
             return "primary_master"
         return "secondary_master" if self.shards else "coreapp"
@@ -81,10 +81,10 @@ class Coreapp:
 
 
 def list_coreapps(owners: Sequence[Owner], members: Sequence[Member]) -> Sequence[Coreapp]:
-    """One entry for each process, by address.
+    """Return one entry per Coreapp, sorted by address.
 
-    Shards that nobody owns have one, too, unless there is one process only. One that is lost is named for an hour, but
-    not when another is at its address: then it was started again.
+    Shards without an owner have an entry as well, unless there is only one Coreapp. A lost Coreapp is listed for
+    an hour, except when another Coreapp has its address, which means that it was restarted.
     """
     found: dict[str, Coreapp] = {}
     for owner in owners:

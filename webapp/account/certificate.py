@@ -10,7 +10,7 @@ from tidings.e2ee import errors, protobuf
 
 MAX_NAME = 256
 
-# Protobuf: a certificate is its details (1) and a signature (2); details have a serial (1), an issuer (2), a name (4).
+# Protobuf: a certificate has details (1) and a signature (2). Details have a serial (1), an issuer (2) and a name (4).
 _DETAILS, _NAME = 1, 4
 
 

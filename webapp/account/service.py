@@ -52,7 +52,7 @@ class Registration:
         self._hasher = hasher
 
     async def request_code(self, caller: Caller, request: CodeRequest) -> Requested:
-        """Have a registration code sent, unless the number is registered already.
+        """Request a registration code for the number, unless the number is registered already.
 
         Raises `InvalidRequest`, and the errors of the Coreapp link.
         """

@@ -1,1 +1,1 @@
-"""`/v1/settings/backup` and `/v1/settings/restore`: the settings and keys of a number under a password."""
+"""`/v1/settings/backup` and `/v1/settings/restore`: the settings and keys of a number, encrypted with a password."""

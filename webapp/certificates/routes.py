@@ -1,4 +1,4 @@
-"""`/v1/certificates/external`, its `/ca`, and `/v1/certificates/webhooks/ca`."""
+"""`/v1/certificates/external`, `/v1/certificates/external/ca` and `/v1/certificates/webhooks/ca`."""
 
 from __future__ import annotations
 

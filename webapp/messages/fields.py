@@ -43,7 +43,7 @@ def _is_link(link: str) -> str:
     return link
 
 
-PLAIN = pydantic.AfterValidator(_is_id)  # for ids that come back in webhooks
+PLAIN = pydantic.AfterValidator(_is_id)  # for ids that the webhook returns
 
 Link = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""This Webapp's part of a rate limit that holds for the installation.
+"""One Webapp's part of a rate limit that holds for the installation.
 
 A single Webapp has the whole bucket in memory. Several Webapps share a bucket that is a row of the database. Each
 takes
@@ -150,7 +150,7 @@ class Share:
         self._release()
 
     def not_given(self) -> None:
-        """Continue with a bucket of this Webapp because the database did not respond.
+        """Continue with a bucket of this Webapp after tokens could not be taken from the database.
 
         Its rate is the rate of received tokens, but at least an equal part of the limit.
         """

@@ -122,7 +122,7 @@ class FirstStart:
 
 
 class OnlyLogin:
-    """Middleware that serves only the login and liveness paths while the first password is unchanged.
+    """Middleware that serves only the paths in `OPEN` while the first password is unchanged.
 
     A request with a valid token passes: no token was issued before the change, so another Webapp has already seen
     it.

@@ -7,7 +7,7 @@ import logging
 from tidings.runtime.clock import Clock
 from tidings.runtime.token_buckets import TokenBuckets
 
-# Kept for compatibility with existing log filters.
+# This name is kept so that existing log filters match.
 log = logging.getLogger("webapp.users.service")
 
 # Lines per second, and lines at once.

@@ -1,4 +1,4 @@
-"""Messages whose button opens a form (a flow), or asks for a location or an address."""
+"""Messages whose button opens a form (a flow), or requests a location."""
 
 from __future__ import annotations
 
