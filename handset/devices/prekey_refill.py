@@ -1,4 +1,4 @@
-"""Uploads more one-time pre-keys when the network says that a device has few left."""
+"""Upload of more one-time pre-keys when the network announces that a device has few left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ RETRY_SECONDS = 2.0
 
 
 class PreKeyRefill(DeviceObserver):
-    """Service. Keeps each device at `one_time` and `kyber_one_time` pre-keys; at most one request for each waits."""
+    """Service that keeps each device at `one_time` and `kyber_one_time` pre-keys. At most one request per device
+    waits.
+    """
 
     name = "refill"
 
@@ -48,12 +50,12 @@ class PreKeyRefill(DeviceObserver):
             stopping.cancel()
 
     async def run_once(self) -> bool:
-        """Refill some devices; false when it could not be done now."""
+        """Refill up to `AT_A_TIME` devices. Returns false when it failed and should be retried."""
         chosen = [self._wanted.pop(number) for number in list(self._wanted)[:AT_A_TIME]]
         try:
             await self._registry.refill(chosen)
         except ClientError as error:
-            # The network asks again at the next session that takes a key.
+            # The network announces it again at the next session that takes a key.
             log.warning("prekeys.not_uploaded", extra={"devices": len(chosen), "error": str(error)})
             return False
         except Exception as error:

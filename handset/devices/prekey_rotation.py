@@ -1,4 +1,4 @@
-"""Replaces the lasting pre-keys of a fleet when they are a week old."""
+"""Replacement of the lasting pre-keys of a fleet when they are a week old."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from tidings.storage import outages
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 3600.0  # seconds between two looks
+INTERVAL = 3600.0  # seconds between two passes
 
 
 class PreKeyRotation:
-    """Service."""
+    """Service that rotates lasting pre-keys."""
 
     name = "rotation"
 
     def __init__(self, registry: DeviceRegistry, devices: Mapping[str, Device]) -> None:
-        """devices: those of the fleet, by number."""
+        """Create the service.
+
+        devices: of the fleet, by number
+        """
         self._registry = registry
         self._devices = devices
-        # Those whom the network refused; not tried again in the life of this process.
+        # Numbers that the network refused. They are not tried again by this process.
         self._refused: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -42,7 +45,7 @@ class PreKeyRotation:
             await wait_for(stop, INTERVAL)
 
     async def run_once(self, stop: asyncio.Event) -> int:
-        """Rotate whoever is due; of how many devices. Raises `NetworkAway`."""
+        """Rotate the keys of all devices that are due. Returns the number of devices. Raises `NetworkAway`."""
         rotated, after = 0, ""
         while not stop.is_set() and (page := await self._registry.list_due(after)):
             after = page[-1]

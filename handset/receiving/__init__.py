@@ -1,1 +1,1 @@
-"""From a delivery to «shown once»: one transaction of the fleet's mailroom for each batch."""
+"""Processing of deliveries, from their receipt to messages that are shown once, in one transaction per batch."""

@@ -1,4 +1,4 @@
-"""Which deliveries are new: each message is known by its number, its sender and its id."""
+"""Detection of duplicate deliveries by the number, sender and id of their message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ RECEIVED = Counter("tidings_handset_messages_total", "Messages received", ["outc
 
 
 class RecentMessages:
-    """The last `limit` keys in the inbox; about 250 bytes each. While `complete`, the inbox has no others."""
+    """The last `limit` keys of messages in the inbox, about 250 bytes each. While `complete`, the inbox has no
+    others.
+    """
 
     def __init__(self, newest_first: Iterable[MessageKey], limit: int) -> None:
         keys = list(newest_first)
@@ -35,9 +37,9 @@ class RecentMessages:
 async def list_new(
     connection: Connection, items: Sequence[Item], recent: RecentMessages
 ) -> tuple[dict[MessageKey, Delivery], Mapping[MessageKey, int]]:
-    """The first delivery of each message that is not in the inbox, or is there but could not be decrypted.
+    """Return the first delivery of each message that is not in the inbox, or is there as undecryptable.
 
-    Of the latter also when they were received first, in Unix milliseconds.
+    Also returns the times at which the latter were first received, in Unix milliseconds.
     """
     new = _not_recent(items, recent)
     if new and not recent.complete:

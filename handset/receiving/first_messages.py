@@ -1,4 +1,4 @@
-"""The pre-keys that first messages of sessions name: each is read with them, and uses them up."""
+"""Pre-keys that the first messages of sessions name. Each first message is decrypted with them and uses them up."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ PreKey = TypeVar("PreKey")
 
 
 class FirstMessages:
-    """Those of one batch.
-
-    named: the pre-keys that they name, as far as they exist. used: where those to be deleted are added.
-    """
+    """Pre-keys for the first messages of one batch."""
 
     def __init__(self, vault: Vault, named: Mapping[tuple[str, int], PreKeyRow], used: list[tuple[str, int]]) -> None:
+        """Create the lookup.
+
+        named: the named pre-keys that exist, by number and key id
+        used: list to which the keys to delete are added, as (number, key id)
+        """
         self._vault = vault
         self._prekeys = named
         self._used = used
 
     def prekeys_of(self, device: Device) -> PreKeys:
-        """What a device has of them; those that an earlier message of the batch used are gone."""
+        """Return the pre-keys of a device, without those that an earlier message of the batch has used."""
         number = device.number
         return PreKeys(
             functools.partial(self._find, self._vault.signed, (SIGNED,), number),
@@ -42,7 +44,7 @@ class FirstMessages:
         )
 
     def use_up(self, device: Device, first: e2ee.PreKeySignalMessage) -> None:
-        """A session was set up by this message: nothing else may be, with the same one-time keys."""
+        """Mark the one-time keys of a first message that has set up a session as used. They set up no other session."""
         for key_id, kind in ((first.prekey_id, ONE_TIME), (first.kyber_prekey_id, KYBER_ONE_TIME)):
             row = self._prekeys.get((device.number, key_id)) if key_id is not None else None
             if row is not None and row.kind == kind:
@@ -60,7 +62,7 @@ class FirstMessages:
 async def load_prekeys(
     connection: Connection, deliveries: Iterable[Delivery], batch: SessionBatch
 ) -> Mapping[tuple[str, int], PreKeyRow]:
-    """The pre-keys, by (number, key id), that first messages among these deliveries name, if they set a session up."""
+    """Return the pre-keys that first messages among these deliveries need to set up sessions, by number and key id."""
     wanted: set[tuple[str, int]] = set()
     for delivery in deliveries:
         if delivery.frame.kind != PREKEY:

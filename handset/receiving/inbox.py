@@ -1,4 +1,4 @@
-"""Received messages as rows of the inbox, and rows of the inbox as they are shown."""
+"""Conversion of received messages to rows of the inbox, and of rows to shown messages."""
 
 from __future__ import annotations
 
@@ -15,35 +15,33 @@ HIDDEN = (EMPTY, UNREADABLE, CONTROL)
 
 
 class InboxBatch:
-    """Rows that one batch adds to the inbox.
-
-    undecrypted: messages that could not be decrypted and are repeated in this batch, with the time at which they were
-                 received first (Unix milliseconds). decrypted: those whose rows are replaced.
-    """
+    """Rows that one batch adds to the inbox."""
 
     def __init__(self, fleet: str, positions: LastPositions, vault: Vault) -> None:
         self.rows: list[InboxRow] = []
-        self.decrypted: list[MessageKey] = []
+        self.decrypted: list[MessageKey] = []  # messages whose undecryptable rows are replaced
+        # Undecryptable messages that are repeated in this batch, with the time of their first receipt, Unix
+        # milliseconds.
         self._undecrypted: dict[MessageKey, int] = {}
         self._fleet = fleet
         self._positions = positions
         self._vault = vault
 
     def expect(self, undecrypted: Mapping[MessageKey, int]) -> None:
-        """These could not be decrypted when they came first."""
+        """Add undecryptable messages that may be repeated in this batch."""
         self._undecrypted.update(undecrypted)
 
     def is_undecrypted(self, key: MessageKey) -> bool:
-        """Is it in the inbox already, as one that could not be decrypted?"""
+        """Return whether the message is in the inbox as undecryptable."""
         return key in self._undecrypted
 
     def add(self, delivery: Delivery, kind: str, text: str = "") -> InboxRow:
-        """A new row, at the next position."""
+        """Add a row at the next position."""
         self._positions.inbox += 1
         key, frame = delivery.key, delivery.frame
         received_at = frame.timestamp
         if key in self._undecrypted:
-            # When it was written, not when it was written again.
+            # The time of the original message, not of its repetition.
             received_at = self._undecrypted.pop(key)
             self.decrypted.append(key)
         row = InboxRow(
@@ -60,7 +58,7 @@ class InboxBatch:
 
 
 def shown_after_restart(row: InboxRow, vault: Vault) -> ReceivedMessage:
-    """A message that was not shown before the restart."""
+    """Return a message that was not shown before the restart."""
     kind, text, raw = row.kind, "", vault.open_text(row.number, row.peer, row.id, row.content)
     if kind == TEXT:
         text, raw = raw, ""

@@ -1,4 +1,4 @@
-"""Handling of a delivery: it is read, and rows, receipts, answers and requests are added to the batch."""
+"""Handling of a delivery: decrypts it and adds rows, receipts, replies and requests to the batch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ class DeliveryHandler:
         decide: Callable[[ReceivedMessage], Sequence[Action]],
         may_ask: Callable[[PeerKey], bool],
     ) -> None:
-        """decide: what the application does with a message. may_ask: whether a peer is asked for one more message."""
+        """Create the handler.
+
+        decide: returns the application's actions for a message
+        may_ask: returns whether one more message may be requested from a peer
+        """
         self._batch = batch
         self._encryptor = encryptor
         self._first_messages = first_messages
@@ -58,7 +62,7 @@ class DeliveryHandler:
         self._may_ask = may_ask
 
     async def handle(self, connection: Connection, delivery: Delivery) -> None:
-        """One delivery, which is not in the inbox."""
+        """Handle a delivery that is not in the inbox."""
         device, frame = delivery.device, delivery.frame
         kind = frame.kind
         if kind in (MESSAGE, PREKEY):
@@ -97,7 +101,7 @@ class DeliveryHandler:
         else:
             answered = await self._read(connection, delivery, record, inside, plaintext)
             if record is not before and not answered:
-                # Until it reads an answer, the initiator repeats the key exchange in every message.
+                # Until the initiator receives a reply, it repeats the key exchange in every message.
                 self._encryptor.encrypt(device, peer, record, content.NULL_CONTENT, resendable=False)
         if record is not before:
             await self._encryptor.send_waiting(connection, device, peer)
@@ -109,7 +113,7 @@ class DeliveryHandler:
             return sessions.read(record, frame.body)
         first = e2ee.PreKeySignalMessage.parse(frame.body)
         if record is not None and not sessions.goes_on(record, first.identity_key):
-            # Trust on first use; the application is notified when a later key differs.
+            # Trust on first use. The application is notified when a later key differs.
             await self._new_identity(connection, device, frame.sender)
             record = None
         prekeys = self._first_messages.prekeys_of(device)
@@ -127,7 +131,7 @@ class DeliveryHandler:
         inside: content.Content,
         plaintext: bytes,
     ) -> bool:
-        """Whether something is sent in answer on the session."""
+        """Handle a decrypted content. Returns whether a reply is sent on the session."""
         if inside.type in (content.SENDER_KEY, content.SENDER_KEY_REQUEST):
             await self._handle_control(connection, delivery, plaintext)
         elif inside.type == content.NULL:
@@ -150,7 +154,7 @@ class DeliveryHandler:
             self._act(delivery.device, None, self._show(delivery, inside, plaintext))
 
     def _show(self, delivery: Delivery, inside: content.Content, plaintext: bytes) -> ReceivedMessage:
-        """Into the inbox, and to the application after the commit."""
+        """Add a message to the inbox. The application shows it after the commit."""
         frame, kind = delivery.frame, inside.type[:16]
         text = raw = ""
         stored = kind
@@ -168,14 +172,14 @@ class DeliveryHandler:
         return message
 
     def _act(self, device: Device, record: e2ee.SessionRecord | None, message: ReceivedMessage) -> bool:
-        """Do what the application decides; whether that sends something on the session.
+        """Add the application's actions for a message. Returns whether one sends something on the session.
 
-        A message to a group did not come on a session: only receipts answer it here.
+        A group message has no session, so only receipts can be sent for it.
         """
         try:
             actions = self._decide(message)
         except Exception:
-            # Left to rise, it would stop the message at each new delivery again.
+            # If this were raised, each redelivery of the message would fail again.
             log.exception("application.failed", extra={"number": message.number, "id": message.id})
             return False
         answered = False
@@ -189,7 +193,7 @@ class DeliveryHandler:
         return answered
 
     async def _handle_control(self, connection: Connection, delivery: Delivery, plaintext: bytes) -> None:
-        """About the keys of a group; nobody sees it, and its secrets are not kept in the inbox."""
+        """Handle a message about the keys of a group. It is not shown, and its secrets are not stored in the inbox."""
         device, peer = delivery.device, delivery.frame.sender
         self._batch.inbox.add(delivery, inbox.CONTROL)
         RECEIVED.labels("control").inc()
@@ -218,10 +222,11 @@ class DeliveryHandler:
         await self._sender_keys.apply_change(connection, number, frame.group, change)
 
     def _undecryptable(self, delivery: Delivery, error: Exception) -> None:
-        """A message that cannot be read is acknowledged, or it would come for ever: kept by its id, counted, logged.
+        """Acknowledge a message that cannot be read, so that it is not redelivered forever. Its id is stored,
+        counted and logged.
 
-        Its sender never sees `delivered`. A session that no longer fits is replaced by one of our own making, and the
-        message is asked for again; of a group the key.
+        Its sender never gets a `delivered` receipt. A session that no longer fits is replaced by one that this
+        device sets up, and the message is requested again. For a group message the sender key is requested.
         """
         device, frame, key = delivery.device, delivery.frame, delivery.key
         reason = type(error).__name__

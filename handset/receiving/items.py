@@ -1,4 +1,4 @@
-"""Items that a mailroom works on: deliveries, messages of our own, and work on groups."""
+"""Items that a mailroom processes: deliveries, own messages, and work on groups."""
 
 from __future__ import annotations
 
@@ -16,63 +16,60 @@ MessageKey = tuple[str, str, str]  # number, peer, id
 
 
 class DeliveryOrigin(Protocol):
-    """The connection that deliveries come on."""
+    """Connection that deliveries arrive on."""
 
     def acknowledge(self, deliveries: Sequence[Deliver]) -> None:
-        """They are on disk; what came on a connection that is gone comes again."""
+        """Acknowledge deliveries that are on disk. The network redelivers those of a closed connection."""
         ...
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Delivery:
-    """One delivery; acknowledged where it came from as soon as what it says is on disk."""
+    """Delivery, acknowledged on its origin once its effects are on disk."""
 
     origin: DeliveryOrigin
     device: Device
     frame: Deliver
-    attempt: int = 1
+    attempt: int = 1  # number of deliveries of the message in this batch
 
     @property
     def key(self) -> MessageKey:
-        """Under which the message in it is known."""
+        """Return the key that identifies the message."""
         return self.device.number, self.frame.sender, self.frame.message_id
 
     @property
     def peer_key(self) -> PeerKey:
-        """Of the session that it came by, or is about."""
+        """Return the key of the session that the delivery belongs to."""
         return self.device.number, self.frame.sender
 
     @property
     def sender_key(self) -> tuple[str, str, str]:
-        """The (number, group, sender) whose sender key a message to a group is read with."""
+        """Return the (number, group, sender) of the sender key that decrypts a group message."""
         return self.device.number, self.frame.group, self.frame.sender
 
     @property
     def is_repetition(self) -> bool:
-        """Does it repeat a message that was asked for again? Then that may be one that could not be decrypted."""
+        """Return whether this repeats a requested message, which may be in the inbox as undecryptable."""
         return self.frame.message_id != self.frame.id
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class OutgoingMessage:
-    """One message of our own. Without a session and without a bundle it is not sent, and its result is `None`.
-
-    new_session: set a session up from the bundle even though there is one; what waits for that goes out behind it.
-    resendable:  keep it for the peer, who may ask for it again.
-    """
+    """Message of a device. Without a session and without a bundle it is not sent, and its result is `None`."""
 
     device: Device
     peer: str
     plaintext: bytes
-    bundle: e2ee.PreKeyBundle | None = None
+    bundle: e2ee.PreKeyBundle | None = None  # of the peer; `None` to use an existing session
+    # Set up a new session from the bundle even if one exists. Messages that wait for it are sent after this one.
     new_session: bool = False
-    resendable: bool = True
+    resendable: bool = True  # keep it for the peer, which may request it again
 
     @property
     def peer_key(self) -> PeerKey:
-        """Of the session that it goes out on."""
+        """Return the key of the session that encrypts the message."""
         return self.device.number, self.peer
 
 
-# `None` stands for the chores.
+# `None` stands for maintenance tasks.
 Item = Delivery | OutgoingMessage | GroupWork | None

@@ -1,4 +1,4 @@
-"""The store of a fleet at work: a delivery is committed with what follows from it, then shown and acknowledged."""
+"""Store of a running fleet: commits a delivery with its effects, then shows and acknowledges it."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, Deliver
 
 log = logging.getLogger(__name__)
 
-PENDING_LIMIT = 30_000  # deliveries; beyond it the connection is dropped, and the network keeps them
-CHORE_SECONDS = 0.5  # how long an accepted envelope may stay in the table
-INBOX_DAYS = 45  # longer than the network keeps an envelope, so that none that comes again is forgotten
+PENDING_LIMIT = 30_000  # deliveries; above it the connection is dropped, and the network keeps them
+CHORE_SECONDS = 0.5  # maximum time that the row of an accepted envelope stays
+INBOX_DAYS = 45  # longer than the network keeps an envelope, so that every redelivery is detected
 PAGE = 1000
-MAX_ASKED = 500  # messages that one peer is asked for again in an hour
+MAX_ASKED = 500  # messages that are requested again from one peer per hour
 
 _CHORES = None
 _BY_SESSION = (MESSAGE, PREKEY, IDENTITY, RETRY)
 
-# (device, peer, has the peer answered on the session there is?)
+# Arguments: device, peer, and whether the peer has replied on the present session.
 RenewSession = Callable[[Device, str, bool], None]
-# (peers whose key of a group we lack, peers who lack ours)
+# Arguments: peers whose sender key of a group we lack, and peers that lack ours.
 ExchangeKeys = Callable[[Sequence[KeyWanted], Sequence[KeyWanted]], None]
 
 
 class Mailroom:
-    """From `open` until its first failed commit, when it sets `failed` and does nothing any more.
+    """Mailroom, in use from `open` until its first failed commit, when it sets `failed` and stops working.
 
-    The owner then drops the connections and opens another one: what was not acknowledged comes again, and what had
-    reached the disk is shown and sent by the new one.
+    The owner then drops the connections and opens another mailroom. Unacknowledged deliveries come again, and the
+    new mailroom shows and sends everything that was committed.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Mailroom:
         renew_session: RenewSession,
         exchange_keys: ExchangeKeys,
     ) -> Mailroom:
-        """Load what was left: the outboxes into their devices, and show what is on disk and was not shown."""
+        """Open a mailroom: load the outboxes into their devices, and show committed messages that were not shown."""
         fleet, now = context.name, context.now()
         async with context.database.transaction() as connection:
             last_inbox, last_outbox, shown = await positions.find(connection, fleet)
@@ -131,15 +131,15 @@ class Mailroom:
 
     @property
     def outstanding(self) -> int:
-        """Envelopes that the network has not accepted."""
+        """Return the number of envelopes that the network has not accepted."""
         return self._dispatcher.outstanding
 
     async def wait_until_sent(self) -> None:
-        """Returns when the network has everything that was to be sent."""
+        """Wait until the network has accepted all envelopes."""
         await self._dispatcher.wait_until_empty()
 
     def deliver(self, delivery: Delivery) -> bool:
-        """Accept one delivery; false when too many wait already. Ignored after a failure."""
+        """Queue a delivery. Returns false when too many wait already. Deliveries after a failure are ignored."""
         if self.failed.is_set() or self._closing:
             return True
         if self._batcher.pending >= PENDING_LIMIT - PAGE:
@@ -148,7 +148,7 @@ class Mailroom:
         return True
 
     async def send(self, message: OutgoingMessage) -> str | None:
-        """The id under which it is now in the outbox, `None` when there is no session and no bundle.
+        """Add a message to the outbox. Returns its id, or `None` when there is no session and no bundle.
 
         Raises `NotStored`, and `e2ee.E2EEError` for a bundle that cannot be used.
         """
@@ -158,7 +158,7 @@ class Mailroom:
         return result
 
     async def do(self, work: GroupWork) -> Any:
-        """The result of the work, after the commit of the batch that it was a part of. Raises `NotStored`."""
+        """Do work as part of a batch, and return its result after the commit. Raises `NotStored`."""
         return await self._submit(work)
 
     async def _submit(self, item: OutgoingMessage | GroupWork) -> Any:
@@ -170,24 +170,24 @@ class Mailroom:
             raise errors.NotStored(f"could not be stored: {error}") from error
 
     async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
-        """Returns when the network has these messages, or has refused them for good."""
+        """Wait until the network has accepted these messages, or has refused them permanently."""
         await self._dispatcher.wait_until_gone(device, message_ids)
 
     def accepted(self, positions: Iterable[int]) -> None:
-        """These envelopes are out of memory; their rows go with one of the next commits."""
+        """Count envelopes as finished. Their rows are deleted with one of the next commits."""
         self._dispatcher.settled(positions)
         self._schedule_chores()
 
     def postpone(self, device: Device, envelope: OutboxRow) -> None:
-        """Offer an envelope again after a while."""
+        """Offer an envelope again after a delay."""
         self._dispatcher.postpone(device, envelope)
 
     def release_due(self) -> None:
-        """Send what was held back until now."""
+        """Send the envelopes whose delay has expired."""
         self._dispatcher.release_due()
 
     async def close(self) -> None:
-        """Commit what has arrived, and the chores."""
+        """Commit the queued items, and do the maintenance tasks."""
         self._closing = True
         self._dispatcher.close()
         if not self.failed.is_set():
@@ -223,7 +223,7 @@ class Mailroom:
         return results
 
     async def _work(self, connection: Connection, items: Sequence[Item], batch: Batch) -> list[Any]:
-        """Carry out the items in order; the result of each. Nothing that they change is written yet."""
+        """Process the items in order, and return their results. No change is written yet."""
         new, undecrypted = await duplicates.list_new(connection, items, self._recent)
         batch.inbox.expect(undecrypted)
         peers = {delivery.peer_key for delivery in new.values() if delivery.frame.kind in _BY_SESSION}
@@ -258,7 +258,7 @@ class Mailroom:
         return results
 
     async def _save(self, connection: Connection, batch: Batch) -> Sequence[tuple[Device, OutboxRow]]:
-        """Write everything that a batch changes; the envelopes that go out once that is committed."""
+        """Write all changes of a batch. Returns the envelopes to send after the commit."""
         envelopes = batch.outbox.envelopes()
         await inbox.delete_unreadable(connection, batch.inbox.decrypted)
         await inbox.add(connection, batch.inbox.rows)
@@ -271,7 +271,7 @@ class Mailroom:
         return envelopes
 
     def _publish(self, items: Sequence[Item], batch: Batch, envelopes: Sequence[tuple[Device, OutboxRow]]) -> None:
-        """Everything that may be seen outside only after the commit."""
+        """Apply all effects that must not be visible before the commit."""
         for row in batch.inbox.rows:
             self._recent.add((row.number, row.peer, row.id))
         self._sessions.keep(batch.sessions)
@@ -293,7 +293,7 @@ class Mailroom:
             self._schedule_chores()
 
     async def _show_remaining(self, after: int) -> None:
-        """Show what was committed after this position and, by the application's own record, not shown."""
+        """Show messages that were committed after this position and, by the application's record, were not shown."""
         self._shown = self._shown_saved = after
         while True:
             async with self._context.database.reading() as connection:
@@ -310,14 +310,16 @@ class Mailroom:
                 return
             after = self._shown = rows[-1].position
 
-    # Chores: rows that may go, and how far was shown. They go with a commit that comes anyway, or after a while.
+    # Maintenance tasks: deleting rows and storing the last shown position. They are part of the next commit, or of one
+    # after
+    #     # `CHORE_SECONDS`.
 
     @property
     def _has_chores(self) -> bool:
         return bool(self._dispatcher.accepted) or self._shown != self._shown_saved
 
     async def _do_chores(self, connection: Connection) -> int:
-        """How many rows of accepted envelopes went."""
+        """Do the maintenance tasks. Returns the number of deleted rows of accepted envelopes."""
         accepted = list(self._dispatcher.accepted)
         if accepted:
             await outbox.delete(connection, self._context.name, accepted)
@@ -332,14 +334,14 @@ class Mailroom:
             self._chores = asyncio.get_running_loop().call_later(CHORE_SECONDS, self._request_chores)
 
     def _request_chores(self) -> None:
-        """Nothing to do if a batch is waiting: it takes the chores along."""
+        """Queue the maintenance tasks, unless a batch is waiting, which includes them."""
         self._chores = None
         if not self._closing and not self.failed.is_set() and not self._batcher.pending and self._has_chores:
             self._batcher.put(_CHORES)
 
 
 def _acknowledge(items: Iterable[Item]) -> None:
-    """One acknowledgement for each connection."""
+    """Send one acknowledgement per connection."""
     frames: dict[DeliveryOrigin, list[Deliver]] = {}
     for item in items:
         if isinstance(item, Delivery):

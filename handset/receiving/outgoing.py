@@ -1,4 +1,4 @@
-"""Messages that a batch encrypts, each for one peer: our own, answers, and those that peers ask for again."""
+"""Encryption of a batch's messages to single peers: own messages, replies, and messages that peers request again."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ SESSIONS = Counter("tidings_handset_sessions_total", "Sessions set up", ["by"])
 
 
 class MessageEncryptor:
-    """Encrypts on the sessions of one batch, and adds what goes out to its outbox."""
+    """Encrypts with the sessions of one batch, and adds the envelopes to its outbox."""
 
     def __init__(self, batch: Batch, sent_messages: SentMessages) -> None:
         self._batch = batch
         self._sent_messages = sent_messages
 
     async def send(self, connection: Connection, message: OutgoingMessage) -> str | None:
-        """The id under which it will go out. Raises `e2ee.E2EEError` when the bundle cannot be used."""
+        """Encrypt a message. Returns the id of its envelope; `None` without a session and a bundle.
+
+        Raises `e2ee.E2EEError` when the bundle cannot be used.
+        """
         device, peer = message.device, message.peer
         record = self._batch.sessions.get(message.peer_key)
         if message.bundle is not None and (record is None or message.new_session):
@@ -42,7 +45,7 @@ class MessageEncryptor:
     def encrypt(
         self, device: Device, peer: str, record: e2ee.SessionRecord, plaintext: bytes, *, resendable: bool = True
     ) -> str:
-        """The id under which it will go out."""
+        """Encrypt a plaintext on a session. Returns the id of its envelope."""
         kind, body = record.encrypt(plaintext)
         self._batch.sessions.put((device.number, peer), record)
         envelope = self._batch.outbox.add_message(device, peer, sessions.KINDS[kind], body)
@@ -51,14 +54,14 @@ class MessageEncryptor:
         return envelope.id
 
     async def send_waiting(self, connection: Connection, device: Device, peer: str) -> None:
-        """Send again, on the session that has just been set up, what waited for that."""
+        """Send the messages that waited for the session that was just set up."""
         record = self._batch.sessions.known[device.number, peer]
         self._resend(
             device, peer, record, await self._sent_messages.take_waiting(connection, device.number, peer, record)
         )
 
     async def send_again(self, connection: Connection, device: Device, request: Deliver) -> None:
-        """The peer could not decrypt messages of ours."""
+        """Resend messages that the peer could not decrypt."""
         peer = request.sender
         record = self._batch.sessions.get((device.number, peer))
         ready, some_wait = await self._sent_messages.asked_for(

@@ -1,4 +1,4 @@
-"""Messages of ours that a peer could not decrypt: kept for a while, and sent again on another session."""
+"""Messages that a peer could not decrypt: they are kept for 30 days, and sent again on another session."""
 
 from __future__ import annotations
 
@@ -16,32 +16,36 @@ from tidings.storage.handset.sent import SentRow
 
 log = logging.getLogger(__name__)
 
-KEPT_MS = 30 * 86_400_000  # as long as the network keeps an envelope
+KEPT_MS = 30 * 86_400_000  # Milliseconds; as long as the network keeps an envelope
 PRUNE_EVERY = 1_000  # messages
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resend:
-    """One message that goes out again."""
+    """Message to send again."""
 
-    id: str
-    attempt: int
+    id: str  # of the message
+    attempt: int  # number of this attempt, from 1
     plaintext: bytes = dataclasses.field(repr=False)
 
     @property
     def envelope_id(self) -> str:
-        """Another id than the message's, which the network would drop as a duplicate."""
+        """Return an id that differs from the message's, which the network would drop as a duplicate."""
         return f"{self.id}~{self.attempt}"
 
 
 class SentMessages:
-    """Messages that a fleet sent. Belongs to one mailroom, and is thrown away with it when a transaction fails.
+    """Sent messages of one mailroom. Discarded with it when a transaction fails.
 
-    Those that wait for a session are known in memory: at most 4 times what is kept.
+    The ids of messages that wait for a session are in memory: at most 4 times the number of kept messages.
     """
 
     def __init__(self, context: FleetContext, waiting: Iterable[SentRow], position: int) -> None:
-        """position: the last one in the outbox."""
+        """Create the store.
+
+        waiting: rows of messages that wait for a session
+        position: last one in the outbox
+        """
         self._context = context
         self._waiting: dict[tuple[str, str], list[str]] = {}
         for row in waiting:
@@ -50,7 +54,10 @@ class SentMessages:
 
     @classmethod
     async def load(cls, connection: Connection, context: FleetContext, position: int) -> SentMessages:
-        """Those that are kept, after a restart; the oldest are forgotten."""
+        """Load the kept messages after a restart, and delete expired ones.
+
+        position: last one in the outbox
+        """
         await sent.delete_old(
             connection, context.name, before=context.now() - KEPT_MS, position=position - context.limits.sent
         )
@@ -58,11 +65,14 @@ class SentMessages:
 
     @property
     def waiting_for(self) -> Sequence[tuple[str, str]]:
-        """(number, peer) of the messages that wait for a session."""
+        """Return the (number, peer) of messages that wait for a session."""
         return list(self._waiting)
 
     def row(self, envelope: OutboxRow, plaintext: bytes, record: e2ee.SessionRecord, now: int) -> SentRow:
-        """A message that goes out in this session, as it is kept. now: Unix milliseconds."""
+        """Return the row of a message that is sent on this session.
+
+        now: Unix milliseconds
+        """
         number, peer = envelope.number, envelope.peer
         sealed = self._context.vault.seal_sent(number, peer, envelope.id, plaintext)
         return SentRow(
@@ -79,9 +89,14 @@ class SentMessages:
         asked_by: str,
         record: e2ee.SessionRecord | None,
     ) -> tuple[Sequence[Resend], bool]:
-        """Messages that go out now in this session, and whether any waits for another; once for each request.
+        """Return the messages to resend on this session, and whether any waits for another session.
 
-        Only what was sent to this very peer, so many times, and never in the session in which it was lost.
+        Each request is served once. Only messages to this peer are resent, at most `sessions.MAX_ATTEMPTS` times,
+        and never on the session on which they were lost.
+
+        ids: of the requested messages
+        asked_by: id of the request
+        record: present session; `None` for none
         """
         tag = sessions.tag_of(record)
         changed: list[SentRow] = []
@@ -103,7 +118,7 @@ class SentMessages:
     async def take_waiting(
         self, connection: Connection, number: str, peer: str, record: e2ee.SessionRecord
     ) -> Sequence[Resend]:
-        """Those that waited for this new session; they wait no more."""
+        """Return the messages that waited for this new session, and mark them as no longer waiting."""
         ids = self._waiting.pop((number, peer), None)
         if ids is None:
             return ()
@@ -113,7 +128,10 @@ class SentMessages:
         return ready
 
     async def prune(self, connection: Connection, position: int) -> None:
-        """Forget what is too much. position: the last one in the outbox."""
+        """Delete the messages above the limit, once per `PRUNE_EVERY` positions.
+
+        position: last one in the outbox
+        """
         if position - self._pruned >= PRUNE_EVERY:
             self._pruned = position
             await sent.delete_below(connection, self._context.name, position - self._context.limits.sent)

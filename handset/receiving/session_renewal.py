@@ -1,4 +1,4 @@
-"""New sessions with peers that could not be read, or could not read us."""
+"""Renewal of sessions with peers whose messages could not be read, or that could not read ours."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from tidings.runtime.service import wait_for
 
 log = logging.getLogger(__name__)
 
-QUEUE_LIMIT = 1000  # peers; one more is dropped, its next unreadable message asks again
+QUEUE_LIMIT = 1000  # peers; further ones are dropped, and their next unreadable message requests it again
 MAX_RENEWALS = 3  # new sessions with the same peer ...
-PERIOD = 3600.0  # ... in so many seconds
-RETRY_SECONDS = 5.0  # after which another is tried when the network was away
+PERIOD = 3600.0  # ... in this time
+RETRY_SECONDS = 5.0  # before the next attempt when the network was unavailable
 
 
 class SessionRenewal:
-    """Sets new sessions up one after the other, a few times an hour for each peer."""
+    """Sets up new sessions one at a time, at most `MAX_RENEWALS` per peer and hour."""
 
     def __init__(self, renew: Callable[[Device, str], Awaitable[None]], clock: Clock) -> None:
-        """renew: sets a new session with a peer up. Raises `ClientError`."""
+        """Create the queue.
+
+        renew: sets up a new session with a peer; raises `ClientError`
+        """
         self._renew = renew
         self._waiting: OrderedDict[PeerKey, Device] = OrderedDict()
         self._current: PeerKey | None = None
@@ -37,9 +40,10 @@ class SessionRenewal:
         self._wakeup = asyncio.Event()
 
     def request(self, device: Device, peer: str, answered: bool) -> None:
-        """A message of this peer could not be read, or one of ours by it.
+        """Request a new session after a message of a peer could not be read, or the peer could not read one of this device.
 
-        answered: the peer has, on the session there is. Where it has not, it may not have had that one yet.
+        answered: whether the peer has replied on the present session. If not, it may not have received that
+            session yet.
         """
         key = (device.number, peer)
         if key in self._waiting or key == self._current or len(self._waiting) >= QUEUE_LIMIT:

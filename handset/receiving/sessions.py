@@ -1,4 +1,4 @@
-"""The sessions of a fleet: the latest in memory, all of them in the store."""
+"""Sessions of a fleet: the most recent ones in memory, all of them in the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IN_MEMORY = 10_000  # about 5 kB each
 
 
 class SessionBatch:
-    """The sessions with everybody in one batch, changed in place."""
+    """Sessions of one batch, changed in place."""
 
     def __init__(self) -> None:
         self.known: dict[PeerKey, e2ee.SessionRecord] = {}
@@ -31,19 +31,19 @@ class SessionBatch:
         return self.known.get(key)
 
     def put(self, key: PeerKey, record: e2ee.SessionRecord) -> None:
-        """A session is new or has changed."""
+        """Add a new or changed session."""
         self.known[key] = self.changed[key] = record
         self.dropped.discard(key)
 
     def drop(self, key: PeerKey) -> None:
-        """There is no session any more."""
+        """Delete a session."""
         self.known.pop(key, None)
         self.changed.pop(key, None)
         self.dropped.add(key)
 
 
 class DeviceSessions:
-    """Belongs to one mailroom, and is thrown away with it when a transaction fails."""
+    """Sessions of one mailroom. Discarded with it when a transaction fails."""
 
     def __init__(self, devices: Mapping[str, Device], vault: Vault) -> None:
         self._devices = devices
@@ -51,7 +51,7 @@ class DeviceSessions:
         self._latest: LRU[PeerKey, e2ee.SessionRecord] = LRU(IN_MEMORY)
 
     async def load(self, connection: Connection, wanted: Collection[PeerKey], batch: SessionBatch) -> None:
-        """Give a batch those of these sessions that exist."""
+        """Add those of these sessions that exist to a batch."""
         missing: set[PeerKey] = set()
         for key in wanted:
             record = self._latest.get(key)
@@ -64,13 +64,13 @@ class DeviceSessions:
                 self._open(row, batch)
 
     async def save(self, connection: Connection, batch: SessionBatch) -> None:
-        """Write what a batch has changed."""
+        """Write the changes of a batch."""
         await sessions.save(connection, [self._seal(*entry) for entry in batch.changed.items()])
         if batch.dropped:
             await sessions.delete(connection, batch.dropped)
 
     def keep(self, batch: SessionBatch) -> None:
-        """The transaction is committed."""
+        """Cache the sessions of a committed batch."""
         for key, record in batch.known.items():
             self._latest.put(key, record)
         for key in batch.dropped:
@@ -80,7 +80,7 @@ class DeviceSessions:
         try:
             record = self._vault.session(self._devices[row.number], row)
         except e2ee.E2EEError as error:
-            # As if there were none: the peer's next message, or ours, sets up a new one.
+            # An unreadable session is treated as missing: the next message in either direction sets up a new one.
             log.error("session.unreadable", extra={"number": row.number, "peer": row.peer, "error": repr(error)})
         else:
             batch.known[row.number, row.peer] = record

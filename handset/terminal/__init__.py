@@ -1,1 +1,1 @@
-"""A handset in a terminal: what a person sees and types."""
+"""Handset in a terminal."""

@@ -1,4 +1,4 @@
-"""Commands that can be typed beside plain text: from a line to the content that it sends."""
+"""Commands that compose contents: from a typed line to the content to send."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from tidings.wire import addresses
 
 
 class Misused(ValueError):
-    """Its text says how to use the command."""
+    """The command was used wrongly. The text explains its use."""
 
 
 class NothingToSend(Exception):
-    """Its text says what was done on this device alone."""
+    """The command sends nothing. The text names its effect on this device."""
 
 
 @dataclasses.dataclass(slots=True)
 class Thread:
-    """The last messages of one peer or group. choices: of the message `offered`; newest: the last message
-    shown; author: of that one; sent: our own last one."""
+    """Last messages of one peer or group."""
 
-    choices: Sequence[Choice] = ()
-    offered: str = ""
-    newest: str = ""
-    author: str = ""
-    sent: str = ""
+    choices: Sequence[Choice] = ()  # of the message `offered`
+    offered: str = ""  # id of the last message with choices; empty for none
+    newest: str = ""  # id of the last shown message; empty for none
+    author: str = ""  # number of the sender of `newest`
+    sent: str = ""  # id of the last message that this number sent; empty for none
 
 
 def compose(line: str, peer: str, thread: Thread) -> Content:
-    """The content for a command. Raises `Misused`, `NothingToSend`, and `KeyError` for a command that there is not."""
+    """Return the content of a command. Raises `Misused`, `NothingToSend`, and `KeyError` for an unknown command."""
     command, _, argument = line.partition(" ")
     return _COMMANDS[command](argument.strip(), peer, thread)
 

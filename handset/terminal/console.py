@@ -1,4 +1,4 @@
-"""The console of a terminal: lines come in, lines go out, until it is told to stop."""
+"""Console of a terminal: input and output of lines until it stops."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Write = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TerminalConsole:
-    """The console that the parts of a terminal share. stop: set when it is to end."""
+    """Console that the parts of a terminal share."""
 
     keyboard: Keyboard
     write: Write
-    stop: asyncio.Event
+    stop: asyncio.Event  # set when the terminal should stop
 
     async def ask(self, prompt: str) -> str | None:
-        """A line, or `None` at the end of input or when it is to end."""
+        """Read a line. Returns `None` at the end of input or when `stop` is set."""
         line = asyncio.ensure_future(self.keyboard.read(prompt))
         stopping = asyncio.ensure_future(self.stop.wait())
         await asyncio.wait([line, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -32,6 +32,6 @@ class TerminalConsole:
 
 
 def sentence(error: Exception) -> str:
-    """An error's message with a capital letter."""
+    """Return an error's message with a capital letter."""
     text = str(error)
     return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""The conversation of a terminal: what is typed is sent, or carried out."""
+"""Conversation in a terminal: sends typed lines, and executes commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handset.terminal.screen import Screen
 from tidings.client.errors import ClientError
 from tidings.wire import addresses
 
-FAREWELL_SECONDS = 5.0  # for what was typed last to reach the network
+FAREWELL_SECONDS = 5.0  # close grace period, in which the last messages reach the network
 
 HELP = """Type a line to send it.  /to NUMBER writes to another number,  /help  shows all commands,  /quit  leaves."""
 MORE_HELP = """/pick N                     answers with a row or a button of the last message that has some
@@ -37,7 +37,7 @@ MORE_HELP = """/pick N                     answers with a row or a button of the
 
 
 class Conversation:
-    """Of one number with whoever it writes to."""
+    """Conversation of one number with its peers and groups."""
 
     def __init__(
         self,
@@ -49,7 +49,10 @@ class Conversation:
         files: ConversationFiles,
         name: str,
     ) -> None:
-        """name: of the sender's profile."""
+        """Create a conversation.
+
+        name: name in the sender's profile; empty for none
+        """
         self._number = number
         self._fleet = fleet
         self._console = console
@@ -59,7 +62,7 @@ class Conversation:
         self._group_commands = GroupCommands(fleet.groups, number, screen)
 
     async def run(self) -> None:
-        """Carry out what is typed until `/quit` or the end of input."""
+        """Process typed lines until `/quit` or the end of input."""
         while True:
             line = await self._console.keyboard.read("> ")
             if line is None or line.strip() == "/quit":

@@ -1,4 +1,4 @@
-"""The files of a conversation in a terminal: those that were shown have numbers; typed commands save and send files."""
+"""Files of a conversation in a terminal: numbered when they are shown, saved and sent by commands."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from handset.terminal.console import Write
 from tidings.client.http import NetworkApi
 from tidings.runtime.lru import LRU
 
-KEPT = 1000  # files; those shown before cannot be saved any more
-# Seconds after which a transfer begins to say how far it is, and between two such lines.
+KEPT = 1000  # files; older ones cannot be saved
+# Seconds after which a transfer first reports its progress, and seconds between two reports.
 FIRST_REPORT = 1.0
 REPORT = 3.0
 
 
 class ConversationFiles:
-    """Files by the numbers under which they were shown, from 1 at each start of the terminal."""
+    """Files by the number under which they were shown. Numbers start at 1 when the terminal starts."""
 
     def __init__(self, api: NetworkApi, device: Device, *, folder: Path, write: Write) -> None:
-        """folder: where files are saved."""
+        """Create the list.
+
+        folder: directory in which files are saved
+        """
         self._api = api
         self._device = device
         self._folder = folder
@@ -37,7 +40,7 @@ class ConversationFiles:
         self._last = 0
 
     def put(self, message: ReceivedMessage) -> list[int]:
-        """The numbers of the files that a message brings."""
+        """Add the files of a message, and return their numbers."""
         first = self._last + 1
         for pointer in pointers.find(message.type, message.raw):
             self._last += 1
@@ -45,7 +48,9 @@ class ConversationFiles:
         return list(range(first, self._last + 1))
 
     async def save(self, argument: str) -> None:
-        """`/save [N]`: fetch a file, the last one that came without a number. Raises `Misused`, `HandsetError`."""
+        """Execute `/save [N]`: download file N, or the last one that was received. Raises `Misused` and
+        `HandsetError`.
+        """
         if not self._last:
             raise Misused("There is no file to save.")
         number = self._last if not argument else 0
@@ -60,7 +65,10 @@ class ConversationFiles:
         self._write(f"Saved {path} ({reading.bytes_of(pointer.size)}).")
 
     async def compose(self, command: str, argument: str) -> Content:
-        """`/send FILE [CAPTION]` and `/voice FILE`: leave a file on the network. Raises `Misused`, `HandsetError`."""
+        """Execute `/send FILE [CAPTION]` or `/voice FILE`: upload a file and compose its message.
+
+        Raises `Misused` and `HandsetError`.
+        """
         kind = transfer.VOICE if command == "/voice" else ""
         path, caption = split(argument)
         if not path or (kind and caption):
@@ -71,7 +79,7 @@ class ConversationFiles:
 
 
 class TransferProgress:
-    """Says now and then how far a transfer is; nothing of one that is quick."""
+    """Reports the progress of a transfer from time to time. A quick transfer reports nothing."""
 
     def __init__(self, name: str, write: Write, now: Callable[[], float] = time.monotonic) -> None:
         self._name = name
@@ -86,7 +94,7 @@ class TransferProgress:
 
 
 def split(argument: str) -> tuple[str, str]:
-    """(path, the rest): the path up to the first space, or between quotes."""
+    """Split an argument into a path and the rest. The path ends at the first space, or stands in quotes."""
     text = argument.strip()
     quote = text[:1]
     if quote and quote in "\"'" and quote in text[1:]:
@@ -97,5 +105,5 @@ def split(argument: str) -> tuple[str, str]:
 
 
 def _file(path: str) -> Path:
-    # Unlike `Path.expanduser` it leaves the name of an unknown user as it is.
+    # Unlike `Path.expanduser`, this leaves the name of an unknown user unchanged.
     return Path(os.path.expanduser(path))

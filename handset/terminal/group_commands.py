@@ -1,4 +1,4 @@
-"""Commands about groups: `/group` and what follows it."""
+"""Commands about groups: `/group` and its arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELP = """/group                      lists the groups one is in;  /group N  wri
 
 
 class GroupCommands:
-    """Carries them out for one number."""
+    """Executes group commands of one number."""
 
     def __init__(self, groups: FleetGroups, number: str, screen: Screen) -> None:
         self._groups = groups
@@ -24,7 +24,7 @@ class GroupCommands:
         self._screen = screen
 
     async def obey(self, argument: str) -> None:
-        """Carry out what stands behind `/group`, and say what came of it."""
+        """Execute a command, given as the text after `/group`, and show its result."""
         word, _, rest = argument.partition(" ")
         try:
             if word == "" or word == "list":
@@ -69,7 +69,10 @@ class GroupCommands:
 
 
 def pick(argument: str, groups: Mapping[str, str]) -> str | None:
-    """The group that is meant: by its place in the list, its id or its subject; `None` when none is, or several are."""
+    """Return the group that a text names: by its position in the list, its id or its subject.
+
+    Returns `None` when no group or several groups match.
+    """
     ids = list(groups)
     if argument.isascii() and argument.isdigit() and 1 <= int(argument[:6]) <= len(ids):
         return ids[int(argument[:6]) - 1]

@@ -1,4 +1,4 @@
-"""Where typed lines come from: an editing prompt on a terminal, plain standard input otherwise."""
+"""Input of typed lines: an editing prompt on a terminal, and plain standard input otherwise."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 class Keyboard(Protocol):
     async def read(self, prompt: str) -> str | None:
-        """The next line without its end; `None` at the end of input, Ctrl-C or Ctrl-D."""
+        """Read the next line without its end. Returns `None` at the end of input, Ctrl-C or Ctrl-D."""
         ...
 
 
 class Prompt:
-    """Keeps the line that is being typed below what is printed meanwhile."""
+    """Prompt that keeps the typed line below the output."""
 
     def __init__(self) -> None:
         self._session: PromptSession[str] = PromptSession()
@@ -33,8 +33,11 @@ class Prompt:
 
 
 class Pipe:
-    """Lines of standard input. A daemon thread reads them, since a file cannot be waited for; it never holds up the
-    end of the process, and is at most one line ahead."""
+    """Lines of standard input.
+
+    A daemon thread reads them, since reading a file cannot be awaited. It does not delay the end of the process,
+    and reads at most one line ahead.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -50,7 +53,7 @@ class Pipe:
         while True:
             self._wanted.acquire()
             line = sys.stdin.readline()
-            # The loop is closed when we have left meanwhile.
+            # The loop is closed if the terminal has stopped in between.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._lines.put_nowait, line.rstrip("\n") if line else None)
             if not line:
@@ -59,7 +62,7 @@ class Pipe:
 
 @contextlib.contextmanager
 def opened(given: Keyboard | None) -> Iterator[Keyboard]:
-    """The keyboard to use: the one given, or whatever standard input is."""
+    """Provide the keyboard: the given one, or one for standard input."""
     if given is not None:
         yield given
     elif sys.stdin.isatty() and sys.stdout.isatty():
@@ -70,5 +73,5 @@ def opened(given: Keyboard | None) -> Iterator[Keyboard]:
 
 
 def write_line(text: str) -> None:
-    """Print one line at once."""
+    """Print one line and flush it."""
     print(text, flush=True)  # noqa: T201

@@ -1,4 +1,4 @@
-"""Registration of a terminal's number: with the key of this installation, or with a code that is typed."""
+"""Registration of a terminal's number, with the registration key of this installation or with a typed code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ RETRY_SECONDS = 2.0
 
 
 class NumberRegistration:
-    """Asks until the number is registered, or nobody types a code."""
+    """Registers a number, and asks for codes and PINs until it is registered or the input ends."""
 
     def __init__(
         self, registry: DeviceRegistry, api: NetworkApi, console: TerminalConsole, *, key: str, pin: str = ""
     ) -> None:
-        """key: the registration key, empty when there is none; pin: for the registration lock, empty for none."""
+        """Create the registration.
+
+        key: registration key; empty for none
+        pin: of the registration lock; empty for none
+        """
         self._registry = registry
         self._api = api
         self._console = console
@@ -28,7 +32,7 @@ class NumberRegistration:
         self._pin = pin
 
     async def run(self, device: Device) -> bool:
-        """With the registration key if there is one, else with a code; false when nobody types it."""
+        """Register the number. Returns false when it was not registered."""
         stop, was_away, was_asked = self._console.stop, False, False
         code: str | None = None
         while not stop.is_set():
@@ -51,16 +55,16 @@ class NumberRegistration:
                 await wait_for(stop, RETRY_SECONDS)
             except Unauthorized as error:
                 if not self._key:
-                    # A number of the business.
+                    # The number belongs to a business.
                     self._console.write(f"{sentence(error)}.")
                     return False
-                # A key of another installation; the network has one of its own.
+                # The network has a different registration key, so the key of this installation is useless.
                 self._key = ""
             except WrongCode as error:
                 self._console.write(f"{sentence(error)}.")
                 code = None
             except (LockedNumber, WrongPin) as error:
-                # The code was right, and can still be used.
+                # The code was right, and remains valid.
                 self._console.write(f"{sentence(error)}.")
                 pin = await self._console.ask("PIN: ")
                 if pin is None:

@@ -1,4 +1,4 @@
-"""The screen of a person at a terminal: messages as they come, receipts, and what the network does."""
+"""Screen of a terminal: messages, receipts, and the state of the connection."""
 
 from __future__ import annotations
 
@@ -15,18 +15,14 @@ from handset.terminal.files import ConversationFiles
 from tidings.runtime.lru import LRU
 from tidings.wire.device import DELIVERED, READ
 
-RECENT = 1000  # peers whose last choices are remembered, and messages that can be quoted
-QUOTED = 60  # characters of a message that another one answers
+RECENT = 1000  # peers whose last choices are kept, and messages that can be quoted
+QUOTED = 60  # characters that are quoted of a message that another one replies to
 
 _RECEIPTS = (SendReceipt(DELIVERED), SendReceipt(READ))
 
 
 class Screen(DeviceObserver):
-    """The application of one handset.
-
-    peers: who has written to it or was written to. groups: those it is in, the subject of each by its id.
-    to: who gets the next line, a number or a group; empty when that is to be chosen.
-    """
+    """Application of one handset."""
 
     def __init__(
         self,
@@ -41,18 +37,19 @@ class Screen(DeviceObserver):
         self._write = write
         self._files = files
         self._was_connected: bool | None = None
-        self.peers = set(peers)
-        self.groups = dict(groups or {})
+        self.peers = set(peers)  # numbers that this number has exchanged messages with
+        self.groups = dict(groups or {})  # subjects of its groups, by id
+        # number or group that receives the next line; empty while none is chosen
         self.to = peers[0] if len(self.peers) == 1 else ""
         self._threads: LRU[str, commands.Thread] = LRU(RECENT)
-        # The beginning of each message, by its id.
+        # Start of each message, by its id.
         self._quotes: LRU[str, str] = LRU(RECENT)
 
     def actions(self, message: ReceivedMessage) -> Sequence[Action]:
         return _RECEIPTS
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
-        # On record first: killed in between, a message is never on the screen twice.
+        # Recorded first, so that after a crash no message is shown twice.
         self._log.append(messages)
         for message in messages:
             if not message.group and message.peer not in self.peers:
@@ -63,7 +60,7 @@ class Screen(DeviceObserver):
             self._write(f"{when} {place}+{printable(message.peer)}: {printable(self._words(message))}")
 
     def thread(self, peer: str) -> commands.Thread:
-        """The last messages of a peer or group."""
+        """Return the last messages of a peer or group."""
         thread = self._threads.get(peer)
         if thread is None:
             thread = commands.Thread()
@@ -71,7 +68,7 @@ class Screen(DeviceObserver):
         return thread
 
     def sent(self, message_id: str, words: str) -> None:
-        """Something that was sent or shown may be answered."""
+        """Store the start of a message that was sent or shown, so that it can be quoted."""
         self._quotes.put(message_id, words.split("\n", 1)[0][:QUOTED])
 
     def _words(self, message: ReceivedMessage) -> str:
@@ -114,7 +111,7 @@ class Screen(DeviceObserver):
         self._write(lines.get(event.kind, f"  {event.kind} {peer}"))
 
     def say(self, line: str) -> None:
-        """Something about what was typed."""
+        """Show the result of a typed line."""
         self._write(printable(line))
 
     def _subject(self, group: str) -> str:
@@ -149,5 +146,5 @@ class Screen(DeviceObserver):
 
 
 def printable(text: str) -> str:
-    """Without what would move the cursor or change the terminal: a message is text, whatever its sender put into it."""
+    """Replace characters that would move the cursor or control the terminal, which senders may put into messages."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

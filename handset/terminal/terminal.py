@@ -1,4 +1,4 @@
-"""A handset in a terminal: shows messages as they come, sends what is typed."""
+"""Handset in a terminal: shows received messages and sends typed ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tidings.storage.database import Database
 from tidings.storage.handset import devices, groups, inbox
 from tidings.wire import addresses
 
-RECENT = 1000  # messages whose senders count as peers at start
+RECENT = 1000  # recent messages whose senders count as peers at the start
 
 
 async def run_terminal(
@@ -45,7 +45,7 @@ async def run_terminal(
     typed: Keyboard | None = None,
     write: Write = keyboard.write_line,
 ) -> int:
-    """Be this number until `stop`, `/quit` or the end of input; returns the exit status."""
+    """Run the handset of this number until `stop`, `/quit` or the end of input. Returns the exit status."""
     digits = "".join(c for c in number if c not in "+ -().")
     if not addresses.is_number(digits):
         write(f"{number!r} is not a phone number: 7 to 15 digits, like +15550100001.")
@@ -73,7 +73,7 @@ async def run_terminal(
 
 
 class Terminal(DeviceObserver):
-    """One number with its store, its screen and its connection."""
+    """Handset of one number, with its store, its screen and its connection."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Terminal(DeviceObserver):
         self._status = 0
 
     async def run(self) -> int:
-        """Until `stop`, `/quit` or the end of input; returns the exit status."""
+        """Run until `stop`, `/quit` or the end of input. Returns the exit status."""
         device, registry = await self._load(), DeviceRegistry(self._context, self._api)
         registration = NumberRegistration(
             registry,
@@ -153,7 +153,7 @@ class Terminal(DeviceObserver):
         subjects = {row.group_id: row.subject for row in rows}
         return Screen(self._shown_log, self._console.write, files, peers=peers, groups=subjects)
 
-    # What happens to the device.
+    # Called by the fleet.
 
     def unauthorized(self, device: Device) -> None:
         device.token = None
