@@ -135,8 +135,9 @@ class Authenticator:
         raise Unauthenticated("wrong API key")
 
     async def monitor_if_keyed(self, request: Request) -> None:
-        """Require the API key or a token if a key is set or other machines reach the API. Raises the errors of
-        `monitor`.
+        """Require the API key or a token if a key is set or other machines reach the API.
+
+        Raises the errors of `monitor`.
         """
         if self._api_key or not self._is_local:
             await self.monitor(request)

@@ -76,8 +76,9 @@ def raw_body(limit: int) -> Any:
 
 
 def json_body(model: type[pydantic.BaseModel], limit: int = 0) -> Any:
-    """Return a dependency that reads a JSON body: `Annotated[Subject, json_body(Subject)]`. Place it after the
-    caller.
+    """Return a dependency that reads a JSON body: `Annotated[Subject, json_body(Subject)]`.
+
+    Place it after the caller.
 
     limit: maximum size in bytes; 0 for the general limit
     """

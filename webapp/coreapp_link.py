@@ -194,8 +194,9 @@ class CoreappLinks:
         return await self._ask(recipient, make, expect, again)
 
     async def ask_first(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
-        """Send a request to the owner of the first shard, for data that belongs to no other shard. Raises the errors
-        of `ask`.
+        """Send a request to the owner of the first shard, for data that belongs to no other shard.
+
+        Raises the errors of `ask`.
         """
         return await self._ask(None, make, expect, again)
 
@@ -223,8 +224,9 @@ class CoreappLinks:
     async def ask_each(
         self, make: Make, expect: type[Answer], *, timeout: float
     ) -> list[tuple[Coreapp, Answer | CoreappAway]]:
-        """Send a request as `ask_all` does, also to standby and lost Coreapps. Returns each Coreapp with its
-        response.
+        """Send a request as `ask_all` does, also to standby and lost Coreapps.
+
+        Returns each Coreapp with its response.
         """
         coreapps = self.coreapps()
         found = await asyncio.gather(*(self._ask_one(one.address, make, expect, timeout) for one in coreapps))

@@ -33,8 +33,8 @@ STALL = 4.5
 FIRST_RETRY, LAST_RETRY, CONNECT_TIMEOUT = 0.05, 1.0, 5.0
 # Seconds between two checks whether the Coreapp has sent anything, and seconds of silence after which it is pinged.
 PULSE, QUIET = 0.25, 0.5
-# Checks without a response after which the Coreapp gets no more requests (1 s), and after which the connection is closed
-# (5 s). Checks are counted rather than seconds, because this process may have been suspended itself.
+# Checks without a response after which the Coreapp gets no more requests (1 s), and after which the connection is
+# closed (5 s). Checks are counted rather than seconds, because this process may have been suspended itself.
 SILENT, DEAD = 4, 20
 # Request number of pings, whose responses no caller waits for.
 PING = 0

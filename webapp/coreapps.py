@@ -1,5 +1,6 @@
-"""Interfaces through which resources call the Coreapps, as small as their needs. `CoreappLinks` implements all of
-them.
+"""Interfaces through which resources call the Coreapps, as small as their needs.
+
+`CoreappLinks` implements all of them.
 """
 
 from __future__ import annotations
@@ -30,11 +31,10 @@ Answer = TypeVar(
 
 
 class PrimaryCoreapp(Protocol):
-    """The Coreapp that owns the first shard, and with it groups, registration and contacts, which belong to no other
-    shard.
+    """The Coreapp that owns the first shard, and with it groups, registration and contacts.
 
-    The caller passes `again` to create the request that may be sent again when no response to the first one came.
-    Without it, whether the request was processed is then unknown. Reads may be sent any number of times.
+    `again` creates the request to send if no response to the first one came. Without it, whether the request was
+    processed is unknown in that case. Reads may be sent any number of times.
     """
 
     async def ask_first(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...

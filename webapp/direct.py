@@ -16,8 +16,9 @@ from webapp.errors import APIError
 
 
 class DirectRoute(APIRoute):
-    """Route whose endpoint receives only the request. Its dependencies appear in the OpenAPI document and do not
-    run.
+    """Route whose endpoint receives only the request.
+
+    Its dependencies appear in the OpenAPI document and do not run.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

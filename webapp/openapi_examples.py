@@ -40,8 +40,9 @@ def add(document: dict[str, Any]) -> None:
 
 
 def compose(schema: Mapping[str, Any], schemas: Mapping[str, Any], where: str) -> Any:
-    """Return a value of `schema` with the required fields and the optional ones that have an example. Raises
-    `NoExample`.
+    """Return a value of `schema` with the required fields and the optional ones that have an example.
+
+    Raises `NoExample`.
     """
     if "$ref" in schema:
         return compose(schemas[schema["$ref"].rpartition("/")[2]], schemas, where)

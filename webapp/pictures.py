@@ -56,8 +56,9 @@ def picture_body(limit: int) -> Any:
 
 
 def check(content: bytes, limit: int) -> UploadedPicture:
-    """Check the size and the type of a picture. Raises `InvalidRequest` unless it has at most `limit` bytes and is
-    one.
+    """Check the size and the type of a picture.
+
+    Raises `InvalidRequest` unless it has at most `limit` bytes and is one.
     """
     if len(content) > limit:
         raise InvalidRequest.because(PARAMETER_INVALID, f"{FIELD}: is over the limit of {limit} bytes")

@@ -96,8 +96,9 @@ class _Server(http_server.Server):
 
 
 class HTTPServer:
-    """Service that serves HTTP. At the stop it accepts no more requests and waits up to `GRACE` seconds for running
-    ones.
+    """Service that serves HTTP.
+
+    At the stop it accepts no more requests and waits up to `GRACE` seconds for running ones.
     """
 
     name = "http"

@@ -42,8 +42,9 @@ def _needs_tls(data: Mapping[str, Any]) -> bool:
 
 
 def _tls_names(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names by which clients may call the API: configured ones, this machine's, and the listening
-    address.
+    """Return the names by which clients may call the API.
+
+    They are the configured names, this machine's names, and the listening address.
     """
     variables, host = data["variables"], data["address"][0]
     given = f"{variables.get('WA_WEB_SERVERNAME', '')},{variables.get('TIDINGS_API_TLS_NAMES', '')}".split(",")

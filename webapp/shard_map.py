@@ -68,8 +68,9 @@ class Coreapp:
 
     @property
     def role(self) -> str:
-        """Return the role under the name of the On-Premises API. The owner of the first shard does the work of the
-        account.
+        """Return the role under the name of the On-Premises API.
+
+        The owner of the first shard does the work of the account.
         """
         if 0 in self.shards:
             return "primary_master"

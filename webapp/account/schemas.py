@@ -89,8 +89,9 @@ class DisplayName(pydantic.BaseModel):
 
 
 class CodeAnswer(pydantic.BaseModel):
-    """Response to a code request: a code is on its way, or the number is registered. `account` has exactly one
-    element.
+    """Response to a code request: a code is on its way, or the number is registered.
+
+    `account` has exactly one element.
     """
 
     account: list[DisplayName]

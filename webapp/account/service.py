@@ -67,8 +67,9 @@ class Registration:
         return Requested(name, registered=False)
 
     async def verify(self, caller: Caller, code: str) -> None:
-        """Register with a code; do nothing when the number is registered already. Raises the errors of the Coreapp
-        link.
+        """Register with a code; do nothing when the number is registered already.
+
+        Raises the errors of the Coreapp link.
         """
         if await self._is_registered(caller):
             return
@@ -80,8 +81,9 @@ class Registration:
         return _shards(await self._database.query(layouts.find, patience=5.0))
 
     async def set_shards(self, caller: Caller, change: ShardsChange) -> Shards:
-        """Set the number of shards, and wait up to `CHANGE_SECONDS` for the change to complete. Raises
-        `InvalidRequest`.
+        """Set the number of shards, and wait up to `CHANGE_SECONDS` for the change to complete.
+
+        Raises `InvalidRequest`.
 
         Once the request is committed, the change completes even if processes die.
         """

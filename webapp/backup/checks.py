@@ -72,8 +72,9 @@ class _Parts(Body):
 
 
 def check(found: Contents, account: str, now: datetime.datetime) -> CheckedBackup:
-    """Return the contents of a backup in the form in which they are stored. Takes some milliseconds: call it in a
-    thread.
+    """Return the contents of a backup in the form in which they are stored.
+
+    Takes some milliseconds: call it in a thread.
 
     An expired certificate of the API is left out: it was valid when the backup was made. Raises `InvalidRequest`
     that names each wrong part. The caller checks whether the webhook's URL may be called.

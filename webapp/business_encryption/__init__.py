@@ -1,3 +1,1 @@
-"""`/v1/settings/business/whatsapp_business_encryption`: the business's public key, used to encrypt responses of
-flows.
-"""
+"""`/v1/settings/business/whatsapp_business_encryption`: the public key that encrypts responses of flows."""

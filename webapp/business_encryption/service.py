@@ -46,8 +46,9 @@ class FlowKeys:
 
 
 def normalise(text: str) -> bytes:
-    """Return an RSA public key of 2,048 bits in the one PEM form that is stored. Raises `InvalidRequest` for
-    anything else.
+    """Return an RSA public key of 2,048 bits in the one PEM form that is stored.
+
+    Raises `InvalidRequest` for anything else.
     """
     if "PRIVATE KEY" in text:
         raise _wrong("is a private key, which should stay where it is: post the public one")

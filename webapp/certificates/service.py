@@ -33,7 +33,10 @@ class Certificates:
     def __init__(
         self, database: Database, coreapps: Coreapps, *, safe: SecretSealer, server: ServerTLS | None, clock: Clock
     ) -> None:
-        """server: listener that presents the API's certificate; None when the API uses plain HTTP"""
+        """Create the service.
+
+        server: listener that presents the API's certificate; `None` when the API uses plain HTTP
+        """
         self._database = database
         self._coreapps = coreapps
         self._safe = safe
@@ -41,10 +44,9 @@ class Certificates:
         self._clock = clock
 
     async def set_external(self, caller: Caller, text: bytes) -> None:
-        """Store the API's certificate and use it for new connections: in this process at once, in others within
-        seconds.
+        """Store the API's certificate, and use it for new connections.
 
-        Raises `InvalidRequest`.
+        It is in force at once in this process, and within seconds in others. Raises `InvalidRequest`.
         """
         now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
         try:

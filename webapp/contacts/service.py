@@ -70,8 +70,9 @@ class ContactChecks:
         return (await self._coreapps.ask_safely(of, question, core.Contacts)).contacts
 
     async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
-        """Return the identity of a contact. Raises `InvalidRequest` when it is not a contact, and the errors of the
-        Coreapp link.
+        """Return the identity of a contact.
+
+        Raises `InvalidRequest` when it is not a contact, and the errors of the Coreapp link.
         """
         digits = _digits(wa_id)
         found = await self._coreapps.ask_safely(

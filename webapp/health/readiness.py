@@ -29,8 +29,9 @@ class Store(Protocol):
 
 
 class Needs:
-    """Parts that sending needs: the database, an owner of each shard with its network connection, and the file
-    store.
+    """Parts that sending a message needs.
+
+    They are the database, an owner of each shard with its network connection, and the file store.
     """
 
     def __init__(self, coreapps: Coreapps, database: Liveness, media: Store) -> None:

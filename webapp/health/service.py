@@ -64,8 +64,9 @@ class HealthCheck:
         return {coreapp.name: {**_node_health(coreapp, answer), **change} for coreapp, answer in answers}
 
     async def _change(self) -> dict[str, Any]:
-        """Return the progress as in `GET /v1/account/shards`; empty when no change is in progress or it cannot be
-        read.
+        """Return the progress as in `GET /v1/account/shards`.
+
+        Returns an empty mapping when no change is in progress or it cannot be read.
         """
         try:
             layout = await self._database.query(layouts.find, patience=_PATIENCE)

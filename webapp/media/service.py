@@ -185,10 +185,10 @@ class MediaStore:
         log.info("media.deleted", extra={"media": media_id, "username": caller.username})
 
     async def _keep(self, caller: Caller, media_type: MediaType, stored: Stored, key: str) -> str:
-        """Insert the row of a file that is on disk, and return its id, or the first id for a repeated idempotency
-        key.
+        """Insert the row of a file that is on disk. Returns its id.
 
-        When the database fails the file stays, since the row may exist. An orphan is collected later.
+        Returns the first id for a repeated idempotency key. When the database fails the file stays, since the row may
+        exist. An orphan is collected later.
         """
         now = int(self._clock.now() * 1000)
         row = Media(
@@ -216,8 +216,9 @@ class MediaStore:
         return row.id
 
     async def _delete(self, names: Sequence[str]) -> None:
-        """Delete files whose rows are gone. A file that cannot be deleted now is an orphan, which is collected
-        later.
+        """Delete files whose rows are gone.
+
+        A file that cannot be deleted now is an orphan, which is collected later.
         """
         try:
             await self._files.delete(names)

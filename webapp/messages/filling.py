@@ -76,8 +76,9 @@ def fill(stored: templates.Template, template: Template) -> Filled:
 
 
 def fill_hsm(stored: templates.Template, hsm: Hsm) -> Filled:
-    """Fill the template of an hsm message as `fill` does. The parameters are those of the body. Raises
-    `InvalidRequest`.
+    """Fill the template of an hsm message as `fill` does.
+
+    The parameters are those of the body. Raises `InvalidRequest`.
     """
     defined = {part["type"]: part for part in stored.components}
     where = "hsm.localizable_params"

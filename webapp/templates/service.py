@@ -68,10 +68,10 @@ class Templates:
         return row
 
     async def import_all(self, caller: Caller, wanted: Import) -> Sequence[Template]:
-        """Import all templates of an export, and return them: first the stored ones in order, then the unchanged
-        ones.
+        """Import all templates of an export.
 
-        Raises `InvalidRequest` that names each entry that cannot be stored. Nothing is stored then.
+        Returns the stored ones in order, then the unchanged ones. Raises `InvalidRequest` that names each entry that
+        cannot be stored. Nothing is stored then.
         """
         now = int(self._clock.now() * 1000)
 
@@ -90,8 +90,9 @@ class Templates:
         return [*done.keep, *done.unchanged]
 
     async def delete(self, caller: Caller, name: str, language: str | None, namespace: str | None) -> None:
-        """Delete a template in one or all languages, and in one or all namespaces. Raises `InvalidRequest` when none
-        exists.
+        """Delete a template in one or all languages, and in one or all namespaces.
+
+        Raises `InvalidRequest` when none exists.
         """
         deleted = await self._database.persist(
             lambda connection: templates.delete_templates(connection, caller.account, name, language, namespace),

@@ -1,6 +1,4 @@
-"""First start of an installation: creation of the built-in administrator with a password that only the operator
-knows.
-"""
+"""First start of an installation: creation of the built-in administrator with a secret first password."""
 
 from __future__ import annotations
 
@@ -45,8 +43,9 @@ class FirstStart:
         self.is_pending = False
 
     async def prepare(self) -> str | None:
-        """Create the administrator if there is none. Returns a generated password to be shown once; `None` if none
-        was generated.
+        """Create the administrator if there is none.
+
+        Returns a generated password to be shown once; `None` if none was generated.
 
         While the first password is unchanged, a password from the environment replaces it, and the default
         password is replaced where it is not safe. If several Webapps start together, one of them generates the

@@ -129,8 +129,9 @@ class Users:
             return await users.list_users(connection, caller.account)
 
     async def get(self, caller: Caller, username: str) -> User:
-        """Return a user. Ordinary users may read only themselves. Raises `AdministratorRequired` and
-        `InvalidRequest`.
+        """Return a user.
+
+        Ordinary users may read only themselves. Raises `AdministratorRequired` and `InvalidRequest`.
         """
         _check_access(caller, username)
         async with self._database.reading() as connection:
