@@ -142,10 +142,10 @@ class Fleet:
         return await self._sender.send(self.devices[number], peer, content.encode(message, name))
 
     async def send_to_group(self, number: str, group: str, message: Mapping[str, Any], name: str = "") -> str:
-        """Send a content of any type to all participants of a group. Returns its id when it is committed to the
-        outbox.
+        """Send a content of any type to all participants of a group.
 
-        Raises `NoSuchGroup`, `NetworkAway` when participants need the key and it cannot be sent, and `NotStored`.
+        Returns its id when it is committed to the outbox. Raises `NoSuchGroup`, `NetworkAway` when participants
+        need the key and it cannot be sent, and `NotStored`.
         """
         return await self.groups.send(number, group, content.encode(message, name))
 

@@ -48,10 +48,9 @@ _DETECTED = (
 async def save(
     api: NetworkApi, device: Device, pointer: Attachment, folder: Path, *, progress: Progress = silent
 ) -> Path:
-    """Download a file to a folder, under its name or its name with a number. The file is saved completely or not at
-    all.
+    """Download a file to a folder, under its name or its name with a number.
 
-    Raises `FileLost`, `NetworkAway`, `Unauthorized` and `CannotKeep`.
+    The file is saved completely or not at all. Raises `FileLost`, `NetworkAway`, `Unauthorized` and `CannotKeep`.
     """
     with _on_our_disk(folder), contextlib.ExitStack() as held:
         file, unfinished = await asyncio.to_thread(_begin, folder)

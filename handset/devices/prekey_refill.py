@@ -18,8 +18,9 @@ RETRY_SECONDS = 2.0
 
 
 class PreKeyRefill(DeviceObserver):
-    """Service that keeps each device at `one_time` and `kyber_one_time` pre-keys. At most one request per device
-    waits.
+    """Service that keeps each device at `one_time` and `kyber_one_time` pre-keys.
+
+    At most one request per device waits.
     """
 
     name = "refill"

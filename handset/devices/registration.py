@@ -120,12 +120,11 @@ class DeviceRegistry:
             return await prekeys.list_due(connection, self._context.name, before, after=after, limit=ROTATED_AT_A_TIME)
 
     async def rotate(self, devices: Sequence[Device]) -> Sequence[Device]:
-        """Replace the signed and the last-resort Kyber pre-key of devices, and delete keys that have long been out
-        of use.
+        """Replace the signed and the last-resort Kyber pre-key of devices, and delete keys past their retention.
 
-        New keys count as out of use until the network confirms them. A rotation that is killed in between is
-        repeated with other keys, and the first ones are kept in case the network has received them. Returns the
-        devices that the network refused. Raises `NetworkAway`.
+        New keys count as out of use until the network confirms them. A rotation that is killed in between is repeated
+        with other keys, and the first ones are kept in case the network has received them.
+        Returns the devices that the network refused. Raises `NetworkAway`.
         """
         used = await self._used(devices)
         made = [(device, keys.make(device, one_time=0, lasting=True, used=used[device.number])) for device in devices]

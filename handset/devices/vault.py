@@ -114,8 +114,9 @@ class Vault:
         return _SEALED_TEXT + base64.b64encode(sealed).decode()
 
     def open_text(self, number: str, peer: str, message_id: str, stored: str) -> str:
-        """Return the text that `seal_text` was given. Texts that an earlier release stored unsealed are returned
-        unchanged.
+        """Return the text that `seal_text` was given.
+
+        Texts that an earlier release stored unsealed are returned unchanged.
         """
         if not stored.startswith(_SEALED_TEXT):
             return stored

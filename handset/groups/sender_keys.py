@@ -32,8 +32,9 @@ class KeyDistribution:
 
 
 class SenderKeyStore:
-    """Sender keys of one mailroom. Discarded with it when a transaction fails, because memory would be ahead of the
-    disk.
+    """Sender keys of one mailroom.
+
+    Discarded with it when a transaction fails, because memory would be ahead of the disk.
 
     A changed key is committed together with the message that was read or encrypted.
     """

@@ -14,8 +14,9 @@ RECEIVED = Counter("tidings_handset_messages_total", "Messages received", ["outc
 
 
 class RecentMessages:
-    """The last `limit` keys of messages in the inbox, about 250 bytes each. While `complete`, the inbox has no
-    others.
+    """The last `limit` keys of messages in the inbox, about 250 bytes each.
+
+    While `complete`, the inbox has no others.
     """
 
     def __init__(self, newest_first: Iterable[MessageKey], limit: int) -> None:

@@ -222,8 +222,9 @@ class DeliveryHandler:
         await self._sender_keys.apply_change(connection, number, frame.group, change)
 
     def _undecryptable(self, delivery: Delivery, error: Exception) -> None:
-        """Acknowledge a message that cannot be read, so that it is not redelivered forever. Its id is stored,
-        counted and logged.
+        """Acknowledge a message that cannot be read, so that it is not redelivered forever.
+
+        Its id is stored, counted and logged.
 
         Its sender never gets a `delivered` receipt. A session that no longer fits is replaced by one that this
         device sets up, and the message is requested again. For a group message the sender key is requested.

@@ -310,9 +310,8 @@ class Mailroom:
                 return
             after = self._shown = rows[-1].position
 
-    # Maintenance tasks: deleting rows and storing the last shown position. They are part of the next commit, or of one
-    # after
-    #     # `CHORE_SECONDS`.
+    # Maintenance tasks: deleting rows and storing the last shown position. They are part of the next commit, or of a
+    # separate one after `CHORE_SECONDS`.
 
     @property
     def _has_chores(self) -> bool:

@@ -40,10 +40,10 @@ class SessionRenewal:
         self._wakeup = asyncio.Event()
 
     def request(self, device: Device, peer: str, answered: bool) -> None:
-        """Request a new session after a message of a peer could not be read, or the peer could not read one of this device.
+        """Request a new session with a peer, because one side could not read a message of the other.
 
-        answered: whether the peer has replied on the present session. If not, it may not have received that
-            session yet.
+        answered: whether the peer has replied on the present session.
+            If not, it may not have received that session yet.
         """
         key = (device.number, peer)
         if key in self._waiting or key == self._current or len(self._waiting) >= QUEUE_LIMIT:

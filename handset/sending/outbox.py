@@ -65,8 +65,9 @@ class OutboxBatch:
         return envelope
 
     def request_again(self, device: Device, peer: str, message_id: str) -> None:
-        """Add a request to a peer to resend a message that could not be decrypted. Requests of one batch share an
-        envelope.
+        """Add a request to a peer to resend a message that could not be decrypted.
+
+        Requests of one batch share an envelope.
         """
         self._collect(device, (device.number, peer, RETRY, ""), message_id)
 

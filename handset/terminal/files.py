@@ -48,8 +48,9 @@ class ConversationFiles:
         return list(range(first, self._last + 1))
 
     async def save(self, argument: str) -> None:
-        """Execute `/save [N]`: download file N, or the last one that was received. Raises `Misused` and
-        `HandsetError`.
+        """Execute `/save [N]`: download file N, or the last one that was received.
+
+        Raises `Misused` and `HandsetError`.
         """
         if not self._last:
             raise Misused("There is no file to save.")
