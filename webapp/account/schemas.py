@@ -59,8 +59,8 @@ class CodeRequest(Body):
 class Verification(Body):
     """The registration code that was sent."""
 
-    # Separators are accepted, as in 123-456. The network's codes have 16 digits while someone is guessing codes of the
-    # number.
+    # Separators are accepted, as in 123-456. The network's codes have 16 digits while the number's codes are being
+    # guessed.
     code: Annotated[
         str, pydantic.Field(max_length=32), Digits(6, 16, separated=True), pydantic.Field(examples=["123456"])
     ]

@@ -43,9 +43,8 @@ async def require_callable(guard: URLGuard, url: str, field: str) -> None:
 class AccountSettings:
     """Settings of the caller's account.
 
-    A change is in the database when its call returns, and in force in every Coreapp that is connected and
-    responds within
-    5 seconds. The others read it within seconds.
+    A change is in the database when its call returns, and in force in every Coreapp that is connected and responds
+    within 5 seconds. The others read it within seconds.
     """
 
     def __init__(self, database: Database, coreapps: Coreapps, guard: URLGuard, *, safe: SecretSealer) -> None:

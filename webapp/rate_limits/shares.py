@@ -1,10 +1,9 @@
 """One Webapp's part of a rate limit that holds for the installation.
 
-A single Webapp has the whole bucket in memory. Several Webapps share a bucket that is a row of the database. Each
-takes
-blocks of tokens ahead of its demand: as many as it needed in the last quarter of a second. So a Webapp that
-    receives the whole load gets all the tokens, and single requests cost no statement. While the database is
-    unavailable, a Webapp continues at the rate that it had.
+A single Webapp has the whole bucket in memory. Several Webapps share a bucket that is a row of the database.
+Each takes blocks of tokens ahead of its demand: as many as it needed in the last quarter of a second.
+A Webapp that receives the whole load therefore gets all the tokens, and single requests cost no statement.
+While the database is unavailable, a Webapp continues at the rate that it had.
 """
 
 from __future__ import annotations
