@@ -103,11 +103,11 @@ class RobotsSettings(settings.ProcessSettings):
     block: Annotated[str, env.made(_blocked)] = env.MADE  # number that robots of the blocking kind block
     # One-time pre-keys that each robot keeps on the network.
     prekeys: Annotated[int, env.integer(0, 100)] = env.variable("TIDINGS_ROBOTS_PREKEYS", 5)
-    # over which the robots are logged in
+    # connections over which the robots are logged in
     connections: Annotated[int, env.integer(1, 64)] = env.variable("TIDINGS_ROBOTS_CONNECTIONS", 2)
-    # between two commits under steady load; each shows the messages received since the last
+    # milliseconds between two commits under steady load; each shows the messages received since the last
     commit_ms: Annotated[int, env.integer(0, 1000)] = env.variable("TIDINGS_ROBOTS_COMMIT_MS", 50)
-    # of the robots' numbers
+    # prefixes of the robots' numbers
     prefixes: Annotated[tuple[str, ...], _list(_prefix)] = env.variable("TIDINGS_ROBOTS_PREFIXES", PREFIXES)
 
     def ways(self) -> Sequence[exposure.Way]:

@@ -116,8 +116,7 @@ class SenderKeyStore:
             return
         known = await self._group(connection, number, group)
         if gone:
-            # Former participants must not read later messages, so the key is replaced, and no one holds the new one
-            # yet.
+            # Former participants must not read later messages, so the key is replaced. No peer holds the new key yet.
             key = (number, group, number)
             await self.load(connection, [key])
             if key in self._loaded:
@@ -243,6 +242,6 @@ class SenderKeyStore:
 def _unsure(known: GroupRow, *, renewed: bool = False) -> int:
     """Return the epoch to store for a group whose participants must be checked again.
 
-    renewed: whether the key was replaced, so that no one holds it
+    renewed: whether the key was replaced, so that no peer holds it
     """
     return LEAVING if known.epoch == LEAVING and not renewed else 0

@@ -38,7 +38,7 @@ from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, Deliver
 log = logging.getLogger(__name__)
 
 PENDING_LIMIT = 30_000  # deliveries; above it the connection is dropped, and the network keeps them
-CHORE_SECONDS = 0.5  # maximum time that the row of an accepted envelope stays
+CHORE_SECONDS = 0.5  # seconds that the row of an accepted envelope stays at most
 INBOX_DAYS = 45  # longer than the network keeps an envelope, so that every redelivery is detected
 PAGE = 1000
 MAX_ASKED = 500  # messages that are requested again from one peer per hour

@@ -16,7 +16,7 @@ from tidings.storage.handset.sent import SentRow
 
 log = logging.getLogger(__name__)
 
-KEPT_MS = 30 * 86_400_000  # Milliseconds; as long as the network keeps an envelope
+KEPT_MS = 30 * 86_400_000  # milliseconds; as long as the network keeps an envelope
 PRUNE_EVERY = 1_000  # messages
 
 
