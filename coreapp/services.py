@@ -51,8 +51,7 @@ class Addresses:
 
 
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresses], None] | None = None) -> None:
-    """Serve until `stop` is set. Raises `PendingMigrations`, and `SettingsError` if the database belongs to another
-    number or a port is in use.
+    """Serve until `stop`. Raises `PendingMigrations`, and `SettingsError` for another number's database or a used port.
 
     ready: called once the process owns a shard or is a standby
     """
