@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
+import itertools
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from cli import choices, guard, links, process
 from cli.links import Links
@@ -17,6 +19,8 @@ from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
+
+PAGE = 1_000  # callbacks that a Coreapp replays per request
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +89,7 @@ def _comes_again(row: Callback) -> str:
 
 
 async def _replay(found: CoreappSettings, events: Sequence[str]) -> int:
-    """Replay the callbacks with these event ids; without ids, up to 1,000 dead letters per shard. Raises `Failure`."""
+    """Replay the callbacks with these event ids; without ids, all dead letters. Raises `Failure`."""
     seqs = [choices.parse_seq(event) for event in events if not choices.is_own(event)]
     own = [event for event in events if choices.is_own(event)]
     coreapps, who = Links.of(found), links.who()
@@ -105,13 +109,35 @@ async def _replay(found: CoreappSettings, events: Sequence[str]) -> int:
         return 0
     total = 0
     for owner in owners:
-        total += await _ask(coreapps, owner, seqs, who)
+        total += await replay_shard(coreapps, owner, seqs, who)
     print(f"{total} callbacks are pending again")
     return 0
 
 
-async def _ask(coreapps: Links, owner: Owner, seqs: list[int], who: str) -> int:
-    answer = await coreapps.ask(owner.address, lambda n: core.ReplayCallbacks(n, seqs, who, owner.shard))
-    if not isinstance(answer, core.Replayed):
-        raise guard.Failure(f"the Coreapp at {owner.address} answered {answer!r}")
-    return answer.count
+class Caller(Protocol):
+    """Sends one request to a Coreapp, as `Links` does."""
+
+    async def ask(self, address: str, make: Callable[[int], Any]) -> Any: ...
+
+
+async def replay_shard(coreapps: Caller, owner: Owner, seqs: Sequence[int], who: str) -> int:
+    """Replay callbacks of one shard, 1,000 per request. Returns their number.
+
+    Raises `Failure` when the owner refuses, for example because its queue is full. The callbacks that were replayed
+    before stay pending, and the error names their number.
+
+    seqs: callbacks to replay; empty for all dead letters
+    """
+    total = 0
+    pages: Iterable[list[int]] = [list(seqs[n : n + PAGE]) for n in range(0, len(seqs), PAGE)] or itertools.repeat([])
+    for page in pages:
+        make = functools.partial(core.ReplayCallbacks, seqs=page, by=who, shard=owner.shard)
+        answer = await coreapps.ask(owner.address, make)
+        if not isinstance(answer, core.Replayed):
+            raise guard.Failure(
+                f"{total} callbacks are pending again; the Coreapp at {owner.address} answered {answer!r}"
+            )
+        total += answer.count
+        if not page and answer.count < PAGE:
+            break
+    return total

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from cli.commands.callbacks import replay_shard
+from cli.guard import Failure
 from tests.cli.test_main import run
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import callback_replays, callbacks
 from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
+from tidings.wire import core
 
 WHY = "Forbidden: 10.0.0.1 is a private address, which TIDINGS_OUTGOING_ALLOW does not list"
 
@@ -55,3 +63,43 @@ def test_who_brought_dead_letters_back_is_listed(tmp_path: Path) -> None:
 
     asyncio.run(fill())
     assert run("callbacks", "replays", **variables).stdout == "2023-11-14T22:14:20Z  evt_ff  ann@desk\n"
+
+
+class Coreapp:
+    """A Coreapp with `dead` dead letters, which refuses requests after `room` replays."""
+
+    def __init__(self, dead: int, room: int = 1_000_000) -> None:
+        self.dead, self.room = dead, room
+        self.requests: list[core.ReplayCallbacks] = []
+
+    async def ask(self, address: str, make: Callable[[int], Any]) -> Any:
+        request = make(1)
+        self.requests.append(request)
+        if self.room <= 0:
+            return core.Refused(1, 1016, "the callback queue is at its limit", 5)
+        count = min(self.dead, 1_000, len(request.seqs) or 1_000)
+        self.dead, self.room = self.dead - count, self.room - count
+        return core.Replayed(1, count)
+
+
+OWNER = Owner(shard=3, node="c1", address="127.0.0.1:1", epoch=7)
+
+
+@pytest.mark.parametrize(("dead", "requests"), [(0, 1), (999, 1), (1_000, 2), (2_500, 3)])
+async def test_all_dead_letters_of_a_shard_are_replayed_by_the_thousand(dead: int, requests: int) -> None:
+    coreapp = Coreapp(dead)
+    assert await replay_shard(coreapp, OWNER, [], "ann@desk") == dead
+    assert [(request.seqs, request.by, request.shard) for request in coreapp.requests] == [
+        ([], "ann@desk", 3)
+    ] * requests
+
+
+async def test_each_named_callback_is_requested_once() -> None:
+    coreapp = Coreapp(5_000)
+    assert await replay_shard(coreapp, OWNER, range(2_001), "ann@desk") == 2_001
+    assert [seq for request in coreapp.requests for seq in request.seqs] == list(range(2_001))
+
+
+async def test_a_full_queue_ends_a_replay_with_the_number_of_those_replayed() -> None:
+    with pytest.raises(Failure, match=r"^2000 callbacks are pending again; .* at its limit"):
+        await replay_shard(Coreapp(5_000, room=2_000), OWNER, [], "ann@desk")
