@@ -1,4 +1,4 @@
-"""The network under test: every transport, and between them both databases; with `--nodes 2`, two processes."""
+"""Fixtures for the network: every transport and both databases; `--nodes 2` runs two processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import DatabaseFactory
 from tests.network.support import Network
 from tidings.runtime.settings import DatabaseSettings
 
-# All pairs would double the time and find nothing more: transport and database meet nowhere.
+# Not every pair: that would double the time and find nothing more, as no code depends on both transport and database.
 PAIRS = [("tcp", "mariadb"), ("tcp", "sqlite"), ("json", "sqlite"), ("msgpack", "sqlite")]
 
 
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def redis() -> Iterator[RedisServer]:
-    """A Redis for all tests of this run."""
+    """Redis server for all tests of this run."""
     server = RedisServer()
     server.start()
     yield server
@@ -34,7 +34,7 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def nodes(request: pytest.FixtureRequest) -> int:
-    """How many processes the network has. The option is not there when other tests were asked for too."""
+    """Number of network processes. The option is missing when tests of other packages run too."""
     if request.node.get_closest_marker("one_node") is not None:
         return 1
     return int(request.config.getoption("--nodes", 1))
@@ -42,7 +42,7 @@ def nodes(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-".join(pair))
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """The transport of devices and the kind of database."""
+    """Transport of the devices and kind of database."""
     transport, database = request.param
     return transport, database
 
@@ -61,7 +61,7 @@ def database_engine(pair: tuple[str, str]) -> str:
 async def network(
     request: pytest.FixtureRequest, database_factory: DatabaseFactory, transport: str, nodes: int
 ) -> AsyncIterator[Network]:
-    """A network that the test starts with `await network.start()`."""
+    """Network that the test starts with `await network.start()`."""
     database = await database_factory("network")
     redis = request.getfixturevalue("redis").url if nodes > 1 else ""
     network = Network(database.settings, transport, nodes=nodes, redis=redis)
@@ -71,7 +71,7 @@ async def network(
 
 @pytest.fixture
 async def mortal() -> AsyncIterator[tuple[Network, MariaDB]]:
-    """A network on a MariaDB of its own, which may be killed."""
+    """Network on its own MariaDB server, which the test may kill."""
     server = database_server.make(buffer_pool_mb=32)
     await asyncio.to_thread(server.start)
     network = Network(DatabaseSettings(server.url("mortal")), "tcp")

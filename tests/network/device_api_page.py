@@ -1,4 +1,4 @@
-"""docs/device-api.md, read: its sections, tables, examples and values."""
+"""Parser of docs/device-api.md: its sections, tables, examples and values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
-    """The text under a heading, up to the next heading of its level or above."""
+    """Return the text under a heading, up to the next heading of the same level or above."""
     found = re.search(rf"^(#+) {re.escape(title)}\n", TEXT, re.MULTILINE)
     assert found, f"the page has no section {title!r}"
     end = re.search(rf"^#{{1,{len(found[1])}}} ", TEXT[found.end() :], re.MULTILINE)
@@ -22,12 +22,12 @@ def fences(language: str, text: str = TEXT) -> list[str]:
 
 
 def example_frames(text: str = TEXT) -> list[tuple[str, str]]:
-    """(arrow, JSON) of each frame."""
+    """Return (arrow, JSON) of each frame."""
     return [(arrow, body) for arrow, body in re.findall(r"^([→←]) (.*)$", text, re.MULTILINE)]
 
 
 def table(text: str, heading: str) -> list[list[str]]:
-    """The cells of the table whose first column has this heading."""
+    """Return the cells of the table whose first column has this heading."""
     found = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\|\n((?:\|.*\n)*)", text, re.MULTILINE)
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found[1].splitlines()] if found else []
 

@@ -1,4 +1,4 @@
-"""Groups in the tests of the network: calls over HTTP, and what notices say."""
+"""Helpers for group tests of the network: HTTP calls, and the content of notices."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tidings.wire import device
 async def call(
     network: Network, method: str, number: str, path: str = "", body: Any = None, **more: Any
 ) -> tuple[int, Any]:
-    """One call of a number's own."""
+    """Make one HTTP call as `number`."""
     return await network.request(method, f"/v1/groups/{number}{path}", body, token=network.tokens[number], **more)
 
 
 async def done(
     network: Network, method: str, number: str, path: str = "", body: Any = None, **more: Any
 ) -> dict[str, Any]:
-    """The same, which must succeed."""
+    """Make one HTTP call as `number`, which must succeed."""
     status, answer = await call(network, method, number, path, body, **more)
     assert status in (200, 201), answer
     assert isinstance(answer, dict)
@@ -27,14 +27,14 @@ async def done(
 
 
 async def refused(network: Network, method: str, number: str, path: str = "", body: Any = None, **more: Any) -> str:
-    """The status and the reason of a call that must fail."""
+    """Return the status and the reason of a call that must fail."""
     status, answer = await call(network, method, number, path, body, **more)
     assert status >= 400, answer
     return f"{status} {answer['error']['reason']}"
 
 
 async def make(network: Network, creator: str, *others: str, subject: str = "Lunch") -> str:
-    """The id of a new group that these have joined."""
+    """Create a group that `others` join, and return its id."""
     group: str = (await done(network, "POST", creator, "", {"subject": subject}))["id"]
     code = (await done(network, "GET", creator, f"/{group}/invite"))["code"]
     for other in others:
@@ -52,7 +52,7 @@ def participants(group: dict[str, Any]) -> dict[str, bool]:
 
 
 async def changes(client: Client, count: int) -> list[dict[str, Any]]:
-    """What the next deliveries say, all of which must be notices about a group; they are acknowledged."""
+    """Return the contents of the next deliveries, all of which must be notices about a group, and acknowledge them."""
     deliveries = await client.deliveries(count)
     assert {delivery.kind for delivery in deliveries} <= {device.GROUP_CHANGED}
     client.ack(*deliveries)
@@ -60,7 +60,7 @@ async def changes(client: Client, count: int) -> list[dict[str, Any]]:
 
 
 def words(notices: list[dict[str, Any]]) -> list[str]:
-    """Change and numbers of each, in short."""
+    """Return the change and the numbers of each notice as one string."""
     return [" ".join([notice["change"], *notice["numbers"]]) for notice in notices]
 
 
@@ -73,7 +73,7 @@ async def refusal(client: Client) -> str:
 
 
 async def pair_in_group(network: Network) -> tuple[str, Client, Client]:
-    """A group of Alice and Bob, and the connections of both, who have heard of it."""
+    """Return a group of Alice and Bob, and the connections of both. Both have received the notices of its creation."""
     await network.register(ALICE, BOB)
     group = await make(network, ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)

@@ -1,4 +1,4 @@
-"""Parts of a router under test: a slow mailbox in memory, a directory of everybody, connections that keep all."""
+"""Doubles for router tests: a slow mailbox in memory, a directory of all numbers, connections that keep everything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tidings.wire import device
 
 
 def drawn_limits(rng: random.Random, *sizes: int) -> Limits:
-    """sizes: bytes that may be unacknowledged, of a device and of a connection."""
+    """Return random limits.
+
+    sizes: candidates for the unacknowledged bytes of a device and of a connection.
+    """
     return Limits(
         window=rng.choice([1, 3, 10]),
         held=rng.choice([1, 4, 20]),
@@ -25,7 +28,7 @@ def drawn_limits(rng: random.Random, *sizes: int) -> Limits:
 
 
 class SlowMailbox:
-    """A mailbox in memory that takes a random number of turns of the loop for everything."""
+    """Mailbox in memory that takes a random number of event-loop iterations for each operation."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rows: dict[int, Envelope] = {}
@@ -70,7 +73,7 @@ class SlowMailbox:
 
 
 class Everybody:
-    """A directory in which all numbers are registered."""
+    """Directory in which all numbers are registered."""
 
     def get(self, number: str) -> frozenset[str] | None:
         return frozenset()
@@ -80,7 +83,7 @@ class Everybody:
 
 
 def known(store: SlowMailbox, quotas: Quotas | None = None, clock: ManualClock | None = None) -> Mailboxes:
-    """Mailboxes of which it is known that nothing waits in them."""
+    """Return mailboxes that are known to be empty."""
     mailboxes = Mailboxes(store, quotas or Quotas(), clock or ManualClock())
     for last in range(1, 10):
         mailboxes.learn(f"1555000000{last}", ())
@@ -88,7 +91,7 @@ def known(store: SlowMailbox, quotas: Quotas | None = None, clock: ManualClock |
 
 
 class Device:
-    """A connection with one device, which keeps what it was sent."""
+    """Connection with one device. It keeps what it was sent."""
 
     def __init__(self, log: list[str], limits: Limits | None = None) -> None:
         self.deliveries: dict[int, DeliveryQueue] = {}
@@ -114,7 +117,7 @@ class Device:
 
 
 class Fleet:
-    """A connection with any number of devices, which keeps (delivery number, recipient, id)."""
+    """Connection with any number of devices. It keeps (delivery number, recipient, id)."""
 
     def __init__(self, limits: Limits) -> None:
         self.deliveries: dict[int, DeliveryQueue] = {}

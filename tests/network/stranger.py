@@ -1,7 +1,7 @@
-"""A device written from docs/device-api.md alone: WebSocket with JSON, and `tidings.e2ee` for the cryptography.
+"""Device written from docs/device-api.md alone: WebSocket with JSON, and `tidings.e2ee` for the cryptography.
 
-It shares no code with the network or with our own handset. Its disk is a few dictionaries: what the page wants in one
-transaction changes here without an `await` in between.
+It shares no code with the network or with the project's handset. Its disk is a few dictionaries: what the page requires
+to be one transaction changes here without an `await` in between.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import websockets
 from tidings import e2ee
 
 PATIENCE = 30.0
-# One-time pre-keys of each kind that a device tops up to.
+# Numbers of one-time pre-keys, of each kind, up to which a device uploads more.
 KEEP, KEEP_KYBER = 40, 25
 
 Frame = dict[str, Any]
 
 
 def to_text(data: bytes) -> str:
-    """Bytes in JSON."""
+    """Encode bytes for JSON."""
     return base64.b64encode(data).decode()
 
 
 def to_bytes(text: str) -> bytes:
-    """Bytes from JSON."""
+    """Decode bytes from JSON."""
     return base64.b64decode(text, validate=True)
 
 
@@ -41,8 +41,8 @@ class Stranger:
     """One device.
 
     shown:    (sender, id, content) of each message, in the order shown.
-    statuses: how far each message of our own has come: the kinds of receipts, in order.
-    outbox:   sends that were not accepted yet, by id, with everything but `n`.
+    statuses: kinds of the receipts for each of the device's own messages, in order.
+    outbox:   sends that were not accepted yet, by id, with every field except `n`.
     """
 
     def __init__(self, url: str, number: str, *, kyber: bool) -> None:
@@ -60,7 +60,7 @@ class Stranger:
         self._sessions: dict[str, e2ee.SessionRecord] = {}
         self._handled: set[tuple[str, str]] = set()
         self._lost: set[tuple[str, str]] = set()
-        # What was sent: to whom, and on the session with which base key.
+        # Messages sent: the recipient, the frame, and the base key of the session that encrypted it.
         self._texts: dict[str, tuple[str, Frame, bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.shown: list[tuple[str, str, Frame]] = []
@@ -79,10 +79,10 @@ class Stranger:
         self._refilling: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Event()
 
-    # HTTP.
+    # HTTP calls.
 
     async def call(self, method: str, path: str, body: Any = None, bearer: str = "") -> tuple[int, Any]:
-        """One request: the status and the JSON of the answer."""
+        """Make one request and return the status and the JSON of the response."""
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         data = None if body is None else json.dumps(body).encode()
 
@@ -98,7 +98,7 @@ class Stranger:
         return await asyncio.to_thread(request)
 
     async def register(self, *, code: str = "", key: str = "", prekeys: int = 2) -> None:
-        """Keys are stored first, the token afterwards."""
+        """Register the number. Keys are stored first, the token afterwards."""
         signed = e2ee.SignedPreKey.generate(self.identity, self._key_id())
         self._signed[signed.key_id] = signed
         body: dict[str, Any] = {
@@ -145,10 +145,10 @@ class Stranger:
         self._kyber_prekeys.update((key.key_id, key) for key in made)
         return [_signed_key(key) for key in made]
 
-    # The connection.
+    # Connection.
 
     async def connect(self) -> None:
-        """Connect, log in, and send again what was not accepted."""
+        """Connect, log in, and resend what was not accepted."""
         name = websockets.Subprotocol("tidings.v1.json")
         address = self._url.replace("http", "ws", 1) + "/v1/connect"
         self._socket = await websockets.connect(address, subprotocols=[name], close_timeout=1)
@@ -162,7 +162,7 @@ class Stranger:
             await self._post(send)
 
     async def disconnect(self) -> None:
-        """Leave, and say nothing more."""
+        """Disconnect, and send nothing after that."""
         if self._reader is None:
             return
         await self._socket.close()
@@ -171,11 +171,11 @@ class Stranger:
         await self.refilled()
 
     async def refilled(self) -> None:
-        """Returns when every upload that the network asked for is done."""
+        """Wait until every upload that the network requested is done."""
         await asyncio.gather(*self._refilling)
 
     async def ask(self, request: Frame) -> Frame:
-        """A login, check or fetch, and its answer."""
+        """Send a login, check or fetch, and return its response."""
         self._n += 1
         n = self._n
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
@@ -185,14 +185,14 @@ class Stranger:
             return await future
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns when it holds; it is looked at after each frame."""
+        """Wait until the condition holds. It is checked after each frame."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
     async def ping(self) -> None:
-        """One round trip."""
+        """Make one round trip."""
         before = self._pongs
         await self._put({"t": "ping"})
         await self.until(lambda: self._pongs > before)
@@ -233,10 +233,10 @@ class Stranger:
             task = asyncio.create_task(self.refill(frame["remaining"], frame["kyber_remaining"]))
             self._refilling.add(task)
 
-    # Messages.
+    # Messages to and from peers.
 
     async def write(self, peer: str, text: str) -> str:
-        """Send a text, with a session set up first if there is none; its id."""
+        """Send a text, set up a session first if none exists, and return the id of the message."""
         if peer not in self._sessions:
             answer = await self.ask({"t": "check", "number": self.number, "numbers": [peer]})
             assert answer["registered"] == [peer], answer
@@ -248,11 +248,11 @@ class Stranger:
         return str(send["id"])
 
     async def send_raw(self, peer: str, kind: str, body: str) -> None:
-        """What it takes for a message, whatever it may be."""
+        """Send a message with any body, valid or not."""
         await self._post(self._store(kind, peer, body=body))
 
     def forget_sessions(self) -> None:
-        """What a broken disk does."""
+        """Delete all sessions, as a broken disk would."""
         self._sessions.clear()
 
     async def _set_up(self, peer: str) -> None:
@@ -276,7 +276,7 @@ class Stranger:
                 await self._post(self._encrypt(peer, content, refs=[message_id]))
 
     async def read(self, peer: str, message_id: str) -> None:
-        """A person has seen it."""
+        """Send a read receipt."""
         await self._post(self._store("read", peer, refs=[message_id]))
 
     async def _receive(self, frame: Frame) -> None:
@@ -287,7 +287,7 @@ class Stranger:
         if key in self._handled and not (repeats and key in self._lost):
             self.duplicates += 1
         else:
-            # From here to `add` nothing waits: this is the transaction.
+            # No `await` from here to `add`: this is the transaction.
             if frame["kind"] in ("prekey", "message"):
                 try:
                     answers = self._decrypt(frame, key[1])
@@ -308,11 +308,11 @@ class Stranger:
         await self._put({"t": "ack", "n": [frame["n"]]})
         for answer in answers:
             await self._post(answer)
-        # They ask the network something, and this is who reads its answers.
+        # These tasks send requests to the network, and this loop reads the responses, so it must not wait for them.
         self._tasks |= {asyncio.create_task(work) for work in later}
 
     def _decrypt(self, frame: Frame, message_id: str) -> list[Frame]:
-        """What is to be sent in answer; it is in the outbox."""
+        """Decrypt a message and return the frames to send in response. They are in the outbox already."""
         peer, body = frame["from"], to_bytes(frame["body"])
         record, fresh = self._sessions.get(peer), False
         kind = e2ee.MESSAGE

@@ -1,4 +1,4 @@
-"""A network process on this event loop, and devices that talk to it over each transport."""
+"""Network process on this event loop, and devices that connect to it over each transport."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def registration(
     kyber: bool = True,
     identity: IdentityKeyPair | None = None,
 ) -> dict[str, Any]:
-    """The body of a registration with real keys."""
+    """Return the body of a registration with real keys."""
     me = identity or IdentityKeyPair.generate()
     body: dict[str, Any] = {
         "number": number,
@@ -84,18 +84,18 @@ class Link(Protocol):
     def send(self, frame: msgspec.Struct) -> None: ...
 
     async def send_raw(self, data: bytes) -> None:
-        """One frame's worth of bytes, right or wrong."""
+        """Send the bytes of one frame, valid or not."""
         ...
 
     def stop_reading(self) -> None:
-        """From now on, what comes stays in the buffers of the system."""
+        """Stop reading: what arrives from now on stays in the buffers of the operating system."""
         ...
 
     async def close(self) -> None: ...
 
 
 class TcpLink:
-    """Frames as docs/device-api.md has them on a socket: four bytes of length, then MessagePack."""
+    """Frames on a TCP socket as docs/device-api.md defines them: four bytes of length, then MessagePack."""
 
     def __init__(self, received: Callable[[Any], None], closed: Callable[[], None]) -> None:
         self._received, self._closed = received, closed
@@ -131,7 +131,7 @@ class TcpLink:
 
 
 class WebSocketLink:
-    """JSON or MessagePack."""
+    """Frames on a WebSocket, as JSON or MessagePack."""
 
     def __init__(self, received: Callable[[Any], None], closed: Callable[[], None], *, as_json: bool) -> None:
         self._received, self._closed, self._as_json = received, closed, as_json
@@ -176,7 +176,7 @@ class WebSocketLink:
 
 
 class Client:
-    """A connection with the frames that have come and were not looked at yet."""
+    """Connection with the frames that have arrived and that the test has not read yet."""
 
     def __init__(self) -> None:
         self._frames: asyncio.Queue[Any] = asyncio.Queue()
@@ -193,18 +193,18 @@ class Client:
         return self
 
     async def next_frame(self) -> Any:
-        """The next frame, of whatever kind."""
+        """Return the next frame of any kind."""
         async with asyncio.timeout(PATIENCE):
             return await self._frames.get()
 
     async def next(self, kind: type[FrameType]) -> FrameType:
-        """The next frame, which must be of this kind."""
+        """Return the next frame, which must be of this kind."""
         frame = await self.next_frame()
         assert isinstance(frame, kind), f"{frame} instead of a {kind.__name__}"
         return frame
 
     async def accepted(self, count: int) -> list[int]:
-        """The numbers of the next sends that are accepted, in order, over as many frames as they take."""
+        """Return the numbers of the next `count` accepted sends, in order, from as many frames as they take."""
         numbers: list[int] = []
         while len(numbers) < count:
             numbers += (await self.next(device.Accepted)).n
@@ -215,7 +215,7 @@ class Client:
         return [await self.next(device.Deliver) for _ in range(count)]
 
     async def nothing_came(self) -> None:
-        """A round trip that shows that no frame was on its way before."""
+        """Make a round trip, which shows that no frame was on its way before it."""
         self.link.send(device.Ping())
         await self.next(device.Pong)
 
@@ -244,19 +244,22 @@ class Client:
             await self.closed.wait()
 
 
-# For tests of other things than quotas.
+# Quotas that are never reached, for tests of other things.
 ROOMY = Quotas(share=10**6, share_bytes=10**9, pair_burst=10**6)
 
 
 class Network:
-    """A network on this event loop, which may be started again on the same database: one process, or several nodes.
+    """Network on this event loop that can be restarted on the same database: one process, or several nodes.
 
-    With several, connections go to one after the other, so that whoever talks to each other is on different ones; HTTP
-    goes to the last.
+    With several nodes, connections go to them in round robin, so that sender and recipient are on different nodes. HTTP
+    calls go to the last node.
     """
 
     def __init__(self, database: DatabaseSettings, transport: str, *, nodes: int = 1, redis: str = "") -> None:
-        """redis: its address; every network has keys of its own in it."""
+        """Create the network.
+
+        redis: URL of the Redis server; each network uses its own key prefix in it.
+        """
         self.database = database
         self.transport = transport
         self.cluster = Cluster(url=redis, prefix=f"test-{secrets.token_hex(6)}", silence=2.0)
@@ -270,7 +273,7 @@ class Network:
 
     @property
     def addresses(self) -> Addresses:
-        """Of the first node."""
+        """Addresses of the first node."""
         return self.nodes[0].addresses
 
     async def start(self, *, clock: Clock | None = None, limits: Limits | None = None, **changes: Any) -> None:
@@ -309,7 +312,7 @@ class Network:
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:
-        """Its database, whether it runs or not."""
+        """Open a reading connection to the network's database, whether the network runs or not."""
         database = Database(self.database, "network")
         try:
             async with database.reading() as connection:
@@ -339,7 +342,10 @@ class Network:
         self.tokens.update((entry["number"], entry["token"]) for entry in answer["registrations"])
 
     async def connect(self, *numbers: str, transport: str = "", node: int | None = None) -> Client:
-        """A connection on which these registered numbers are logged in; to the next node, if none is named."""
+        """Open a connection on which these registered numbers are logged in.
+
+        node: index of the node; None for the next one in round robin.
+        """
         if node is None:
             node, self._turn = self._turn % len(self.nodes), self._turn + 1
         client = await Client().open(self.nodes[node].addresses, transport or self.transport)
@@ -369,7 +375,7 @@ class Node:
         self.addresses = ready.result()
 
     async def stop(self) -> None:
-        """In good order."""
+        """Stop the process in an orderly way."""
         if self._task is not None:
             self._stop.set()
             task, self._task = self._task, None
@@ -381,12 +387,12 @@ def ids(deliveries: list[device.Deliver]) -> list[str]:
 
 
 async def stored(network: Network) -> list[str]:
-    """The ids of what is in the mailboxes."""
+    """Return the ids of the envelopes in the mailboxes."""
     return await _ids_in(network, mailbox.table)
 
 
 async def kept(network: Network) -> list[str]:
-    """The ids of the messages to groups that are kept for copies in memory."""
+    """Return the ids of the group messages that are kept for copies in memory."""
     return await _ids_in(network, group_messages.table)
 
 
@@ -396,7 +402,7 @@ async def _ids_in(network: Network, table: sa.Table) -> list[str]:
 
 
 def reason(answer: tuple[int, dict[str, Any]]) -> tuple[int, str]:
-    """The status and the reason of a refusal."""
+    """Return the status and the reason of a refusal."""
     status, body = answer
     assert set(body) == {"error"}
     assert body["error"]["detail"]

@@ -1,4 +1,4 @@
-"""One device may ask for so much of the directory, of others' one-time keys, of groups and of room for files."""
+"""Rate limits of one device: directory requests, others' one-time pre-keys, groups, and storage for files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_device_gets_a_few_one_time_keys_of_another_in_a_day_and_leaves_
     clock.advance(12 * 3600.0)
     assert await key_ids(alice, ALICE, 2) == [4, None]
     assert metrics.value("tidings_network_bundles_total", one_time="withheld") == withheld + 4
-    # There is none any more, and none is counted against whoever asks for it then.
+    # No one-time pre-key is left, and a fetch that gets none consumes nothing of the requester's limit.
     assert await key_ids(carol, CAROL, 3) == [5, None, None]
 
 
@@ -67,7 +67,7 @@ async def test_fetches_and_checks_beyond_a_burst_are_asked_again_later(network: 
     assert (failed.reason, failed.retry_after) == (device.RATE_LIMITED, 1)
     clock.advance(1)
     assert len((await alice.ask(fetch(BOB))).bundles) == 1
-    # A business has ten times as much.
+    # The limit of a business is ten times as high.
     for _ in range(29):
         assert isinstance(await carol.ask(fetch(BOB, asker=CAROL)), device.Bundles)
     assert {type(await carol.ask(fetch(BOB, asker=CAROL))) for _ in range(2)} >= {device.Failed}

@@ -1,4 +1,4 @@
-"""Files of ciphertext that devices leave on the network: whole or not at all, for a while, and never too many."""
+"""Encrypted files that devices store on the network: stored wholly or not at all, with a lifetime and a quota."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def database_engine(request: pytest.FixtureRequest) -> str:
 
 
 async def chunks(size: int, *, then: BaseException | None = None) -> AsyncIterator[bytes]:
-    """So many bytes, announced to nobody."""
+    """Yield `size` bytes, without a declared length.
+
+    then: error to raise after the last chunk; None for none.
+    """
     block = bytes(64 * 1024)
     for start in range(0, size, len(block)):
         yield block[: size - start]
@@ -68,12 +71,12 @@ async def download(network: Network, id: str, number: str = BOB) -> tuple[int, b
 
 
 def names(network: Network) -> list[str]:
-    """What is in the directory, without its marker."""
+    """Return the names of the files in the directory, without its marker."""
     return sorted(path.name for path in network.blobs.directory.iterdir() if path.name != marker.NAME)
 
 
 async def rows(network: Network) -> set[str]:
-    """The files that have a row."""
+    """Return the names of the files that have a row."""
     database = Database(network.database, "network")
     try:
         async with database.reading() as connection:
@@ -98,7 +101,7 @@ async def test_what_one_device_leaves_another_fetches_whole(network: Network) ->
         assert (got.status, got.headers["Content-Length"]) == (200, str(len(data)))
         assert got.headers["Content-Type"] == "application/octet-stream"
         assert await got.read() == data
-    # It is there after a restart of the network, too, and counts against the quota.
+    # The file still exists after a restart of the network, and still counts against the quota.
     await network.stop()
     await network.start(blobs=Blobs(directory=network.blobs.directory, quota=4 * MIB))
     assert await download(network, answer["id"], ALICE) == (200, data)
@@ -150,7 +153,8 @@ async def test_an_upload_that_breaks_off_leaves_nothing(network: Network, announ
 
 
 async def until(condition: Any) -> None:
-    """Files come and go in threads of the network; there is no signal to wait for."""
+    """Poll for a condition: files are created and deleted in threads of the network, which give no signal to wait for.
+    """
     await polling.until(condition, seconds=PATIENCE, pause=0.01)
 
 
@@ -181,7 +185,7 @@ async def test_a_full_directory_is_told_until_something_expires(network: Network
         assert (status, answer["error"]["reason"]) == (507, "full")
     assert len(names(network)) == 1
     assert (await upload(network, bytes(400), number=BOB))[0] == 201
-    # Expired is gone for readers at once; its room is free after the next pass.
+    # Readers no longer find an expired file at once; its bytes are free after the next pass.
     clock.advance(11)
     assert (await download(network, first["id"]))[0] == 404
     await network.stop()
@@ -230,7 +234,7 @@ async def test_one_transfer_too_many_is_to_come_again(network: Network) -> None:
     go.set()
     status, stored = await first
     assert status == 201
-    # Whatever came of it, its place is free again.
+    # Whatever the outcome of the request was, its slot is free again.
     for _ in range(3):
         assert (await download(network, stored["id"]))[0] == 200
         assert (await upload(network, b""))[0] == 400
@@ -289,7 +293,7 @@ async def test_a_process_that_dies_between_file_and_row_leaves_an_orphan_and_no_
     assert await rows(network) == set()
     long_ago = time.time() - 2 * sweeper.ORPHAN_SECONDS
     os.utime(network.blobs.directory / orphan, (long_ago, long_ago))
-    # The first pass after a start looks for orphans.
+    # The first pass after a start searches for orphans.
     await network.start()
     await until(lambda: names(network) == [])
 
@@ -315,7 +319,7 @@ async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_
         os.utime(kept.files.directory / name, (clock.now() - age, clock.now() - age))
     assert kept.quota.stored == 550
 
-    # Files older than any upload whose rows are there stay.
+    # Files that are older than any upload stay if they have a row.
     assert await sweep.remove_orphans() == 2
     assert {path.name for path in kept.files.directory.iterdir()} == {
         *(blob.file for blob in [*old, new]), "c" * 32, "d" * 32 + ".part",

@@ -1,4 +1,4 @@
-"""Logins, and how connections end."""
+"""Logins, and the ways in which connections end."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_the_highest_epoch_stays_and_a_lower_one_is_told_so(network: Netwo
         if method == "PUT":
             assert (await network.request(method, path, body | {"epoch": 5}, token=bearer))[0] == 200
     await later.nothing_came()
-    # Without an epoch the newest wins, and when nobody is there an epoch means nothing.
+    # Without an epoch the newest login wins. When no connection is logged in, an epoch has no effect.
     plain, answer = await log_in(0)
     assert isinstance(answer, device.Ok)
     assert (await later.next(device.Closing)).reason == device.REPLACED
@@ -84,7 +84,7 @@ async def test_many_devices_log_in_at_once_on_one_connection(network: Network) -
     numbers = [f"1555010{i:04}" for i in range(300)]
     await network.register(*numbers, ALICE, prekeys=0)
     alice = await network.connect(ALICE)
-    # A device without pre-keys is asked for some at once.
+    # The network requests pre-keys at once from a device that has none.
     assert (await alice.next(device.PreKeysLow)).number == ALICE
     for number in numbers[:100]:
         alice.send(ALICE, number, f"to-{number}")
@@ -215,7 +215,7 @@ async def test_a_reader_that_is_too_slow_is_disconnected_and_loses_nothing(netwo
     slow.link.stop_reading()
 
     sent: list[int] = []
-    # Whatever the sizes of the buffers between us and them: in the end the network has had enough.
+    # However large the socket buffers on the way are, the network stops reading in the end.
     accepted = asyncio.create_task(alice.next(device.Accepted))
     for i in itertools.count():
         sent.append(alice.send(ALICE, BOB, f"m{i}", body=bytes(100_000)))
@@ -254,10 +254,10 @@ async def test_the_mailbox_survives_a_restart_and_so_does_its_order(network: Net
     await alice.accepted(1)
     await network.stop()
 
-    # A clock that was set back does not turn the order round.
+    # A clock that was set back does not change the order.
     await network.start(clock=ManualClock(1000.0))
     alice = await network.connect(ALICE)
-    # The memory of what was accepted is gone, the mailbox still tells a repeated envelope.
+    # The process no longer remembers what it accepted, but the mailbox still recognises a repeated envelope.
     alice.send(ALICE, BOB, "before")
     alice.send(ALICE, BOB, "after")
     await alice.accepted(2)
@@ -288,7 +288,7 @@ async def test_whoever_has_fetched_a_bundle_hears_of_a_new_identity(network: Net
     (notice,) = await alice.deliveries(1)
     assert (notice.kind, notice.sender, notice.to, notice.body) == (device.IDENTITY, BOB, ALICE, identity.public)
     alice.ack(notice)
-    # Once: a session with the new identity is the business of a new fetch.
+    # Announced once: a session with the new identity needs a new fetch.
     await network.register(BOB)
     await alice.nothing_came()
 
@@ -308,7 +308,7 @@ async def test_a_new_identity_is_told_also_when_the_number_was_unregistered_in_b
     assert (notice.kind, notice.sender, notice.body) == (device.IDENTITY, BOB, identity.public)
     alice.ack(notice)
 
-    # With the same key as before it is nobody's business.
+    # A registration with the same key as before is not announced.
     await alice.ask(lambda n: device.Fetch(n, ALICE, [BOB]))
     await unregister(network, BOB)
     await network.register(BOB, identity=identity)

@@ -1,4 +1,4 @@
-"""docs/device-api.md has the right values to check a program against."""
+"""docs/device-api.md gives correct test vectors for implementers."""
 
 from __future__ import annotations
 

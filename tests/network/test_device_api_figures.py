@@ -1,4 +1,4 @@
-"""docs/device-api.md tells the truth about limits, close codes, paths and reasons, and leaves none out."""
+"""docs/device-api.md is correct and complete about limits, close codes, paths and reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/device-api.md tells the truth about frames, its examples can be read, and its links lead somewhere."""
+"""docs/device-api.md is correct about frames; its examples can be decoded and its links resolve."""
 
 from __future__ import annotations
 

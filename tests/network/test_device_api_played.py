@@ -1,4 +1,4 @@
-"""What docs/device-api.md says of HTTP, blobs, faults and logins, played against the network."""
+"""HTTP calls, blobs, failures and logins as docs/device-api.md describes them, run against the network."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def exchanges() -> list[tuple[str, str]]:
 
 
 def split(block: str) -> tuple[str, dict[str, str], Any]:
-    """First line, headers, and JSON body."""
+    """Split a block into first line, headers and JSON body."""
     head, _, body = block.partition("\n\n")
     first, *lines = head.splitlines()
     return first, dict(line.split(": ", 1) for line in lines), json.loads(body) if body.strip() else None
@@ -63,7 +63,7 @@ def without_tokens(answer: Any) -> Any:
 async def test_every_http_example_gets_the_answer_beside_it(net: Network, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     tokens: dict[str, str] = {}
-    # What the page calls a group and its invite, and what the network does.
+    # The page's placeholders for the group and its invite, with the values that the network returned.
     given: dict[str, str] = {}
     for request, expected in exchanges():
         for told, name in given.items():
@@ -134,7 +134,7 @@ async def test_text_that_is_not_utf_8_ends_with_the_documented_frame_and_without
     async with websockets.connect(
         f"ws://{host}:{port}/v1/connect", subprotocols=[websockets.Subprotocol(subprotocol)]
     ) as socket:
-        # Bytes are sent as text when it is said so.
+        # The bytes are sent as a text frame when the page requires one.
         await socket.send(pieces[0] if len(pieces) == 1 else pieces, text=True)
         async with asyncio.timeout(PATIENCE):
             data = await socket.recv()

@@ -1,4 +1,4 @@
-"""Registration over HTTP, what a device may ask there, and every way to get it wrong."""
+"""Registration over HTTP, the device's other HTTP requests, and every invalid form of both."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_one_address_has_so_many_codes_and_wrong_tries_and_the_registratio
     for _ in range(10):
         tried = await network.request("POST", "/v1/registrations", {**body, "number": BOB, "code": "000000"})
         assert reason(tried) == (401, "wrong_code")
-    # Also the right one: how it would be answered is what a guess asks.
+    # The right code is refused too: otherwise the response would confirm a guess.
     right = {**body, "code": code}
     assert reason(await network.request("POST", "/v1/registrations", right)) == (429, "rate_limited")
     await network.register(BOB)
@@ -225,11 +225,11 @@ async def test_the_same_registration_again_changes_nothing_and_needs_no_other_pr
     await network.register(BOB)
     bob = await network.connect(BOB)
     await bob.ask(functools.partial(device.Fetch, number=BOB, numbers=[ALICE]))
-    # A one-time pre-key was handed out: it must not be there again.
+    # A one-time pre-key was handed out: it must not be offered again.
     assert (await network.request("POST", path, body))[0] == 201
     assert (await network.request("GET", f"/v1/keys/{ALICE}", token=body["token"]))[1]["prekeys"] == 24
     await alice.nothing_came()
-    # With other keys it is another registration, and so is another token.
+    # Other keys, or another token, make it another registration.
     for other in (registration(ALICE) | {"token": body["token"]}, body | {"token": "u" * 43}):
         assert (await network.request("POST", path, other))[0] == 401
     assert (await network.request("POST", path, body | {"token": "t" * 42}))[0] == 400

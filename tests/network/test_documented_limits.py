@@ -19,7 +19,7 @@ ALICE, BOB, CAROL = "15550000001", "15550000002", "15550000003"
 
 
 class Mailbox:
-    """An empty mailbox of Bob's, and what Alice sends to it."""
+    """Bob's mailbox, empty at first, and what Alice sends to it."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -33,7 +33,7 @@ class Mailbox:
         frame = device.Send(self._count, sender, BOB, f"m{self._count}", device.MESSAGE, b"")
         refusal = self.table.take(self.usage, frame, size, self.clock.monotonic())
         if refusal is not None:
-            # The sender sends the same envelope again.
+            # The sender sends the same envelope again later.
             self._count -= 1
         return refusal
 

@@ -1,4 +1,4 @@
-"""Envelopes whose time to live is over."""
+"""Envelopes whose time to live has expired."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_the_sender_of_an_expired_message_is_told_which(network: Network) 
     alice.ack(notice)
     assert await stored(network) in (["long"], ["long", notice.id])
 
-    # Nobody can ask for more than the network's own limit.
+    # No sender can request a longer time to live than the network's own limit.
     clock.advance(3600)
     (notice,) = await alice.deliveries(1)
     assert notice.refs == ["long"]
@@ -75,7 +75,7 @@ async def test_an_offline_sender_gets_the_notice_at_its_next_login(network: Netw
     await alice.accepted(451)
     await alice.close()
     clock.advance(61)
-    # Of the last one another connection hears, which shows that the look was taken.
+    # The sender of the last envelope is notified on another connection, which shows that the pass has run.
     carol = await network.connect(CAROL)
     carol.ack(*await carol.deliveries(1))
     alice = await network.connect(ALICE)

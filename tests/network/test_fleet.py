@@ -1,4 +1,5 @@
-"""Devices of benchmarks get what they are sent over each way, once and whole, and what they missed while away."""
+"""Benchmark devices receive what they are sent over each transport, once and complete, and what they missed while away.
+"""
 
 from __future__ import annotations
 

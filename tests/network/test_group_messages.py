@@ -1,4 +1,4 @@
-"""What is sent to a group is copied for each participant, wholly or not at all."""
+"""A message to a group is copied for each participant: for all of them or for none."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_stale_epoch_a_stranger_and_a_group_that_is_none_are_refused(net
     for epoch in (0, 1, 3):
         group_send(bob, BOB, group, "x", epoch)
         assert await refusal(bob) == device.STALE_GROUP
-    # Nothing was kept of it, so the id may be used with the right epoch, and then it is known.
+    # Nothing of it was kept, so the id may be used with the right epoch. From then on it is a known id.
     n = group_send(bob, BOB, group, "x", 2)
     assert await bob.accepted(1) == [n]
     await done(network, "DELETE", BOB, f"/{group}")
@@ -102,7 +102,7 @@ async def test_a_repeated_message_is_dropped_also_after_a_restart_with_everythin
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
     n = group_send(alice, ALICE, group, "once", 2)
     assert await alice.accepted(1) == [n]
-    # Somebody else's message may have the same id.
+    # Another sender's message may have the same id.
     group_send(bob, BOB, group, "once", 2)
     await bob.accepted(1)
     assert ids(await alice.deliveries(1)) == ["once"]
@@ -130,7 +130,7 @@ async def test_whoever_was_removed_gets_no_copy_and_whoever_blocked_the_author_n
     await carol.nothing_came()
     await changes(dave, 2)
     assert ids(await dave.deliveries(1)) == ["m1"]
-    # Dave is not blocked.
+    # Dave's messages still arrive: he is not blocked.
     group_send(dave, DAVE, group, "m2", 5)
     await dave.accepted(1)
     assert ids(await carol.deliveries(1)) == ["m2"]
@@ -217,7 +217,7 @@ async def test_while_people_come_and_go_each_message_stands_between_the_changes_
             await done(network, "DELETE", ALICE, f"/{group}/participants", {"numbers": [BOB]})
 
     async def talk() -> int:
-        """Each message names the epoch that it was sent for; how many were taken."""
+        """Send messages while others join, each with the epoch it was sent for; return how many were accepted."""
         taken, epoch = 0, 2
         while not coming.done():
             alice.link.send(
@@ -241,7 +241,7 @@ async def test_while_people_come_and_go_each_message_stands_between_the_changes_
 
     for client, number in ((carol, CAROL), (bob, BOB)):
         epoch, inside, read = 0, False, 0
-        # A message may have been taken after the last change.
+        # A message may have been accepted after the last change.
         while epoch < last or (number == CAROL and read < taken):
             (delivery,) = await client.deliveries(1)
             client.ack(delivery)

@@ -1,4 +1,4 @@
-"""What becomes of messages to groups, and of changes of groups, when a process dies or the database goes away."""
+"""Group messages and group changes when a process dies or the database is unavailable."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tidings.wire import device
 
 @contextlib.asynccontextmanager
 async def mortal_process(network: Network, point: str) -> AsyncIterator[Addresses | None]:
-    """A process of its own on the same database, which dies at this point, within the block at the latest; `None` for
-    one that dies before it listens."""
+    """Start a separate process on the same database, which dies at this crash point, at the latest before the block
+    ends. Yields `None` if it dies before it listens."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROCESS, network.database.url, REGISTRATION_KEY, network.blobs.directory,
         stdout=asyncio.subprocess.PIPE, env={**os.environ, "TIDINGS_CRASH_AT": point},
@@ -81,10 +81,10 @@ async def test_a_process_that_dies_with_copies_in_memory_has_each_delivered(
             bob.ack(*await bob.deliveries(1))
         async with asyncio.timeout(PATIENCE):
             await bob.closed.wait()
-    # Bob's copy was in memory alone.
+    # Bob's copy was only in memory.
     assert await kept(network) == ["one"]
     assert (await stored(network))[1:] == ["one"]
-    # The next one dies while it puts it into the mailbox.
+    # The next process dies while it writes the copy to the mailbox.
     async with mortal_process(network, crashpoints.AFTER_SETTLED_PAGE) as addresses:
         assert addresses is None
     await network.start()
@@ -103,7 +103,8 @@ async def test_a_process_that_dies_with_copies_in_memory_has_each_delivered(
 
 
 class BrokenCommits:
-    """While it is armed, transactions that keep messages to groups are committed, and nobody hears of it."""
+    """Database whose transactions for group messages are committed while their results are lost, as long as this is
+    armed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0
@@ -159,7 +160,7 @@ async def test_what_was_kept_and_refused_as_overloaded_comes_all_the_same_and_be
 ) -> None:
     _, group, alice, bob = pair_in_group
     broken = BrokenCommits(monkeypatch)
-    # Nothing that is waited out.
+    # An error that is not retried.
     broken.left, broken.error = 1, ValueError("an answer that nobody understands")
     group_send(alice, ALICE, group, "one", 2)
     assert await refusal(alice) == device.OVERLOADED

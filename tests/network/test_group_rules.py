@@ -1,4 +1,4 @@
-"""What holds of every group, whatever is asked of it in whatever order."""
+"""Invariants of every group under any sequence of requests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_group_keeps_an_admin_and_its_epoch_tells_of_everybody_who_comes_and_g
         assert len(names(state)) == len(state.members) <= MAX_PARTICIPANTS
         positions = [member.position for member in state.members]
         assert positions == sorted(set(positions))
-        # Whoever is gone is told, and nobody is told of nothing.
+        # Each removed participant is notified, and no notice is sent when nothing changed.
         assert {gone for note in outcome.notes for gone in note.gone} == names(before) - names(state)
         assert bool(outcome.notes) == (before != state)
         for note in outcome.notes:
@@ -71,7 +71,7 @@ def test_a_group_keeps_an_admin_and_its_epoch_tells_of_everybody_who_comes_and_g
                 again = ask(state)
             except errors.RequestError:
                 continue
-            # Asked for again, as after a lost answer, there is nothing to do.
+            # A repeated request, as after a lost response, changes nothing.
             assert (again.state, again.notes) == (state, ())
 
 
@@ -127,7 +127,7 @@ async def test_who_is_in_a_group_is_read_once_for_each_epoch(database_factory: D
         await groups.set_epoch(connection, "a", 2)
     chats["a"] = Chat("a", NUMBERS[0], "Lunch", 5000, 2, "a", "")
     assert await read("a") == ({"a": NUMBERS[:3]}, 1)
-    # There was no room for both.
+    # The cache had no room for both.
     assert await read("a") == ({"a": NUMBERS[:3]}, 0)
     assert (memberships.size_of("a"), memberships.size_of("b")) == (3, TYPICAL)
     assert await read("b") == ({"b": NUMBERS[:2]}, 1)

@@ -1,4 +1,4 @@
-"""Who may do what to a group, and who is told."""
+"""Permissions in groups, and who is notified of each change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_two_groups_of_one_second_have_two_ids(network: Network) -> None:
     ids = {await make(network, ALICE) for _ in range(3)}
     for id_ in list(ids):
         await done(network, "DELETE", ALICE, f"/{id_}")
-    # Nor is the id of a group that is gone given out again.
+    # The id of a deleted group is not given out again either.
     ids.add(await make(network, ALICE))
     assert len(ids) == 4
 
@@ -94,7 +94,7 @@ async def test_only_admins_change_a_group_and_strangers_see_nothing_of_it(networ
     assert await refused(network, "GET", CAROL, f"/{id_}/icon") == "403 not_participant"
     assert await refused(network, "GET", CAROL, "/no-group") == "404 no_such_group"
     assert await refused(network, "GET", CAROL, "/1555000ü-1") == "404 no_such_group"
-    # Nobody acts for somebody else.
+    # No device can act for another number.
     status, answer = await network.request("GET", f"/v1/groups/{ALICE}/{id_}", token=network.tokens[BOB])
     assert (status, answer["error"]["reason"]) == (401, "unauthorized")
 
@@ -109,7 +109,7 @@ async def test_admins_are_made_and_unmade_but_one_remains(network: Network) -> N
     assert await refused(network, "DELETE", BOB, f"/{id_}/admins", {"numbers": [ALICE, BOB]}) == "400 last_admin"
     only_bob = await done(network, "DELETE", BOB, f"/{id_}/admins", {"numbers": [ALICE, CAROL]})
     assert participants(only_bob) == {ALICE: False, BOB: True, CAROL: False}
-    # The epoch is about who is in it, which has not changed.
+    # The epoch covers the participants, and those have not changed.
     assert only_bob["epoch"] == 3
 
     carol = await network.connect(CAROL)
@@ -117,7 +117,7 @@ async def test_admins_are_made_and_unmade_but_one_remains(network: Network) -> N
     assert words(told) == [f"admins {BOB}", f"admins {ALICE}"]
     assert [notice["admins"] for notice in told] == [[ALICE, BOB], [BOB]]
 
-    # When the last admin leaves, whoever has been there longest takes over.
+    # When the last admin leaves, the participant of longest standing becomes admin.
     await done(network, "DELETE", BOB, f"/{id_}")
     told = await changes(carol, 2)
     assert words(told) == [f"left {BOB}", f"admins {ALICE}"]
@@ -152,7 +152,7 @@ async def test_a_code_that_was_renewed_lets_nobody_in(network: Network) -> None:
     for code in (old, "nonsense", "ü"):
         assert await refused(network, "POST", BOB, "/join", {"code": code}) == "404 no_such_invite"
     assert participants(await done(network, "POST", BOB, "/join", {"code": new})) == {ALICE: True, BOB: False}
-    # A group that everybody has left is nobody's to join.
+    # No number can join a group that all participants have left.
     for number in (ALICE, BOB):
         await done(network, "DELETE", number, f"/{id_}")
     assert await refused(network, "POST", CAROL, "/join", {"code": new}) == "404 no_such_invite"

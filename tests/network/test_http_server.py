@@ -1,4 +1,4 @@
-"""What strangers can hold open, and make the network keep, over HTTP."""
+"""Bounds on the connections and the memory that unauthenticated HTTP clients can occupy."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def connected(address: Address) -> AsyncIterator[tuple[asyncio.StreamReade
 
 
 async def is_served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """False when the connection was closed without an answer."""
+    """Return whether the server responds; False when it closed the connection without a response."""
     try:
         writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = await reader.readuntil(b'"ok"')
@@ -71,7 +71,7 @@ async def is_served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 async def until_served(address: Address) -> None:
-    """A new connection is served, after any number that are not."""
+    """Open connections until one is served."""
     async with asyncio.timeout(PATIENCE):
         while True:
             async with connected(address) as connection:
@@ -103,7 +103,7 @@ async def test_one_connection_too_many_waits_until_there_is_room_and_the_oldest_
             assert await is_served(*third)
             assert await first[0].read() == b""
             assert await is_served(*second)
-        # One that is gone makes room.
+        # A closed connection frees a slot.
         await until_served(address)
 
 
@@ -113,7 +113,7 @@ async def test_what_became_a_websocket_takes_no_place() -> None:
         async with websockets.connect(url) as first, websockets.connect(url) as second:
             async with connected(address) as held:
                 assert await is_served(*held)
-            # Nor has it a head that could be late.
+            # It has no request head either, so no head time-out applies.
             for socket in (first, second):
                 async with asyncio.timeout(PATIENCE):
                     await (await socket.ping())
@@ -126,7 +126,7 @@ async def test_the_network_takes_the_number_of_connections_from_its_limits(datab
     async with connected(network.addresses.http) as held, connected(network.addresses.http) as (reader, writer):
         held[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await held[0].readline()).split()[1] == b"200"
-        # The other one waits until the first has had its time.
+        # The other connection waits until the time of the first is over.
         writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"200"
         assert (await held[0].read()).endswith(b"}")

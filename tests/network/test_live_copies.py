@@ -1,4 +1,4 @@
-"""Copies of messages to groups for devices that are there are in memory alone, while one row has the message."""
+"""Copies of group messages for attached devices exist only in memory, while one row keeps the message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.one_node
 
 
 async def until_there_are(network: Network, *, rows: list[str], messages: list[str]) -> None:
-    """Wait for what is in the mailboxes, and for the messages that are kept."""
+    """Wait for these rows in the mailboxes and these kept messages."""
 
     async def are_there() -> bool:
         return (await stored(network), await kept(network)) == (rows, messages)
@@ -39,7 +39,7 @@ async def test_a_message_is_one_row_until_all_who_are_there_have_acknowledged_it
     await changes(bob, 3)
     await changes(carol, 2)
     async with asyncio.timeout(PATIENCE):
-        # Of the changes only Dave's is left.
+        # Of the notices of changes only Dave's is left.
         while len(notices := await stored(network)) > 1:
             await carol.nothing_came()
     for i in range(5):
@@ -79,7 +79,7 @@ async def test_copies_for_devices_that_are_there_need_no_look_into_the_mailbox(n
         await alice.accepted(20)
         await bob.nothing_came()
         assert [statement for statement in noted if not statement.startswith("DELETE")] == []
-        # A device that comes looks.
+        # A device that connects reads its mailbox.
         await bob.close()
         group_send(alice, ALICE, group, "meanwhile", 2)
         await alice.accepted(1)
@@ -138,7 +138,7 @@ async def test_a_clean_stop_puts_what_is_undecided_into_the_mailbox_and_leaves_n
     await alice.accepted(5)
     bob.ack(*(await bob.deliveries(1)))
     await bob.deliveries(2)
-    # Accepted or not, it is taken or it is not there.
+    # Accepted or not, the message is stored completely or not at all.
     group_send(alice, ALICE, group, "last", 2)
     await network.stop()
     assert await kept(network) == []

@@ -1,4 +1,4 @@
-"""Claims of a node, over a Redis that is played: what becomes of them when something fails meanwhile."""
+"""Claims of a node over a simulated Redis: their state after a failure in the middle of an operation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALICE = "15550100001"
 
 
 class PlayedServer:
-    """Claims and releases that it was asked for; before it answers a claim it does this."""
+    """Redis that records claims and releases, and runs a given action before it responds to a claim."""
 
     def __init__(self, before: Callable[[], object] = lambda: None) -> None:
         self.before = before
@@ -49,7 +49,7 @@ class PlayedServer:
 
 
 class PlayedLinks:
-    """Links to nodes that are away at first, so many times."""
+    """Links to nodes that are unreachable for a given number of attempts."""
 
     def __init__(self, away: int = 0) -> None:
         self.away = away
@@ -183,7 +183,7 @@ async def test_another_server_that_answers_the_heartbeat_is_given_the_claims_aga
     await members.run_once()
     assert [change.was_away for change in changes] == [True]
     changes.clear()
-    # A replica of a cluster took the slots of its primary.
+    # A replica of the Redis cluster took over the slots of its primary.
     server.primaries = frozenset({"10.0.0.5:6379"})
     await members.run_once()
     assert [change.was_away for change in changes] == [True]

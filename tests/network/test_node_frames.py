@@ -1,4 +1,4 @@
-"""Frames to other nodes, over links that are played: their order, and what becomes of those that are not taken."""
+"""Frames to other nodes over simulated links: their order, and what happens to those that are not accepted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = "other.2"
 
 
 class PlayedLinks:
-    """Links that take some packets, and then no more."""
+    """Links that accept a given number of batches, and no more after that."""
 
     def __init__(self, takes: int) -> None:
         self.takes = takes
@@ -59,7 +59,7 @@ def an_envelope(n: int, id: str, **more: int) -> device.Send:
 async def send(
     links: PlayedLinks, some: Sequence[FromNode], wanted: Sequence[FromNode] | None = None
 ) -> list[FromNode]:
-    """Those of the frames that were reported as unsent."""
+    """Send frames and return those that were reported as unsent."""
     unsent: list[FromNode] = []
     box = Outbox(
         links,
@@ -100,7 +100,7 @@ async def test_an_envelope_that_nobody_waits_for_any_more_is_not_sent() -> None:
 
 
 class Superseded:
-    """A sender who keeps the numbers that are superseded."""
+    """Sender that keeps the numbers of superseded frames."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []

@@ -1,4 +1,4 @@
-"""Links between two nodes: what is said on them, and what becomes of it when they break."""
+"""Links between two nodes: the frames on them, and what happens to frames when a link breaks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAIN = TlsFiles()
 
 
 class PlayedMembership:
-    """A membership whose nodes are found where they said they are."""
+    """Membership whose nodes are reachable at the addresses that they announced."""
 
     def __init__(self, me: str, addresses: dict[str, LinkAddress]) -> None:
         self.me = me
@@ -40,7 +40,7 @@ class PlayedMembership:
 
 
 class Peer:
-    """A node as its links know it."""
+    """One node as the links of another see it."""
 
     def __init__(self, name: str, addresses: dict[str, LinkAddress], files: TlsFiles = PLAIN) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Peer:
 
 
 class Pair:
-    """Two of them."""
+    """Two nodes with links to each other."""
 
     def __init__(self, files: TlsFiles = PLAIN, other_files: TlsFiles = PLAIN) -> None:
         addresses: dict[str, LinkAddress] = {}
@@ -91,7 +91,7 @@ def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Raw:
-    """A caller that says what it likes."""
+    """Caller that sends any bytes."""
 
     def __init__(self) -> None:
         self.gone = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Envelopes of one pair reach their recipient on another node in their order, whichever of them had to be stored."""
+"""Envelopes of one pair reach a recipient on another node in order, even if some of them had to be stored."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ async def network(database_factory: DatabaseFactory, redis: RedisServer) -> Asyn
 
 
 async def arrive(client: Client, *ids: str) -> None:
-    """These come next, in this order, and are acknowledged."""
+    """Receive these envelopes next, in this order, and acknowledge them."""
     deliveries = await client.deliveries(len(ids))
     assert [delivery.id for delivery in deliveries] == list(ids)
     client.ack(*deliveries)
 
 
 class SlowMailboxes:
-    """The mailboxes of all nodes, into which nothing gets before the gate is open."""
+    """Mailboxes of all nodes. They store nothing until the gate is open."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gate, self.asked = asyncio.Event(), asyncio.Event()
@@ -80,7 +80,7 @@ async def test_what_comes_after_an_envelope_that_another_node_did_not_take_does_
     async def broken(outbox: Outbox, node: str, part: list[FromNode]) -> str:
         if not any(isinstance(frame, frames.Forward) and frame.send.id == "0" for frame in part):
             return await post(outbox, node, part)
-        # Behind it, and on their way already.
+        # These are behind the stored envelope, and already on their way.
         for id in "123":
             alice.send(ALICE, BOB, id)
         while outbox._nodes[node].pending < 3:  # noqa: ASYNC110 (they come over a connection)
@@ -93,7 +93,7 @@ async def test_what_comes_after_an_envelope_that_another_node_did_not_take_does_
         await mailboxes.asked.wait()
         for id in "456":
             alice.send(ALICE, BOB, id)
-        # The link is there again, and others use it.
+        # The link works again, and other pairs use it.
         alice.send(ALICE, CAROL, "other")
         await arrive(carol, "other")
         mailboxes.gate.set()
@@ -159,7 +159,7 @@ async def test_what_was_in_flight_when_a_device_left_a_node_comes_before_what_is
         await mailboxes.asked.wait()
         alice.send(ALICE, BOB, "1")
         await came.wait()
-        # Whatever has been said meanwhile about where he is now has had its consequences when these are there.
+        # When these arrive, all announcements about the node that he is attached to now have taken effect.
         dave.send(DAVE, ALICE, "back")
         await arrive(alice, "back")
         alice.send(ALICE, CAROL, "other")
@@ -169,7 +169,7 @@ async def test_what_was_in_flight_when_a_device_left_a_node_comes_before_what_is
 
 
 class PlayedPresence:
-    """Bob is attached to the other node."""
+    """Presence in which Bob is attached to the other node."""
 
     def __init__(self) -> None:
         self.gate, self.asked = asyncio.Event(), asyncio.Event()
@@ -181,7 +181,7 @@ class PlayedPresence:
 
 
 class PlayedOutbox:
-    """It takes what it has room for."""
+    """Outbox that accepts what it has room for."""
 
     def __init__(self) -> None:
         self.frames: list[FromNode] = []
@@ -194,7 +194,7 @@ class PlayedOutbox:
 
 
 class Watched:
-    """A lookout, with what it stands on."""
+    """Relocation check with the parts that it depends on."""
 
     def __init__(self) -> None:
         self.presence, self.outbox, self.clock = PlayedPresence(), PlayedOutbox(), ManualClock()
@@ -210,7 +210,7 @@ class Watched:
         )
 
     async def look(self) -> None:
-        """The node of whoever something was stored for is found and told."""
+        """Run the relocation check: the node of each recipient with stored envelopes is found and notified."""
         self.presence.gate.set()
         looking = self.lookout._looking
         assert looking is not None
@@ -234,7 +234,7 @@ async def test_a_word_with_rows_is_not_all_that_was_stored_when_there_was_one_wi
     rows = [a_row("m"), a_row("n")]
     for row in rows:
         watched.lookout.stored(BOB, [row])
-    # Whoever writes to him meanwhile does not wait for what a group has stored.
+    # An envelope to him does not wait for what a group message has stored.
     assert not watched.lookout.is_behind(BOB)
     await watched.look()
     assert watched.outbox.frames == [frames.Look(BOB, rows)]
@@ -275,11 +275,11 @@ async def test_a_node_that_did_not_get_a_word_gets_no_envelope_before_it_knows_t
     assert watched.outbox.frames == [frames.LookAtAll()]
     watched.lookout.unsent(OTHER)
     assert watched.lookout.is_blind(OTHER)
-    # It has gone: there is nobody to tell.
+    # The other node is gone: none is left to notify.
     watched.membership.nodes = frozenset({ME})
     watched.lookout.sweep()
     assert watched.outbox.frames == [frames.LookAtAll()]
-    # When it is back it is told before it gets anything.
+    # When it is back, it is notified before it gets anything else.
     watched.membership.nodes = frozenset({ME, OTHER})
     assert not watched.lookout.is_blind(OTHER)
     assert not watched.lookout.is_blind(OTHER)

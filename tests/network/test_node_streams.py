@@ -1,4 +1,4 @@
-"""Streams between nodes: what one node stored or was given and nobody was told of comes before what is sent later."""
+"""Streams between nodes: what one node stored or received without an announcement precedes what is sent later."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ async def network(database_factory: DatabaseFactory, redis: RedisServer) -> Asyn
 
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only announcements bring what is stored."""
+    """Disable polls: only announcements lead to what is stored."""
     monkeypatch.setattr(rounds, "INTERVAL", 600.0)
 
 
 class Mute:
-    """While it is on, nodes store what is for others, and announce nothing of it."""
+    """Nodes that store envelopes for other nodes without announcing them, while `is_on` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_on = False
@@ -63,7 +63,7 @@ class Mute:
 
 
 async def store(mute: Mute, alice: Client, id: str) -> None:
-    """Alice's envelope to Bob is accepted, and nobody knows of it."""
+    """Store Alice's envelope to Bob: it is accepted, and no other node is notified of it."""
     mute.is_on = True
     alice.send(ALICE, BOB, id)
     await alice.accepted(1)
@@ -166,7 +166,7 @@ async def test_an_envelope_that_a_node_never_answers_comes_before_those_that_are
     alice.send(ALICE, BOB, "0")
     async with asyncio.timeout(PATIENCE):
         await came.wait()
-        # The node of the recipient is not chosen now, and the first one is still with it.
+        # The recipient's node is not known now, and the first envelope is still with that node.
         mute.is_on = True
         alice.send(ALICE, BOB, "1")
         await alice.accepted(2)
@@ -186,7 +186,7 @@ async def test_what_was_stored_while_a_node_was_away_comes_first_when_it_is_back
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
-    # What is announced to all before the others are back reaches nobody, and mailboxes are read late.
+    # What is announced to all before the others are back reaches no node, and mailboxes are polled late.
     monkeypatch.setattr(Lookout, "tell_all", lambda lookout: None)
     monkeypatch.setattr(Rounds, "make", late)
     redis.kill9()
@@ -242,7 +242,7 @@ def test_numbers_follow_the_clock_of_redis_by_as_little_as_is_needed() -> None:
         own.advance(back)
         clock.learn(asked, answer)
 
-    # A slow way in one direction is no reason to doubt a clock that agrees.
+    # Latency in one direction is no reason to suspect a clock that agrees.
     beat(0.0, 1.4, 0.0)
     beat(0.0, 0.0, 1.4)
     assert clock.now() == own.now()

@@ -1,4 +1,4 @@
-"""Claims in Redis that nobody can read: the number can log in, is found, and the others are found beside it."""
+"""Unreadable claims in Redis: the number can log in and is found, and so are the other numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def network(database_factory: DatabaseFactory, redis: RedisServer) -> Asyn
 
 
 async def reach(alice: Client, sender: str, bob: Client, number: str, id: str) -> None:
-    """An envelope of Alice's reaches Bob without the mailbox, and is acknowledged."""
+    """Deliver an envelope of Alice's to Bob without the mailbox. He acknowledges it."""
     alice.send(sender, number, id)
     (delivery,) = await bob.deliveries(1)
     assert delivery.id == id

@@ -45,7 +45,7 @@ async def health(network: Network, path: str = "/health") -> tuple[int, dict[str
 
 
 async def redis_is(network: Network, state: str) -> None:
-    """Waits until the node says so of Redis."""
+    """Wait until the node reports this state of Redis."""
     async with asyncio.timeout(PATIENCE):
         while (await health(network))[1]["redis"] != state:
             pass
@@ -56,7 +56,7 @@ def group_send(client: Client, sender: str, group: str, id: str, epoch: int) -> 
 
 
 async def talk(alice: Client, bob: Client, *ids: str) -> None:
-    """Alice's envelopes reach Bob, who acknowledges them, in their order."""
+    """Deliver Alice's envelopes to Bob in order. He acknowledges them."""
     sent = [alice.send(ALICE, BOB, id) for id in ids]
     deliveries = await bob.deliveries(len(ids))
     assert [delivery.id for delivery in deliveries] == list(ids)
@@ -75,7 +75,7 @@ async def test_envelopes_go_from_node_to_node_unstored_and_in_order(network: Net
     alice.ack(back)
     await bob.accepted(1)
     assert metrics.value("tidings_network_stored_total") == stored
-    # A repeated one is known where it was delivered.
+    # A repeated envelope is recognised on the node that delivered it.
     alice.send(ALICE, BOB, "m0")
     await alice.accepted(1)
     await bob.nothing_came()
@@ -167,7 +167,7 @@ async def test_partitions_of_one_device_may_be_attached_to_different_nodes(netwo
             part.ack(delivery)
             await client.accepted(1)
             await client.close()
-    # A higher layout ends the attachments of the lower one wherever they are.
+    # A higher layout ends the attachments of the lower one on every node.
     whole = await network.connect(node=0)
     assert isinstance(await whole.ask(lambda n: device.Login(n, BOB, network.tokens[BOB], layout=2)), device.Ok)
     for client in parts:
@@ -179,7 +179,7 @@ async def test_a_block_is_in_force_on_all_nodes_when_it_is_answered(network: Net
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=0)
     await talk(alice, bob, "before")
-    # The call goes to the other node.
+    # The HTTP call goes to the other node.
     await network.request("PUT", f"/v1/blocks/{BOB}/{ALICE}", token=network.tokens[BOB])
     alice.send(ALICE, BOB, "after")
     assert (await alice.next(device.Refused)).reason == device.BLOCKED
@@ -272,7 +272,7 @@ async def test_an_operator_speaks_to_one_device_and_to_all_on_all_nodes(network:
         url = f"/v1/announcements/{number}"
         async with network.http.post(url, json={"text": f"To {number}"}, headers=headers) as answer:
             assert answer.status == 202
-    # One who was there, and one who comes later.
+    # One was connected before, one connects later.
     for client, number in ((clients[0], ALICE), (await network.connect(CAROL), CAROL)):
         (delivery,) = await client.deliveries(1)
         assert delivery.body == f"To {number}".encode()
@@ -300,7 +300,7 @@ async def test_without_redis_nodes_serve_their_own_store_the_rest_and_come_back(
         await alice.accepted(1)
     finally:
         redis.start()
-    # Nobody has to log in again.
+    # No device has to log in again.
     (delivery,) = await bob.deliveries(1)
     assert delivery.id == "stored"
     bob.ack(delivery)
@@ -339,13 +339,13 @@ async def test_a_node_that_stops_lets_its_devices_go_one_after_the_other(network
     for closing in asyncio.as_completed([client.next(device.Closing) for client in clients]):
         assert (await closing).reason == device.SHUTDOWN
         moments.append(loop.time())
-        # Whoever comes meanwhile goes elsewhere rather than wait.
+        # Clients that connect while the node stops are refused, so that they go to another node instead of waiting.
         for address in (network.nodes[0].addresses.http, network.nodes[0].addresses.tcp):
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection(*address)
     await stopping
     assert moments[-1] - moments[0] > 0.2
-    # The other one has them now, and nothing is forwarded to the one that has gone.
+    # The other node has them now, and nothing is forwarded to the stopped one.
     alice, bob = await network.connect(numbers[0], node=1), await network.connect(numbers[1], node=1)
     alice.send(numbers[0], numbers[1], "after")
     bob.ack(*await bob.deliveries(1))

@@ -1,4 +1,4 @@
-"""What the network shows to whoever runs it, and to whom."""
+"""Metrics and status pages of the network, and who may read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPERATOR_KEY = ApiKey("the key of the operator")
 
 
 class Quiet:
-    """Of a network that nobody uses."""
+    """Doubles for the parts of an idle network."""
 
     online = undecided = 0
 

@@ -1,4 +1,4 @@
-"""What becomes of envelopes when the database goes away, or the process dies at the worst moment."""
+"""Envelopes when the database is unavailable, or when the process dies at the worst moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_while_the_database_is_away_the_live_go_on_and_the_rest_waits(mort
     await network.start(embedded=True)
     await network.register(ALICE, BOB, CAROL)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    # Both recipients are known before the outage.
+    # The network has looked up both recipients before the outage.
     for number in (BOB, CAROL):
         alice.send(ALICE, number, f"hello-{number}")
     bob.ack(*await bob.deliveries(1))
@@ -119,7 +119,7 @@ async def test_a_process_that_dies_at_a_crash_point_loses_nothing_and_the_id_tel
         if process.returncode is None:
             process.kill()
             await process.wait()
-    # It never heard that its envelope was accepted, so it sends it again.
+    # The sender received no acceptance for its envelope, so it sends it again.
     await network.start()
     alice = await network.connect(ALICE)
     alice.send(ALICE, BOB, "one")

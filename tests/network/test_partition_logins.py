@@ -1,4 +1,4 @@
-"""Partitions over the wire: a network in its own words to programs that are one device together."""
+"""Partitions over the wire: the network with several programs that together are one device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidings.wire import addresses, device
 from tidings.wire.device import Partition
 
 BUSINESS = "15550000000"
-# One peer in each half, which is one in each quarter of two.
+# One peer in each half of the partitions, that is, one in each quarter of a layout of four.
 PEERS = [
     next(f"1555013{n:04}" for n in range(100) if addresses.shard_of(f"1555013{n:04}", 4) == partition)
     for partition in range(4)
@@ -27,7 +27,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 async def ask_in(client: Client, network: Network, part: Partition, *, epoch: int = 0) -> object:
-    """The answer to a login of this part of the business."""
+    """Log in this partition of the business and return the response."""
     return await client.ask(
         functools.partial(
             device.Login,
@@ -75,7 +75,7 @@ async def peers_accepted(peers: Client, parts: list[Client], numbers: list[str])
 
 
 def sent_by(peer: int) -> list[str]:
-    """The ids of what one of four has sent, who took turns in sending twenty."""
+    """Return the ids that one of four peers has sent, when they alternate in sending 20 messages."""
     return [f"m{n}" for n in range(peer, 20, 4)]
 
 
@@ -88,14 +88,15 @@ async def test_what_waited_finds_its_partition_in_another_layout_after_a_restart
     first = await log_in(network, Partition(1, 2, 1))
     for n in range(20):
         peers.send(PEERS[n % 4], BUSINESS, f"m{n}")
-    # Of the two that are there every second one, which it does not acknowledge; the others are stored at once.
+    # Every second message of the two connected peers, which it does not acknowledge. The others are stored at once.
     assert ids(await first.deliveries(10)) == [f"m{n}" for n in range(1, 20, 2)]
     await network.stop()
     await network.start()
     for part in (Partition(3, 4, 2), Partition(0, 4, 2)):
         client = await log_in(network, part)
         assert ids(await client.deliveries(5)) == sent_by(part.partition)
-    # The whole is one part of one. Several nodes keep the order of each sender, one that of all.
+    # The whole is one partition of one. Several nodes keep the order per sender, one node keeps the order of all
+    # messages.
     whole = await log_in(network, Partition(0, 1, 3))
     found = ids(await whole.deliveries(20))
     for n in range(4):
@@ -136,9 +137,9 @@ async def test_one_connection_has_one_partition_of_a_device(network: Network) ->
     failed = await ask_in(client, network, Partition(1, 4, 1))
     assert isinstance(failed, device.Failed)
     assert failed.reason == device.INVALID
-    # In another layout the same one stays where it is.
+    # In another layout the same partition stays attached.
     assert isinstance(await ask_in(client, network, Partition(0, 4, 2)), device.Ok)
-    # Whoever has left may come back as another.
+    # A connection that has logged out may log in as another partition.
     assert isinstance(await client.ask(functools.partial(device.Logout, number=BUSINESS)), device.Ok)
     assert isinstance(await ask_in(client, network, Partition(1, 4, 2)), device.Ok)
     peers = await network.connect(PEERS[1])
@@ -173,7 +174,7 @@ async def test_notices_of_the_network_come_to_the_partition_of_whom_they_are_abo
         (notice,) = await client.deliveries(1)
         assert (notice.kind, notice.sender, notice.refs) == (device.EXPIRED, peer, [f"to-{peer}"])
         client.ack(notice)
-    # Whoever has fetched a bundle hears of another identity key.
+    # A partition that has fetched a bundle is notified of a new identity key.
     answer = await parts[0].ask(lambda n: device.Fetch(n, BUSINESS, [PEERS[2]]))
     assert isinstance(answer, device.Bundles)
     changed = registration(PEERS[2], identity=IdentityKeyPair.generate())

@@ -1,4 +1,4 @@
-"""A device that is logged in in partitions: each envelope is delivered to the one that its sender's number is in."""
+"""Device that is logged in in partitions: each envelope goes to the partition of its sender's number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUP = f"{BUSINESS}-1767225600"
 
 
 class Part(Device):
-    """The connection of one partition. What it is sent must be its own."""
+    """Connection of one partition. It checks that it is sent only what belongs to it."""
 
     def __init__(self, log: list[str], part: Partition, limits: Limits | None = None) -> None:
         super().__init__(log, limits)
@@ -34,7 +34,7 @@ class Part(Device):
 
 
 def slot_of(frame: device.Deliver | device.Send) -> int:
-    """As docs/device-api.md says it."""
+    """Return the slot of a frame as docs/device-api.md defines it."""
     of_group = frame.group and frame.kind in ("group", "group_changed", "delivered", "read")
     return 0 if of_group else addresses.slot_of(frame.sender)
 
@@ -51,7 +51,7 @@ async def settled() -> None:
 
 
 class History:
-    """A random one: peers that send, partitions that come, go and are divided in another way, notices."""
+    """Random history: peers that send, partitions that attach and detach, changes of layout, notices."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
@@ -66,7 +66,7 @@ class History:
         self.router, self.numbers = make_router(self.store, self.clock, self.limits)
         self.sender = Sender()
         self.layout, self.partitions = 0, 1
-        # By partition of the layout that there is.
+        # Attached parts, by partition of the present layout.
         self.here: dict[int, Part] = {}
         self.all: list[Part] = []
         self.delivered: list[str] = []
@@ -86,7 +86,7 @@ class History:
         frame = device.Send(self.sent, peer, BUSINESS, id, kind, body, group=group)
         self.slots[id] = slot_of(frame)
         self.router.send(self.sender, frame)
-        # Between this one's number and the next one's.
+        # This runs between the assignment of this number and of the next.
         self.arrivals[id] = self.numbers.next()
 
     async def notice(self, id: str, peer: str, kind: str) -> None:
@@ -168,7 +168,7 @@ async def test_however_often_a_device_is_divided_every_envelope_reaches_the_part
 ) -> None:
     history = History(seed)
     await history.run()
-    # Whoever is there must get everything without another login to help it.
+    # Attached partitions must get everything without another login.
     for partition in range(history.partitions):
         if partition not in history.here or history.here[partition].reason is not None:
             history.log_in(partition)
@@ -218,7 +218,7 @@ async def test_what_waited_in_one_layout_is_delivered_in_the_next_to_whom_it_bel
     assert sorted(id for connection in first for _, id in connection.received) == sorted(
         f"m{n}" for n in range(1, len(PEERS) + 1)
     )
-    # One partition of another layout is enough: the others of the former one are not this device any more.
+    # One partition of another layout is enough: those of the former layout no longer stand for this device.
     second = [Part([], Partition(n, 8, 2)) for n in range(8)]
     router.attach(BUSINESS, second[3], 1, second[3].part)
     assert [connection.reason for connection in first] == [device.REPLACED] * 2
@@ -275,7 +275,7 @@ async def test_epochs_count_for_each_partition_and_layouts_for_all_of_them() -> 
     assert is_stale(99, 0, 1, 4)
     assert is_stale(0, 0, 1, 0), "the whole device has the lowest layout"
     assert not is_stale(1, 3, 4, 6), "a higher one begins anew"
-    # Registrations and keys are the first partition's affair, whatever the layout.
+    # Notices about registrations and keys go to the first partition, whatever the layout.
     assert router.is_stale(BUSINESS, 6)
     assert not router.is_stale(BUSINESS, 7)
     router.detach(BUSINESS, zero)

@@ -1,4 +1,4 @@
-"""Keys over HTTP: uploaded, counted and rotated, and every way to get them wrong."""
+"""Keys over HTTP: uploads, counts and rotation, and every invalid form of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def spoiled(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def flipped(text: str) -> str:
-    """The same length, another type byte: all keys here start with `B` (0x05) or `C` (0x08)."""
+    """Return text of the same length with another type byte: all keys here start with `B` (0x05) or `C` (0x08)."""
     return ("A" if text[0] != "A" else "B") + text[1:]
 
 
@@ -82,7 +82,7 @@ async def test_a_key_that_is_not_what_it_says_is_refused_with_its_place(
 
 
 def left(prekeys: Iterable[int], kyber_prekeys: Iterable[int] = ()) -> dict[str, Any]:
-    """What a device is told that it has left."""
+    """Return the response that reports the remaining pre-keys."""
     ids, kyber_ids = list(prekeys), list(kyber_prekeys)
     return {
         "prekeys": len(ids),
@@ -110,7 +110,7 @@ async def test_keys_are_uploaded_counted_and_rotated_by_their_device_alone(netwo
         "prekeys": [one_time_prekey(key_id) for key_id in (1, 2, 3)],
         "kyber_prekeys": [kyber_prekey(identity, 1)],
     }
-    # The same upload again, after a lost answer say, changes nothing.
+    # The same upload again, for example after a lost response, changes nothing.
     for _ in range(2):
         assert await network.request("PUT", path, upload, token=token) == (200, left([1, 2, 3], [1]))
     foreign = {"signed_prekey": signed_prekey(IdentityKeyPair.generate(), 3)}
@@ -185,7 +185,7 @@ async def test_more_one_time_keys_than_are_kept_are_refused(network: Network) ->
 
 
 async def test_keys_of_a_later_epoch_are_not_changed_under_an_earlier_one_whoever_is_there(network: Network) -> None:
-    """A program that was stopped in its turn, and goes on when nobody is logged in, changes nothing."""
+    """A program that was paused and resumes when no connection is logged in changes nothing."""
     await network.start()
 
     async def register(epoch: int) -> tuple[int, Any]:
@@ -204,7 +204,7 @@ async def test_keys_of_a_later_epoch_are_not_changed_under_an_earlier_one_whoeve
     assert await upload(3, 900) == 409
     assert await upload(4, 901) == 200
     assert await upload(6, 902) == 200
-    # It outlives the process.
+    # The epoch survives a restart of the process.
     await network.stop()
     await network.start()
     assert await upload(5, 903) == 409
@@ -216,7 +216,7 @@ async def test_keys_of_a_later_epoch_are_not_changed_under_an_earlier_one_whoeve
     assert not {900, 903} & set(left[1]["prekey_ids"])
     assert (await register(7))[0] == 201
     assert (await register(6))[0] == 409
-    # Whoever has the number next begins anew.
+    # The next owner of the number starts with epoch 0 again.
     token = (await register(8))[1]["token"]
     assert (await network.request("DELETE", f"/v1/registrations/{ALICE}", token=token))[0] in (200, 204)
     assert (await register(1))[0] == 201

@@ -1,4 +1,5 @@
-"""Mailboxes have quotas and pairs a pace; what is refused for them comes later, in order, and others find room."""
+"""Quotas of mailboxes and rate limits of pairs: what was refused arrives later, in order, and other senders have room.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def usage_of(**waiting: int) -> Usage:
 
 
 def fill(judge: Judge, usage: Usage, sender: str, size: int = 1) -> int:
-    """How many more of this sender's find room."""
+    """Return how many more envelopes of this sender have room."""
     taken = 0
     while judge.has_room(usage, share := usage.share_of(sender, 0.0), size):
         usage.add(share, size)
@@ -138,7 +139,7 @@ async def test_a_full_share_is_refused_until_its_recipient_takes_some_also_after
     for id in ("m5", "m6"):
         alice.send(ALICE, BOB, id)
         assert await refusal(alice) == (device.MAILBOX_FULL, 5)
-    # What is there already is repeated and taken, and others have room.
+    # A repeated envelope that is stored already is accepted, and other senders have room.
     alice.send(ALICE, BOB, "m0")
     await alice.accepted(1)
     carol.send(CAROL, BOB, "of-carol")
@@ -157,7 +158,7 @@ async def test_a_full_share_is_refused_until_its_recipient_takes_some_also_after
     alice.send(ALICE, BOB, "m5")
     assert ids(await bob.deliveries(1)) == ["m5"]
     alice.send(ALICE, BOB, "m6")
-    # The one that was accepted comes before or after the answer to this one.
+    # The acceptance of the earlier one comes before or after the response to this one.
     frames = [await alice.next_frame() for _ in range(2)]
     assert {type(frame) for frame in frames} == {device.Accepted, device.Refused}
 

@@ -1,7 +1,7 @@
 """Takeover of numbers by guessing, and attempts to keep others from registering.
 
 The limits are literals from docs/security.md and docs/device-api.md. A test that read them from the product could not
-notice that one was loosened.
+detect that a limit was loosened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidings.wire import device
 BUSINESS = "15550009999"
 PIN, WRONG_PIN = "246813", "135792"
 DAY = 86_400
-# What bounds HTTP requests as such is not under test here.
+# Limits on HTTP requests as such are not under test here.
 OPEN = StrangerSettings(connections=10_000, connections_each=10_000, rate=0, rate_each=0)
 
 Answer = tuple[int, dict[str, Any]]
@@ -44,7 +44,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 class Scene:
-    """A network, clients at many addresses of loopback, and the codes in its log."""
+    """Network, clients at many loopback addresses, and the codes in the network's log."""
 
     def __init__(self, network: Network, caplog: pytest.LogCaptureFixture) -> None:
         self.network = network
@@ -89,12 +89,12 @@ def scene(network: Network, caplog: pytest.LogCaptureFixture) -> Scene:
 
 
 def other_than(code: str) -> str:
-    """A wrong code of the same length."""
+    """Return a wrong code of the same length."""
     return ("0" if code[0] != "0" else "1") + code[1:]
 
 
 def count_tries(result: str) -> float:
-    """Six-digit codes that were compared, by the result."""
+    """Return the number of six-digit codes that were compared with this result."""
     return REGISTRY.get_sample_value("tidings_network_code_tries_total", {"digits": "6", "result": result}) or 0.0
 
 
@@ -122,7 +122,7 @@ async def test_a_locked_number_needs_its_pin_besides_the_code(scene: Scene) -> N
     assert (await scene.network.request("GET", f"/v1/keys/{ALICE}", token=token))[0] == 200
     assert (await scene.register("127.0.0.2", code=code, pin=PIN))[0] == 201
     assert (await scene.network.request("GET", f"/v1/keys/{ALICE}", token=token))[0] == 401
-    # The code was used.
+    # The code was used already.
     assert reason(await scene.register("127.0.0.2", code=code, pin=PIN)) == (401, "wrong_code")
 
 
@@ -138,7 +138,7 @@ async def test_the_registration_key_opens_a_locked_number_and_can_set_a_lock(sce
     await scene.start()
     assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY, pin=PIN))[0] == 201
     assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
-    # The operator's way for an owner who has forgotten the PIN. The lock stays.
+    # The operator registers the number for an owner who has forgotten the PIN. The lock stays.
     assert (await scene.register("127.0.0.1", key=REGISTRATION_KEY))[0] == 201
     assert reason(await scene.register("127.0.0.3", code=await scene.code("127.0.0.3"))) == (423, "locked")
 
@@ -165,7 +165,7 @@ async def test_a_lock_expires_after_seven_days_without_the_device(scene: Scene) 
     assert reason(await scene.register("127.0.0.2", code=await scene.code("127.0.0.2"))) == (423, "locked")
     scene.clock.advance(120)
     assert (await scene.register("127.0.0.2", code=await scene.code("127.0.0.2")))[0] == 201
-    # Its successor has named no PIN.
+    # The next owner has set no PIN.
     scene.clock.advance(120)
     assert (await scene.register("127.0.0.3", code=await scene.code("127.0.0.3")))[0] == 201
 
@@ -215,7 +215,7 @@ async def test_an_owner_waits_at_most_a_day_for_others_guesses_at_the_pin(scene:
     code = await scene.code("127.0.0.9")
     for _ in range(5):
         assert reason(await scene.register("127.0.0.9", code=code, pin=WRONG_PIN)) == (401, "wrong_pin")
-    # The right one too: otherwise the refusal would tell what a guess asks.
+    # The right code is refused too: otherwise the response would confirm a guess.
     own = await scene.code("127.0.0.8")
     assert reason(await scene.register("127.0.0.8", code=own, pin=PIN)) == (429, "rate_limited")
     await scene.network.stop()
@@ -239,7 +239,7 @@ async def test_of_whoever_reads_every_code_fewer_than_100_pins_are_checked_in_a_
                     tried += 1
                 except TooMany:
                     break
-            # Every ten days, to find both buckets as full as they get. The device is in use.
+            # One attempt every ten days, so that both token buckets are full. The device is in use.
             scene.clock.advance(10 * DAY)
             now = int(scene.clock.now() * 1000)
             await database.commit(lambda connection, now=now: locks.note_active(connection, [ALICE], now))
@@ -266,7 +266,7 @@ async def test_guesses_from_other_addresses_leave_an_owners_code_alone(scene: Sc
         host = f"127.0.1.{last}"
         wrong = other_than(await scene.code(host))
         assert reason(await scene.register(host, code=wrong)) == (401, "wrong_code")
-    # The number's ten wrong tries of six digits are used up: the owner's next code is longer, and holds.
+    # The number's ten wrong attempts with six digits are exhausted: the owner's next code is longer, and is valid.
     assert reason(await scene.register("127.0.0.1", code=own)) == (401, "wrong_code")
     scene.clock.advance(31)
     longer = await scene.code("127.0.0.1")
@@ -299,12 +299,12 @@ async def test_a_number_without_a_lock_gets_ten_wrong_guesses_of_six_digits_and_
         before = count_tries("wrong")
         for day in range(20):
             for guess in range(12 if not day else 3):
-                # Each guess comes from an address of its own; six digits have been right once in a million.
+                # Each guess comes from its own address. A guess of six digits is right once in a million.
                 await nodes[guess % 2].issue(ALICE, f"{day} {guess}")
                 with contextlib.suppress(Unauthorized):
                     await nodes[day % 2].check(ALICE, f"{day} {guess}", "x")
             scene.clock.advance(DAY)
-        # 10 + 365 in a year: a guess succeeds with a probability of 375 in a million.
+        # 10 + 365 guesses a year: one of them succeeds with a probability of 375 in a million.
         assert count_tries("wrong") - before == 10 + 19
     finally:
         await database.close()
@@ -321,7 +321,8 @@ async def test_what_some_addresses_use_up_is_missed_by_no_other(scene: Scene) ->
         for number in range(11):
             status, _ = await scene.register(f"127.0.3.{host}", f"1556{host:03}{number:04}", code="000000")
             answered[status] = answered.get(status, 0) + 1
-    # 20 codes and 10 wrong tries of each address; before, 100 and 200 of all together ended it for everybody.
+    # 20 codes and 10 wrong attempts per address. A limit of 100 and 200 for all addresses together would lock everyone
+    # out.
     assert answered == {202: 6 * 20, 401: 21 * 10, 429: 6 * 2 + 21}
     code = await scene.code("127.0.0.1")
     assert (await scene.register("127.0.0.1", code=code))[0] == 201

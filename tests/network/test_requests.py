@@ -153,7 +153,7 @@ async def test_a_distant_network_delays_calls_but_neither_queues_nor_reorders_th
         bob.ack(deliveries[-1])
     assert await alice.accepted(200) == sent
     assert [delivery.id for delivery in deliveries] == [f"m{i}" for i in range(200)]
-    # One after the other would take at least 20 s.
+    # Sequential requests would take at least 20 s.
     assert loop.time() - started < 15
 
 
@@ -166,7 +166,7 @@ async def test_whoever_asked_for_a_number_in_vain_hears_when_it_registers(networ
     (notice,) = await alice.deliveries(1)
     assert (notice.kind, notice.sender, notice.to, len(notice.body)) == (device.IDENTITY, CAROL, ALICE, 33)
     alice.ack(notice)
-    # Told once, and only those who asked; nor is anybody who found the number.
+    # One notice, and only to devices that asked for the number and did not find it.
     assert (await bob.ask(lambda n: device.Check(n, BOB, [CAROL]))).registered == [CAROL]
     await network.register(CAROL)
     await alice.nothing_came()

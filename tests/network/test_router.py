@@ -1,4 +1,4 @@
-"""The router against thousands of random histories: logins, disconnects, slow devices, a slow mailbox, notices."""
+"""The router in thousands of random histories: logins, disconnects, slow devices, a slow mailbox, notices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
     delivered: list[str] = []
     arrivals: dict[str, int] = {}
     acknowledged: set[str] = set()
-    # Of messages to a group: those that are kept for copies in memory, and those that came to nothing.
+    # Group messages: those kept for copies in memory, and those whose transaction failed.
     kept: set[int] = set()
     given_back: set[str] = set()
     router.live.on_decided = kept.remove
@@ -55,7 +55,8 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         router.release(RECIPIENT, slot, seq, rng.choice([None, stored]))
 
     async def copy(id: str) -> None:
-        """Of a message to a group, whose transaction may fail; whoever is not here has it stored."""
+        """Send a copy of a group message whose transaction may fail. It is stored when the recipient is not attached.
+        """
         data = body()
         seq = router.live.reserve(RECIPIENT)
         if not seq:
@@ -93,7 +94,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
                 id = f"m{sent}"
                 frame = device.Send(n=sent, sender="15550000001", to=RECIPIENT, id=id, kind="message", body=body())
                 router.send(sender, frame)
-                # Between this one's number and the next one's.
+                # This runs between the assignment of this number and of the next.
                 arrivals[id] = numbers.next()
         elif action < 0.65 and online:
             acknowledge(rng.choice([1, 2, 100]))
@@ -113,7 +114,7 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         for _ in range(rng.randrange(4)):
             await asyncio.sleep(0)
 
-    # A connection that lives on must get everything too, without another login to help it.
+    # A connection that stays open must also get everything, without another login.
     if not connections or connections[-1].reason is not None:
         login()
     await asyncio.gather(*running)

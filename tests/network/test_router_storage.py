@@ -1,4 +1,4 @@
-"""The router and its mailbox: rows that it refuses, large ones, and what an envelope counts for."""
+"""The router and its mailbox: refused rows, large rows, and the size that an envelope counts for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECIPIENT = "15550000002"
 
 
 class Choosy(SlowMailbox):
-    """A mailbox that refuses the rows of one id, as a database does whose column is too short for it."""
+    """Mailbox that refuses the rows of one id, as a database does whose column is too short for it."""
 
     poison = "poison"
 
@@ -59,7 +59,7 @@ async def test_a_row_that_the_mailbox_refuses_is_set_aside_alone_and_counts_as_s
     assert sender.accepted_numbers == [1, 3]
     assert sender.refusals == [(2, device.INVALID)]
     assert metrics.value("tidings_network_stored_total") - written == 2
-    # Nothing waits for it: whoever logs in gets the rest.
+    # Nothing waits for the refused row: a connection that logs in gets the rest.
     connection = Device([])
     router.attach(RECIPIENT, connection)
     await settled()
@@ -123,7 +123,7 @@ async def test_of_a_mailbox_with_large_envelopes_little_more_is_read_than_is_del
     connection = Device([])
     router.attach(RECIPIENT, connection)
     while store.rows:
-        # One at a time: each acknowledgement makes room.
+        # One at a time: each acknowledgement frees room for the next.
         router.acked(connection, sorted(connection.deliveries)[:1])
         for _ in range(10):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Devices that share a connection take turns on it."""
+"""Devices that share a connection are served in round robin."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_devices_that_share_a_connection_take_turns_and_each_gets_everythi
 
 async def test_a_device_that_has_waited_for_its_turn_gets_it_before_one_that_has_always_more() -> None:
     clock = ManualClock()
-    # Room for 3 and 4 envelopes of 1,000 bytes.
+    # Windows for 3 and for 4 envelopes of 1,000 bytes.
     limits = Limits(window_bytes=3000, session_bytes=5024)
     store = SlowMailbox(random.Random(1))
     store.slowness = 1
@@ -108,7 +108,7 @@ async def test_a_device_that_has_waited_for_its_turn_gets_it_before_one_that_has
 
     send(greedy, greedy, greedy, late, patient, late, patient)
     assert [to for _, to, _ in connection.received] == [greedy, greedy, greedy, late]
-    # Nothing goes out until half of the connection is free, whatever comes meanwhile.
+    # Nothing is sent until half of the connection's window is free, whatever arrives before that.
     router.acked(connection, [1])
     send(greedy)
     assert len(connection.received) == 4

@@ -1,4 +1,4 @@
-"""What senders and recipients may rely on while both are connected, or one of them is."""
+"""Guarantees for senders and recipients while both are connected, or only one of them is."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_an_offline_recipient_gets_everything_in_order_at_its_next_login(n
     assert ids(deliveries) == [f"m{i}" for i in range(450)]
     bob.ack(*deliveries)
     await bob.nothing_came()
-    # What comes now comes after the backlog, and live.
+    # This envelope arrives live, after the backlog.
     alice.send(ALICE, BOB, "live")
     assert ids(await bob.deliveries(1)) == ["live"]
     await network.stop()
@@ -163,7 +163,7 @@ async def test_a_lane_that_overflows_goes_through_the_mailbox_and_stays_in_order
         bob.ack(delivery)
     assert seen == [f"m{i}" for i in range(40)]
     await bob.nothing_came()
-    # When each was accepted, stored or acknowledged, depends on how the sends arrived.
+    # The time at which each was accepted, stored or acknowledged depends on how the sends arrived.
     assert sorted(await alice.accepted(40)) == sent
 
 
@@ -199,7 +199,7 @@ async def test_a_newer_login_replaces_the_older_and_takes_over_what_was_in_fligh
     assert await alice.accepted(1) == [n]
     (again,) = await new.deliveries(1)
     assert again.id == "one"
-    # An acknowledgement of the old connection no longer means anything; its other device is still there.
+    # An acknowledgement on the old connection has no effect. Its other device is still attached.
     old.ack(delivery)
     await old.nothing_came()
     alice.send(ALICE, CAROL, "two")
@@ -274,7 +274,7 @@ async def test_a_decided_envelope_sent_again_is_accepted_at_once_and_dropped(net
     n = alice.send(ALICE, BOB, "one")
     assert await alice.accepted(1) == [n]
     await bob.nothing_came()
-    # The same id of another sender is another envelope.
+    # The same id from another sender is another envelope.
     alice.send(CAROL, BOB, "one")
     assert (await bob.deliveries(1))[0].sender == CAROL
 
@@ -287,7 +287,7 @@ async def test_envelopes_to_a_number_that_is_not_registered_are_refused(network:
         n = alice.send(ALICE, number, "one")
         refused = await alice.next(device.Refused)
         assert (refused.n, refused.reason) == (n, device.NO_SUCH_NUMBER)
-    # It is looked for again, and found, once it has registered.
+    # The number is looked up again, and found, once it has registered.
     await network.register("15559999999")
     alice.send(ALICE, "15559999999", "one")
     await alice.accepted(1)
@@ -373,7 +373,7 @@ async def test_more_undecided_bytes_than_fit_are_refused_as_overloaded(network: 
     assert (await alice.next(device.Refused)).reason == device.OVERLOADED
     bob.ack(*await bob.deliveries(1))
     await alice.accepted(1)
-    # With what the rest of its frame counts for.
+    # The size includes 256 bytes for the rest of the frame.
     alice.send(ALICE, BOB, "m1", body=bytes(1000 - 256))
     bob.ack(*await bob.deliveries(1))
     await alice.accepted(1)

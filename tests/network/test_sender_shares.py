@@ -1,4 +1,4 @@
-"""What one sender may have waiting in memory, and stored in all mailboxes together."""
+"""Bounds per sender: envelopes waiting in memory, and envelopes stored in all mailboxes together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidings.wire import device
 
 BODY = bytes(744)
 SIZE = mailbox.size_of(BODY, [])
-# Of a group that two have joined.
+# Epoch of a group that two participants have joined.
 EPOCH = 3
 
 
@@ -159,7 +159,7 @@ async def test_of_one_sender_so_many_bytes_of_copies_wait_for_the_database(
     monkeypatch.setattr(copies, "SENDERS_BYTES", 5 * SIZE)
     for n in range(1, 4):
         group_send(alice, ALICE, group, f"g{n}", EPOCH, body=BODY)
-    # Two of them have four copies; the third comes again, in its order.
+    # Two messages have four copies. The third is sent again later, in its order.
     assert await refusal(alice) == (device.RATE_LIMITED, copies.TOO_MANY_WAIT.retry_after)
     commits.set()
     await alice.accepted(2)

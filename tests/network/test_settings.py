@@ -1,4 +1,4 @@
-"""The settings of the network process."""
+"""Settings of the network process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that knows nothing but docs/device-api.md, with a second one to talk to, against the real network."""
+"""Client written from docs/device-api.md alone, with a second one as its peer, against the real network."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_stranger_shares_only_the_cryptography_with_us() -> None:
 
 @pytest.fixture
 async def strangers(net: Network, caplog: pytest.LogCaptureFixture) -> AsyncIterator[tuple[Stranger, Stranger]]:
-    """A business with the registration key, without Kyber, and a handset with a code and with Kyber."""
+    """Yield a business with the registration key and without Kyber, and a handset with a code and with Kyber."""
     url = f"http://127.0.0.1:{net.addresses.http[1]}"
     business, handset = Stranger(url, BUSINESS, kyber=False), Stranger(url, HANDSET, kyber=True)
     await business.register(key=REGISTRATION_KEY)
@@ -103,7 +103,7 @@ async def test_a_stranger_shows_a_message_once_that_is_delivered_until_it_acknow
     await business.until(lambda: all(business.statuses.get(message_id) == ["delivered"] for message_id in ids))
     await handset.until(lambda: handset.duplicates == 6)
     await handset.ping()
-    # What was acknowledged does not come again.
+    # An acknowledged message is not delivered again.
     await handset.disconnect()
     await handset.connect()
     ids.append(await business.write(HANDSET, "four"))
@@ -132,7 +132,7 @@ async def test_what_a_stranger_could_not_read_it_asks_for_and_shows_once(
         assert (shown[1], shown[2]["text"]["body"]) == (message_id, "Do you remember me?")
         asked = [frame for arrow, frame in writer.frames if arrow == "←" and frame.get("kind") == "retry"]
         assert [message_id] in [frame["refs"] for frame in asked]
-        # And on from there, on the session that was mended.
+        # Further messages use the repaired session.
         await writer.write(number, "Good")
         await forgetful.until(lambda f=forgetful, n=before: len(f.shown) == n + 2)  # type: ignore[misc]
     assert (business.refused, handset.refused) == ({}, {})
@@ -178,7 +178,7 @@ async def test_a_first_message_under_another_identity_than_the_registered_one_is
     message_id = await handset.write(BUSINESS, "Trust me")
     await handset.until(lambda: message_id in handset.refused)
     assert handset.refused == {message_id: "invalid"}
-    # Under its own it is taken, and what nobody can read is no business of the network's.
+    # A message under its own identity is accepted. The network does not check whether the recipient can decrypt it.
     handset.identity = registered
     handset.forget_sessions()
     own_id = await handset.write(BUSINESS, "Hello")
@@ -187,7 +187,7 @@ async def test_a_first_message_under_another_identity_than_the_registered_one_is
     await handset.send_raw("15550100009", "prekey", to_text(b"no such message"))
     await handset.until(lambda: "no_such_number" in handset.refused.values())
 
-    # Registered anew, the number is held to its new identity.
+    # After a new registration the number must use its new identity.
     renewed = Stranger(f"http://127.0.0.1:{net.addresses.http[1]}", HANDSET, kyber=True)
     await renewed.register(key=REGISTRATION_KEY)
     await renewed.connect()

@@ -1,4 +1,4 @@
-"""What a live connection may do until somebody logs in on it, and how much is read after that."""
+"""Limits on a live connection before its first login, and on how much is read after it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_one_address_has_so_many_connections_without_a_login_and_those_log
         await has_closed(third)
     await network.register(ALICE)
     await first.login(ALICE, network.tokens[ALICE])
-    # The address is known now.
+    # The address counts as known from now on.
     more = [await network.connect() for _ in range(4)]
     for client in [*more, second, first]:
         await client.nothing_came()
@@ -197,7 +197,7 @@ async def test_hundreds_of_devices_that_come_back_at_once_from_one_address_log_i
 
 
 async def test_whoever_logs_in_over_a_websocket_costs_nothing_of_the_bounds_over_http_either(network: Network) -> None:
-    # One connection at once, and no other before an hour.
+    # One connection at once, and no other within an hour.
     await network.start(strangers=StrangerSettings(rate=0.0001, rate_each=0.0001))
     await network.register(ALICE)
     for _ in range(5):
@@ -211,7 +211,7 @@ async def test_whoever_logs_in_over_a_websocket_costs_nothing_of_the_bounds_over
 def test_tokens_come_back_to_whoever_logs_in() -> None:
     clock = ManualClock()
     door = Places(clock, Limits(strangers=10_000, strangers_each=10_000))
-    # Of one address: 60 at once, then 10 a second.
+    # Per address: 60 at once, then 10 per second.
     burst = 60
     for _ in range(3 * burst):
         place = door.enter("192.0.2.1")
@@ -227,7 +227,7 @@ def test_tokens_come_back_to_whoever_logs_in() -> None:
 
 def test_what_does_nothing_is_paced_after_a_burst() -> None:
     bucket = Pace()
-    # 1,000 at once, then 100 a second.
+    # 1,000 at once, then 100 per second.
     assert max(bucket.take(100.0) for _ in range(1000)) == pytest.approx(0, abs=1e-6)
     assert bucket.take(100.0) == pytest.approx(0.01)
     assert bucket.take(100.0, 1000) == pytest.approx(10.01)

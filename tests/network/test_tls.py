@@ -1,4 +1,4 @@
-"""Both listeners speak TLS when they are given a certificate."""
+"""Both listeners speak TLS when a certificate is configured."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 class Quiet:
-    """A handler that nothing is expected of."""
+    """Handler that ignores everything."""
 
     def opened(self, connection: wire.Connection) -> None: ...
 
@@ -60,7 +60,7 @@ async def test_tcp_and_http_take_tls_and_nothing_else(network: Network, tmp_path
 
 
 class Recipient(MemoryDevice):
-    """A device that knows what has come."""
+    """Device that records what it has received."""
 
     def __init__(self, url: str, number: str, tls: ssl.SSLContext) -> None:
         super().__init__(url, number, tls=tls)
@@ -84,7 +84,7 @@ async def test_the_registration_key_is_taken_with_a_certificate_only_and_devices
     bare = tls.client("network", TlsFiles(authorities=certificate.authorities))
     theirs = THEIRS.files(tmp_path, "theirs", "robots")
     strange = tls.client("network", TlsFiles(theirs.chain, theirs.key, certificate.authorities))
-    # The right key and a wrong one are answered alike, so that none can be tried.
+    # The right key and a wrong one get the same response, so that no key can be tried.
     for key in (REGISTRATION_KEY, "wrong"):
         with pytest.raises(Unauthorized, match="from clients with a certificate only"):
             await Recipient(url, ALICE, bare).register(key)
@@ -95,7 +95,7 @@ async def test_the_registration_key_is_taken_with_a_certificate_only_and_devices
             await api.register_many([], REGISTRATION_KEY)
     with pytest.raises(Unauthorized, match="is wrong"):
         await Recipient(url, ALICE, ours).register("wrong")
-    # The token is good without a certificate.
+    # The token works without a certificate.
     alice, bob = Recipient(url, ALICE, bare), Recipient(url, BOB, bare)
     for person in (alice, bob):
         person._tls = ours

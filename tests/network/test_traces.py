@@ -1,4 +1,4 @@
-"""Who may say what the network traces: the business's device, and nobody whom the network does not know."""
+"""Trace contexts: the network accepts them from the business's device, and from no unknown sender."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CONTEXT = f"00-{TRACE}-b7ad6b7169203331-01"
 
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
-    """Spans of whatever the network was asked to trace."""
+    """Yield an exporter with the spans of what the network was asked to trace."""
     with spans.exported() as exporter:
         yield exporter
 
 
 def traced(exported: InMemorySpanExporter) -> list[tuple[str, object]]:
-    """The trace and the message of each span."""
+    """Return the trace id and the message id of each span."""
     return [
         (f"{span.context.trace_id:032x}", (span.attributes or {}).get("tidings.message_id"))
         for span in exported.get_finished_spans()
@@ -58,7 +58,7 @@ async def test_the_envelopes_of_a_business_are_traced_and_where_one_is_named_no_
     await network.start(allowances=Allowances(businesses=businesses))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
-    # Nobody who is not logged in sends anything.
+    # A sender that is not logged in can send nothing.
     alice.send(BOB, ALICE, "forged", trace=CONTEXT)
     await alice.next(device.Refused)
     alice.send(ALICE, BOB, "asked", trace=CONTEXT)

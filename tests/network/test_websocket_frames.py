@@ -1,4 +1,4 @@
-"""Frames of WebSockets, byte by byte, and what a peer that breaks their rules is told."""
+"""WebSocket frames, byte by byte, and the responses to a peer that breaks the protocol."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PING = b'{"t":"ping"}'
 
 
 def masked(opcode: int, payload: bytes, *, fin: bool = True) -> bytes:
-    """As a client of the library that devices use most would send it."""
+    """Return the bytes of a frame as the most common client library sends them."""
     return Frame(Opcode(opcode), payload, fin).serialize(mask=True)
 
 
@@ -91,7 +91,7 @@ def test_a_goodbye_is_answered_with_its_code_or_what_is_wrong_with_it(payload: b
 
 
 class Line(asyncio.Transport):
-    """A transport whose peer reads nothing, or everything at once."""
+    """Transport whose peer reads nothing, or everything at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Line(asyncio.Transport):
 
 
 class Closer:
-    """Closes its connection over the first frame."""
+    """Handler that closes its connection on the first frame."""
 
     def __init__(self) -> None:
         self.received_now = 0
@@ -214,7 +214,7 @@ async def test_a_peer_of_which_nothing_comes_after_a_ping_is_cut_off(answer: str
     made.check_reader(began + PING_SECONDS - 1)
     await asyncio.sleep(0)
     assert not line.written
-    # The clock of the checks runs ahead of that of messages, so the last ping is one of the past.
+    # The clock of the checks is ahead of that of messages, so the last ping is in the past.
     made.check_reader(began + PING_SECONDS + 1)
     await asyncio.sleep(0)
     assert line.written == b"\x89\x00"
@@ -233,11 +233,11 @@ async def open_socket(network: Network, protocol: str = "tidings.v1.json") -> ai
 
 
 async def write(socket: aiohttp.ClientWebSocketResponse, data: bytes) -> None:
-    """Bytes as they are."""
+    """Write bytes unchanged."""
     socket._writer.transport.write(data)
 
 
-# Neither matters: all of these are WebSockets.
+# Transport and database do not matter: all of these tests use WebSockets.
 one_pair = pytest.mark.parametrize("pair", [("tcp", "sqlite")])
 
 
@@ -278,7 +278,7 @@ async def test_fragments_with_a_ping_between_them_are_one_message_and_the_ping_i
     parts = [masked(websocket_frames.TEXT, PING[:3], fin=False), masked(websocket_frames.PING, b"are you there")]
     parts += [masked(websocket_frames.CONTINUATION, PING[3:7], fin=False), masked(0, PING[7:])]
     for part in parts:
-        # Byte by byte, too.
+        # The same byte by byte.
         for start in range(len(part)):
             await write(socket, part[start : start + 1])
     pong = await socket.receive(timeout=10)

@@ -1,4 +1,4 @@
-"""Much in a mailbox, or coming at once, never costs a device its connection: at most so many bytes are in flight."""
+"""A large mailbox or a burst never costs a device its connection: the bytes in flight are bounded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ COUNT = 200
 
 
 def body(i: int) -> bytes:
-    """The largest there is, and another for each."""
+    """Return a body of the maximum size, different for each `i`."""
     return i.to_bytes(2, "big") * (sends.MAX_BODY // 2)
 
 
 async def send_all(client: Client, to: str, *, accepted: bool) -> None:
-    """In parts that the sender's own buffer has room for."""
+    """Send all messages, in chunks that fit into the sender's own buffer."""
     for start in range(0, COUNT, 50):
         for i in range(start, start + 50):
             client.send(ALICE, to, f"{to}-{i}", body=body(i))
@@ -30,7 +30,7 @@ async def send_all(client: Client, to: str, *, accepted: bool) -> None:
 
 
 async def read_all(client: Client, count: int) -> list[device.Deliver]:
-    """Acknowledges each delivery as it comes."""
+    """Read `count` deliveries and acknowledge each as it arrives."""
     seen = []
     for _ in range(count):
         (delivery,) = await client.deliveries(1)
@@ -50,7 +50,7 @@ async def test_a_mailbox_larger_than_the_write_buffer_is_read_on_one_connection(
     seen = await read_all(bob, COUNT)
     assert [(delivery.id, delivery.body) for delivery in seen] == [(f"{BOB}-{i}", body(i)) for i in range(COUNT)]
     assert not bob.closed.is_set()
-    # And live again after it.
+    # Live delivery works again after that.
     alice.send(ALICE, BOB, "live")
     assert (await bob.next(device.Deliver)).id == "live"
 
