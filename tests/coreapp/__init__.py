@@ -1,1 +1,1 @@
-"""The Coreapp against a scripted network and a real webhook, on both kinds of database."""
+"""Coreapp against a scripted network and a real webhook, on both kinds of database."""

@@ -37,7 +37,7 @@ LINK_KEY = "the link key"
 
 
 class Client:
-    """A Webapp's end of the link."""
+    """Webapp's end of the link."""
 
     def __init__(self) -> None:
         self.requests: Requests[Any] = Requests()
@@ -74,7 +74,7 @@ class Client:
 
 @dataclasses.dataclass
 class Running:
-    """One Coreapp process, as far as a test can tell."""
+    """One Coreapp process, as a test sees it."""
 
     node: Node
     client: Client
@@ -89,7 +89,7 @@ class Running:
         return self.node.shards.first
 
     async def stopped(self) -> None:
-        """A clean stop."""
+        """Stop the process cleanly."""
         self.stop.set()
         async with asyncio.timeout(TIMEOUT):
             await self.task
@@ -98,8 +98,9 @@ class Running:
             self.client.connection.close("test")
 
     async def killed(self) -> None:
-        """Gone at once, and its lease is over: nothing is flushed, nothing released. (What a kill cannot do is run
-        `finally`; see below.)
+        """End the process at once and expire its lease: nothing is flushed, nothing is released.
+
+        Unlike with a real kill, `finally` blocks run.
         """
         for shard in self.node.shards:
             shard.context.journal.fail(Killed("killed"))
@@ -114,11 +115,11 @@ class Running:
 
 
 class Killed(Exception):
-    """The process died here."""
+    """Error that stands for the death of the process."""
 
 
 class World:
-    """What a Coreapp lives in, and how to start one there."""
+    """Environment of Coreapps: database, network and webhook."""
 
     def __init__(self, database: Database, network: ScriptedNetwork, sink: Sink, settings: Settings) -> None:
         self.database = database
@@ -133,12 +134,15 @@ class World:
         return phones
 
     async def configure(self, **changes: Any) -> None:
-        """Application settings."""
+        """Set application settings."""
         async with self.database.transaction() as connection:
             await application_settings.change_settings(connection, BUSINESS, changes)
 
     async def start(self, *, clock: Clock | None = None, owned: bool = True, **settings: Any) -> Running:
-        """One more Coreapp; waits until it owns the shard, unless it is to stand by."""
+        """Start one more Coreapp, and wait until it owns the shard.
+
+        owned: False for a standby, which is not waited for.
+        """
         chosen = self.settings.model_copy(update=settings)
         network = NetworkApi(chosen.network_http)
         node = Node(chosen, self.database, network, clock=clock or SystemClock(), address=lambda: f"{chosen.node}:1")
@@ -175,7 +179,7 @@ class World:
         return running
 
     async def owner(self, running: Running) -> None:
-        """Wait until this one owns the shard and is logged in."""
+        """Wait until this process owns the shard and is logged in."""
         owned = asyncio.create_task(running.node.owned.wait())
         await asyncio.wait([owned, running.task], timeout=TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         if running.task.done():
@@ -250,7 +254,7 @@ WorldFactory = Callable[[], Awaitable[World]]
 async def world(
     database_factory: DatabaseFactory, tmp_path: Path, network: ScriptedNetwork, sink: Sink
 ) -> AsyncIterator[World]:
-    """Nothing runs in it yet; the webhook is set, all statuses are wanted, retries come after 10 ms."""
+    """World in which nothing runs yet. Its webhook is set, all statuses are wanted, and retries come after 10 ms."""
     database = await database_factory("business")
     world = World(database, network, sink, make_settings(tmp_path, database, network))
     await world.configure(

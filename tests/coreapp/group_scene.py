@@ -26,10 +26,12 @@ DISTRIBUTION = b"0123456789abcdef"
 
 
 class Member(Phone):
-    """A person's phone on our network. It reads what it can, and answers each group message with its receipts.
+    """Phone of a person on our network. It reads what it can, and sends the receipts of each group message.
 
-    shown: (id, body of the text, or content) of the business's group messages that could be read; lost: ids of those
-    that could not; heard: the ciphertexts of all of them; keys: how often the business handed its key over.
+    shown: (id, text or content) of the business's group messages that could be read.
+    lost: ids of the messages that could not be read.
+    heard: ciphertexts of all of them.
+    keys: number of times that the business has sent its sender key.
     """
 
     def __init__(self, number: str, scene: Scene) -> None:
@@ -127,7 +129,7 @@ class Member(Phone):
         self._connection.send(frames.Send(self._n, self.number, to, id, kind, body, **more))
 
     def whisper(self, id: str, content: Any) -> None:
-        """To the business alone."""
+        """Send to the business alone."""
         kind, body = self.write(json.dumps(content).encode())
         self.send(BUSINESS, id, kind, body)
 
@@ -138,14 +140,14 @@ class Member(Phone):
         self.whisper(f"key-{self.number}-{self._n}", content)
 
     async def say(self, group: str, id: str, content: Any) -> None:
-        """To the group, under the key that the business may have."""
+        """Send to the group, under the sender key that the business may have."""
         epoch = (await self.call("GET", f"/{group}"))["epoch"]
         body = self.own_key.encrypt(json.dumps(content).encode())
         self.send(group, id, frames.GROUP, body, epoch=epoch)
 
 
 class Scene:
-    """What runs."""
+    """The processes of a test, and the group members."""
 
     def __init__(self, world: World, running: Running, network: RealNetwork) -> None:
         self.world = world
@@ -163,7 +165,7 @@ class Scene:
         return member
 
     async def restart(self, **settings: Any) -> None:
-        """The Coreapp is killed, and another takes over."""
+        """Kill the Coreapp and start another that takes over."""
         if not self.running.task.done():
             await self.running.killed()
         self.running = await self.world.start(
@@ -196,7 +198,7 @@ class Scene:
         return answer.id
 
     async def joined(self, group: str, *numbers: str) -> list[Member]:
-        """New people in a group, of whom the business has heard."""
+        """Add new people to a group and wait until the business knows of them."""
         found = [await self.member(number) for number in numbers]
         for member in found:
             await member.join(group)
@@ -204,7 +206,10 @@ class Scene:
         return found
 
     async def knows(self, group: str, *numbers: str, without: tuple[str, ...] = ()) -> None:
-        """Wait until the business's webhook has heard of these joining, and its copy is so."""
+        """Wait until the business's webhook was notified of these joins and its replica of the group contains them.
+
+        without: numbers that must have left the replica.
+        """
 
         def so() -> bool:
             known = self.running.shard.groups.replicas.find(group)
@@ -214,7 +219,7 @@ class Scene:
         await self.world.sink.signals.until(so)
 
     def bodies(self, key: str) -> list[dict[str, Any]]:
-        """The entries of `messages` or `statuses` that the webhook has taken, repeats of one event left out."""
+        """Return the entries of `messages` or `statuses` that the webhook has accepted, each event once."""
         posts = {post.event_id: post for post in self.world.sink.taken() if key in post.body}
         return [post.body[key][0] for post in posts.values()]
 
@@ -234,7 +239,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def group_scene(world: World, database_factory: DatabaseFactory, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A network and a Coreapp that is logged in to it."""
+    """Network and a Coreapp that is logged in to it."""
     async with real_network(world, database_factory, tmp_path) as network:
         yield Scene(world, await world.start(network_tcp=network.tcp, network_http=network.http), network)
         await world.close()

@@ -1,4 +1,4 @@
-"""What tests of media share: uploaded files, messages that name them, and recipients that look at what arrives."""
+"""Helpers for media tests: uploaded files, messages that name them, and recipients that check what arrives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def directory(world: World) -> DirectoryStore:
 
 
 def read(path: str) -> bytes:
-    """A file as a business on the same machine reads it."""
+    """Read a file as a business on the same machine does."""
     return Path(path).read_bytes()
 
 
@@ -47,7 +47,10 @@ async def upload(
     files: FileStore | None = None,
     **more: Any,
 ) -> Media:
-    """A file as `POST /v1/media` keeps it. files: the store, by default the directory."""
+    """Store a file as `POST /v1/media` does.
+
+    files: store for the file; None for the directory of the world.
+    """
     stored = await (files or directory(world)).write(chunks(content), limit=kinds.MAX_SIZE)
     assert stored.sha256 == hashlib.sha256(content).hexdigest()
     row = Media(
@@ -74,7 +77,7 @@ async def find(world: World, media_id: str) -> Media | None:
 
 
 async def send(running: Running, to: str, content: dict[str, Any]) -> core.Accepted:
-    """A message with media objects, as the Webapp hands it over."""
+    """Send a message with media objects, as the Webapp passes it on."""
     encoded = json.dumps(content, separators=(",", ":")).encode()
     answer = await running.client.ask(
         lambda n: core.AcceptMessage(n, BUSINESS, to, content["type"], encoded, has_media=True)
@@ -108,7 +111,7 @@ class Inbox:
 
 
 async def failure(world: World, message_id: str) -> dict[str, Any]:
-    """The error of a message's failed status, once it is posted."""
+    """Return the error of a message's failed status, once it is posted."""
     await world.sink.signals.until(lambda: (message_id, "failed") in world.sink.labels())
     (post,) = [post for post in world.sink.taken() if post.label == (message_id, "failed")]
     (error,) = post.body["statuses"][0]["errors"]

@@ -1,4 +1,4 @@
-"""Recipients with real keys and sessions, as far as the Coreapp can tell."""
+"""Recipients with real keys and sessions, as the Coreapp sees them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIRE_KINDS = {name: kind for kind, name in KINDS.items()}
 
 
 class Phone:
-    """One recipient's device; it talks to one business."""
+    """Device of one recipient, which talks to one business."""
 
     def __init__(self, number: str, *, one_time: int = 3, kyber: bool = True) -> None:
         self.number = number
@@ -25,7 +25,7 @@ class Phone:
         self.record: e2ee.SessionRecord | None = None
 
     def bundle(self) -> frames.Bundle:
-        """What the directory hands out; each one-time pre-key once."""
+        """Return a bundle as the directory does: each one-time pre-key once."""
         prekey = self.prekeys[self._unused.pop(0)] if self._unused else None
         return frames.Bundle(
             self.number,
@@ -42,7 +42,7 @@ class Phone:
         )
 
     def read(self, kind: str, body: bytes) -> dict[str, object]:
-        """The decrypted content. Raises what `tidings.e2ee` raises."""
+        """Return the decrypted content. Raises the errors of `tidings.e2ee`."""
         if kind == frames.PREKEY:
             first = e2ee.PreKeySignalMessage.parse(body)
             if self.record is None or self.record.needs_setup(first):
@@ -55,7 +55,10 @@ class Phone:
         return content
 
     def write(self, content: bytes, business: e2ee.PreKeyBundle | None = None) -> tuple[str, bytes]:
-        """(kind, body) of a message to the business; `business` is its bundle, for a first message."""
+        """Return (kind, body) of a message to the business.
+
+        business: bundle of the business for a first message; None when a session exists.
+        """
         if self.record is None:
             assert business is not None, "no session, and no bundle to open one"
             self.record = e2ee.SessionRecord.initiate(self.identity, self.registration_id, business)

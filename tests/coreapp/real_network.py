@@ -1,4 +1,4 @@
-"""Our own network for a Coreapp under test, and how a phone registers with it."""
+"""Our own network for a Coreapp under test, and a phone's registration at it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidings.storage.database import Database
 
 @dataclasses.dataclass(frozen=True)
 class RealNetwork:
-    """Where it is, and what it keeps."""
+    """Addresses, keys and database of the network."""
 
     http: str
     tcp: tuple[str, int]
@@ -31,7 +31,7 @@ class RealNetwork:
     registration_key: str
 
     async def register(self, phone: Phone) -> str:
-        """The phone's token."""
+        """Register the phone and return its token."""
 
         def text(data: bytes) -> str:
             return base64.b64encode(data).decode()
@@ -57,7 +57,8 @@ class RealNetwork:
 
 @contextlib.asynccontextmanager
 async def real_network(world: World, database_factory: DatabaseFactory, folder: Path) -> AsyncIterator[RealNetwork]:
-    """It runs with the world's secrets and keeps files in `folder / "blobs"`; Coreapps must be stopped before it."""
+    """Run the network with the world's secrets. It keeps files in `folder / "blobs"`. Coreapps must be stopped before
+    it."""
     database = await database_factory("network")
     settings = Settings(
         database=database.settings,

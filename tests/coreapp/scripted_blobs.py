@@ -1,4 +1,4 @@
-"""The blobs of a scripted network, over real HTTP: what is stored, and answers as a test says."""
+"""Blobs of a scripted network, over real HTTP: stored files, and responses set by the test."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ DAY = 24 * 3600
 
 
 class ScriptedBlobs:
-    """gate:     uploads and downloads wait for it once they have come.
-    statuses: of HTTP, to answer the next calls with, `upload` or `download`.
-    broken:   so many of the next downloads break off in their middle.
+    """Blob server of the scripted network.
+
+    gate:     uploads and downloads that have arrived wait for it.
+    statuses: HTTP statuses for the next calls of `upload` or `download`.
+    broken:   number of the next downloads that break off in the middle.
     """
 
     def __init__(self, signals: Signals) -> None:
@@ -39,7 +41,7 @@ class ScriptedBlobs:
         app.router.add_get("/v1/blobs/{number}/{id}", self._hand_out)
 
     def put(self, plaintext: bytes, mime_type: str, **more: Any) -> dict[str, Any]:
-        """A file as a recipient stores it; returns the media object that goes into a message."""
+        """Store a file as a recipient does, and return the media object for a message."""
         key = attachments.generate_key()
         blob, digest = attachments.encrypt(key, plaintext)
         name = f"theirs-{next(self._names)}"
@@ -55,7 +57,7 @@ class ScriptedBlobs:
         }
 
     def read(self, pointer: Any) -> bytes:
-        """What a recipient's handset makes of a pointer."""
+        """Return the file that a pointer refers to, after checking it as a recipient's handset does."""
         blob = self.stored[pointer["blob"]]
         plaintext = attachments.decrypt(base64.b64decode(pointer["key"]), base64.b64decode(pointer["digest"]), blob)
         assert len(plaintext) == pointer["size"]

@@ -1,4 +1,4 @@
-"""A network that does what a test says: the device API on a real socket, registration over real HTTP."""
+"""Network that acts as a test scripts it: the device API on a real socket, registration over real HTTP."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tidings.wire import connection as wire
 from tidings.wire import device as frames
 
 TOKEN = "token-of-the-business"
-HOLD = "hold"  # answer of a policy: say nothing yet
+HOLD = "hold"  # response of a policy: do not respond yet
 
 
 class ScriptedNetwork:
-    """Knows some phones, and talks to the business's Coreapp.
+    """Network that knows some phones and serves the business's Coreapp.
 
-    policy(send): `None` to accept, `HOLD` to stay silent, otherwise the reason of a refusal.
-    receipts:     kinds that are delivered for each accepted message.
-    statuses:     of HTTP, to answer `codes` and `registrations` with.
-    gates:        frames of that type wait for the event before they are answered, as it was when they came.
+    policy(send): returns `None` to accept, `HOLD` not to respond, otherwise the reason of a refusal.
+    receipts:     kinds of receipts that are delivered for each accepted message.
+    statuses:     HTTP statuses for calls of `codes` and `registrations`.
+    gates:        events that frames of a type wait for; the response shows the state at the frame's arrival.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class ScriptedNetwork:
         self.tcp = self._server.sockets[0].getsockname()[:2]
 
     def away(self) -> None:
-        """Nobody listens any more, and what is connected is cut."""
+        """Stop listening, and cut all connections."""
         assert self._server is not None
         self._server.close()
         self.drop()
@@ -94,7 +94,7 @@ class ScriptedNetwork:
         self.away()
         await self._web.aclose()
 
-    # What a test says.
+    # Actions of a test.
 
     def deliver(
         self,
@@ -108,7 +108,7 @@ class ScriptedNetwork:
         trace: str = "",
         group: str = "",
     ) -> None:
-        """Put an envelope into the business's mailbox; it comes at each login until it is acknowledged."""
+        """Put an envelope into the business's mailbox. It is delivered at each login until it is acknowledged."""
         frame = frames.Deliver(
             next(self._numbers),
             self.number,
@@ -125,7 +125,7 @@ class ScriptedNetwork:
         self._push(frame)
 
     def accept(self, *ids: str) -> None:
-        """Answer sends that a policy held back."""
+        """Accept sends that a policy held back."""
         assert self.live is not None
         numbers = [
             send.n
@@ -139,7 +139,10 @@ class ScriptedNetwork:
         self.live.send(frame)
 
     def business_bundle(self, *, one_time: int | None = 0) -> e2ee.PreKeyBundle:
-        """The business's keys as registered, with its n-th one-time pre-key."""
+        """Return the business's keys as registered.
+
+        one_time: index of the one-time pre-key; None for a bundle without one.
+        """
         keys = self.registrations[-1]
         prekey = keys["prekeys"][one_time] if one_time is not None else None
         decode = base64.b64decode
@@ -159,7 +162,7 @@ class ScriptedNetwork:
     def ids_sent(self) -> list[str]:
         return [send.id for send in self.sends]
 
-    # What the connection calls.
+    # Methods that the connection calls.
 
     def opened(self, connection: wire.Connection) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Waiting for what another part of the test does, without sleeping."""
+"""Waiting for an event in another part of the test, without sleeping."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TIMEOUT = 60.0  # seconds
 
 
 class Signals:
-    """Whoever changes something says so with `changed`; whoever waits names what it waits for."""
+    """Condition variable for tests: a change is announced with `changed`, and waits name their condition."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -21,7 +21,7 @@ class Signals:
                 future.set_result(None)
 
     async def until(self, predicate: Callable[[], bool], timeout: float = TIMEOUT) -> None:
-        """Return once `predicate()` is true; it is asked after each change."""
+        """Return once `predicate()` is true. It is checked after each change."""
         if predicate():
             return
         entry = (predicate, asyncio.get_running_loop().create_future())
@@ -34,7 +34,7 @@ class Signals:
 
 
 async def soon(predicate: Callable[[], bool], timeout: float = TIMEOUT) -> None:
-    """Let the event loop turn until something that has no signal of its own is true."""
+    """Run event-loop iterations until a condition without a signal is true."""
     async with asyncio.timeout(timeout):
         while not predicate():  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A webhook on a real socket that answers as the test says, and checks every signature by itself."""
+"""Webhook on a real socket that responds as the test sets, and verifies every signature independently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "whsec_" + base64.b64encode(b"a secret of exactly 32 bytes....").decode
 
 @dataclasses.dataclass
 class Post:
-    """One request that came."""
+    """One request received."""
 
     event_id: str
     body: dict[str, Any]
@@ -32,7 +32,7 @@ class Post:
 
     @property
     def label(self) -> tuple[str, str]:
-        """(message id, what happened to it)."""
+        """Return (message id, what happened to it)."""
         if "statuses" in self.body:
             entry = self.body["statuses"][0]
             return entry["id"], entry["status"]
@@ -42,7 +42,10 @@ class Post:
 
 
 class Sink:
-    """answer(post): the status to give, or a coroutine of it; an exception cuts the connection."""
+    """Webhook server.
+
+    answer(post): returns the status to respond with, or a coroutine of it; an exception cuts the connection.
+    """
 
     def __init__(self, ssl_context: ssl.SSLContext | None = None) -> None:
         self.signals = Signals()
@@ -67,7 +70,7 @@ class Sink:
         await self._server.aclose()
 
     def taken(self) -> list[Post]:
-        """Those that were answered with 200."""
+        """Return the posts that were answered with 200."""
         return [post for post in self.posts if post.status == 200]
 
     def labels(self) -> list[tuple[str, str]]:

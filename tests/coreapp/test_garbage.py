@@ -1,4 +1,4 @@
-"""Garbage collection: what is deleted, what stays, and what the webhook is told."""
+"""Retention in the Coreapp: what is deleted, what stays, and which callbacks are posted."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
     held = await lease(world)
     old, fresh = NOW - 30 * DAY - 1, NOW - 30 * DAY + 1
     async with world.database.transaction() as connection:
-        # Of jobs that are no more.
+        # Errors of jobs that no longer exist.
         strays = [JobError(f"j{n}", 1, "overloaded", old) for n in range(3)]
         await job_errors.execute(connection, [job_errors.Changes([*strays, JobError("new", 1, "overloaded", NOW)])])
         for n in range(5):
@@ -151,7 +151,7 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
 
 
 class Fake:
-    """A journal that keeps what it is given."""
+    """Journal that keeps the changes it is given."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []

@@ -61,9 +61,10 @@ async def dump(database: Database) -> dict[str, list[tuple[Any, ...]]]:
 
 
 class Breaking(Database):
-    """Breaks the connection after its next commits, before anybody hears of them.
+    """Database that breaks the connection after its next commits, before their results arrive.
 
-    breaks: how often yet; after_commit: what happens elsewhere before that.
+    breaks: number of commits that are still to break.
+    after_commit: what happens elsewhere before the connection breaks.
     """
 
     breaks = 0
@@ -146,7 +147,7 @@ async def test_nothing_is_written_after_the_lease_is_lost(database_factory: Data
         with pytest.raises(shards.LeaseLost):
             await write
     assert isinstance(journal.broken.exception(), shards.LeaseLost)
-    # Even if the lease came back: what is in memory cannot be trusted any more.
+    # Even if the lease came back: the state in memory can no longer be trusted.
     async with database.transaction() as connection:
         await shards.release(connection, mine)
         await connection.execute(shards.table.update().values(epoch=1))
@@ -160,7 +161,7 @@ async def test_a_lease_lost_after_a_commit_of_unknown_outcome_is_not_taken_for_n
     database_factory: DatabaseFactory,
 ) -> None:
     class Taken(Breaking):
-        """Somebody else takes the shard before the connection breaks."""
+        """Database in which another process takes the shard before the connection breaks."""
 
         async def after_commit(self) -> None:
             async with self.transaction() as connection:
@@ -270,7 +271,7 @@ def as_change(account: str, step: tuple[Any, ...]) -> Change:
 
 
 def sensible(steps: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Half a session is written only while there is one."""
+    """Return the steps that can happen: half a session is written only while the session exists."""
     there: set[str] = set()
     kept = []
     for step in steps:
@@ -322,7 +323,8 @@ async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
 
 
 async def test_a_one_time_prekey_is_used_by_one_session_alone(database_factory: DatabaseFactory) -> None:
-    """Of two peers whose first messages name one, the second keeps no session; whatever else came with it stays."""
+    """Of two peers whose first messages name one pre-key, the second keeps no session. The rest of its change
+    stays."""
     database = await database_factory("business")
     async with database.transaction() as connection:
         await accounts.add_prekeys(connection, [accounts.OwnPreKey(ACCOUNT, accounts.ONE_TIME, 7, b"sealed")])

@@ -1,4 +1,4 @@
-"""The settings of a Coreapp."""
+"""Settings of a Coreapp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a Coreapp counts: messages, statuses, calls and transactions, each once, for the original's names."""
+"""Counters of a Coreapp: messages, statuses, calls and transactions, each once, under the On-Premises API's
+names."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ NAMES = json.loads((Path(__file__).parents[1] / "data" / "api" / "stats_names.js
 
 
 class Counts:
-    """What was counted since this was made."""
+    """Increments of the counters since this object was made."""
 
     def __init__(self) -> None:
         self._before = self._now()
@@ -79,12 +80,12 @@ async def test_a_message_of_a_recipient_is_pending_until_it_is_on_disk(world: Wo
     await running.client.check(NUMBER)
     counts = Counts()
     async with world.database.transaction() as connection:
-        # No commit passes the fence meanwhile.
+        # No commit passes the fence until this transaction ends.
         await shards.fence(connection, running.shard.context.lease)
         kind, body = phone.write(TEXT, world.network.business_bundle())
         world.network.deliver(NUMBER, kind, id="m1", body=body)
         world.network.deliver(NUMBER, frames.READ, id="r1", refs=["unknown"])
-        # It stays 1 once it is handled, until the commit.
+        # It stays 1 once the message is handled, until the commit.
         await soon(lambda: counts.of("in_messages_pending_processing", shard="0") == 1)
     await world.network.signals.until(lambda: "m1" in world.network.acknowledged)
     assert counts.of("in_messages_pending_processing", shard="0") == 0
@@ -94,7 +95,7 @@ async def test_a_message_of_a_recipient_is_pending_until_it_is_on_disk(world: Wo
 async def test_files_are_counted_by_type_and_result(world: World) -> None:
     running, phone = await test_media_inbound.begin(world)
     counts = Counts()
-    # By what the file is: one upload serves messages of several types.
+    # Labelled by the kind of file: one upload serves messages of several types.
     medium = await scene.upload(world)
     await scene.send_image(running, phone.number, medium.id)
     sent = world.network.blobs.put(b"a voice", "audio/ogg; codecs=opus")
@@ -134,7 +135,7 @@ async def test_a_transaction_that_fails_is_counted_apart(database_factory: Datab
     with pytest.raises(sa.exc.DatabaseError):
         async with database.transaction(about="keys") as connection:
             await connection.execute(sa.text("SELECT nothing FROM nowhere"))
-    # Whoever uses it gives up: no failure of the database.
+    # The caller gives up: this is no failure of the database.
     with contextlib.suppress(KeyError):
         async with database.transaction(about="keys"):
             raise KeyError

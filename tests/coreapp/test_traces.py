@@ -1,4 +1,4 @@
-"""A message's trace stays with its job, whoever sends it in the end, and without a tracer goes on untouched."""
+"""The trace of a message stays with its job, whichever process sends it, and passes unchanged without a tracer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTEXT = f"00-{TRACE}-b7ad6b7169203331-01"
 
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
-    """Spans of a tracer that the process has meanwhile."""
+    """Yield the spans of a tracer that is installed for the test."""
     with spans.exported() as exporter:
         yield exporter
 

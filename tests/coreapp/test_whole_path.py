@@ -1,4 +1,4 @@
-"""A message through a whole Coreapp: accepted, encrypted, sent, its statuses posted; and an answer back."""
+"""A message through a whole Coreapp: accepted, encrypted, sent, its statuses posted; and a reply back."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ NUMBER = "15550110001"
 
 
 class LivePhone(Phone):
-    """A phone that is registered and connected; it reads everything and answers each text with its echo."""
+    """Phone that is registered and connected. It reads everything and replies to each text with an echo."""
 
     def __init__(self, number: str) -> None:
         super().__init__(number)
@@ -61,7 +61,7 @@ async def test_messages_statuses_and_answers_go_through_the_real_network(
         running = await world.start(network_tcp=network.tcp, network_http=network.http)
         contacts = await running.client.check("+" + NUMBER, "15550119999")
         while contacts[0].status == "failed":
-            # Not logged in yet.
+            # The Coreapp has not logged in yet.
             contacts = await running.client.check("+" + NUMBER, "15550119999")
         assert [contact.status for contact in contacts] == ["valid", "invalid"]
         answers = [await running.client.send(NUMBER, str(n)) for n in range(5)]

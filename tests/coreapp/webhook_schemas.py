@@ -1,4 +1,4 @@
-"""The JSON Schemas of the webhook bodies, below `tests/data/webhooks`."""
+"""JSON Schemas of the webhook bodies, below `tests/data/webhooks`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[1] / "data" / "webhooks"
 
 
 def name_of(body: dict[str, Any]) -> str:
-    """Which schema a body is to be checked against."""
+    """Return the name of the schema for a body."""
     if "statuses" in body:
         return f"status_{body['statuses'][0]['status']}"
     if "messages" in body:
@@ -22,7 +22,7 @@ def name_of(body: dict[str, Any]) -> str:
 
 
 def check(body: dict[str, Any]) -> None:
-    """Raises for a body that is not as the reference says."""
+    """Raise for a body that does not match the reference."""
     _validator(name_of(body)).validate(body)
 
 

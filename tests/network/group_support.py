@@ -52,7 +52,8 @@ def participants(group: dict[str, Any]) -> dict[str, bool]:
 
 
 async def changes(client: Client, count: int) -> list[dict[str, Any]]:
-    """Return the contents of the next deliveries, all of which must be notices about a group, and acknowledge them."""
+    """Return the contents of the next deliveries, all of which must be notices about a group, and acknowledge
+    them."""
     deliveries = await client.deliveries(count)
     assert {delivery.kind for delivery in deliveries} <= {device.GROUP_CHANGED}
     client.ack(*deliveries)
@@ -73,7 +74,8 @@ async def refusal(client: Client) -> str:
 
 
 async def pair_in_group(network: Network) -> tuple[str, Client, Client]:
-    """Return a group of Alice and Bob, and the connections of both. Both have received the notices of its creation."""
+    """Return a group of Alice and Bob, and the connections of both. Both have received the notices of its
+    creation."""
     await network.register(ALICE, BOB)
     group = await make(network, ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)

@@ -1,4 +1,5 @@
-"""Doubles for router tests: a slow mailbox in memory, a directory of all numbers, connections that keep everything."""
+"""Doubles for router tests: a slow mailbox in memory, a directory of all numbers, connections that keep
+everything."""
 
 from __future__ import annotations
 

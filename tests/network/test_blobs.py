@@ -153,8 +153,8 @@ async def test_an_upload_that_breaks_off_leaves_nothing(network: Network, announ
 
 
 async def until(condition: Any) -> None:
-    """Poll for a condition: files are created and deleted in threads of the network, which give no signal to wait for.
-    """
+    """Poll for a condition: files are created and deleted in threads of the network, which give no signal to
+    wait for."""
     await polling.until(condition, seconds=PATIENCE, pause=0.01)
 
 

@@ -1,5 +1,5 @@
-"""Benchmark devices receive what they are sent over each transport, once and complete, and what they missed while away.
-"""
+"""Benchmark devices receive what they are sent over each transport, once and complete, and what they missed
+while away."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Quotas of mailboxes and rate limits of pairs: what was refused arrives later, in order, and other senders have room.
-"""
+"""Quotas of mailboxes and rate limits of pairs: what was refused arrives later, in order, and other senders
+have room."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
         router.release(RECIPIENT, slot, seq, rng.choice([None, stored]))
 
     async def copy(id: str) -> None:
-        """Send a copy of a group message whose transaction may fail. It is stored when the recipient is not attached.
-        """
+        """Send a copy of a group message whose transaction may fail. It is stored when the recipient is not
+        attached."""
         data = body()
         seq = router.live.reserve(RECIPIENT)
         if not seq:

@@ -1,4 +1,5 @@
-"""A message expires with its `ttl`: in the queue it fails with 410, and its envelope carries the remaining seconds."""
+"""A message expires with its `ttl`: in the queue it fails with 410, and its envelope carries the remaining
+seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ KNOWN, NEW = "15550110001", "15550110002"
 
 
 async def begin(world: World, clock: ManualClock) -> Running:
-    """A Coreapp with a session with `KNOWN`."""
+    """Start a Coreapp that has a session with `KNOWN`."""
     world.add_phones(KNOWN, NEW)
     running = await world.start(clock=clock)
     await world.connected(running)

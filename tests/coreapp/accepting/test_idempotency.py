@@ -1,4 +1,4 @@
-"""A request that is repeated under its key makes one message, whatever crashes in between."""
+"""A request repeated under its idempotency key makes one message, whatever crashes in between."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def test_of_two_users_with_the_same_key_at_the_same_time_one_is_told_to_wa
 async def test_a_repeat_over_a_webapp_of_the_other_release_makes_one_message(
     world: World, first: str, repeat: str
 ) -> None:
-    """A Webapp of the release before does not name the user."""
+    """A Webapp of the previous release does not name the user."""
     world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)

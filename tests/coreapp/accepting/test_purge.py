@@ -1,4 +1,5 @@
-"""Messages that the operator deletes from the job queue: never sent, reported as failed, and nobody else is held up."""
+"""Messages that the operator deletes from the job queue: never sent, reported as failed, and others are not
+delayed."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ NUMBER, OTHER = "15550110001", "15550110002"
 
 
 async def begin(world: World) -> tuple[Running, list[Phone]]:
-    """A Coreapp with a session with `NUMBER`, and one to be opened with `OTHER`."""
+    """Start a Coreapp that has a session with `NUMBER` and has to open one with `OTHER`."""
     phones = world.add_phones(NUMBER, OTHER)
     running = await world.start()
     await world.connected(running)
@@ -39,7 +40,7 @@ async def begin(world: World) -> tuple[Running, list[Phone]]:
 
 
 async def until_jobs(world: World, count: int) -> None:
-    """Waits until so many are on disk."""
+    """Wait until `count` jobs are on disk."""
 
     async def are_there() -> bool:
         async with world.database.reading() as connection:
@@ -68,7 +69,7 @@ async def test_what_waits_for_the_network_is_never_sent_and_fails_and_what_comes
     await running.client.send(NUMBER, "stays")
     await running.client.send(OTHER, "stays")
     await until_jobs(world, 6)
-    # Only those of the status that was seen.
+    # Deletes only messages that still have the status that the operator saw.
     assert await purge(running, [*encrypted, new], NEW) == (1, 3)
     assert await purge(running, [*encrypted, new, "unknown"], ENCRYPTED, NEW) == (3, 2)
     await until_jobs(world, 2)
@@ -131,7 +132,7 @@ async def test_a_message_that_waits_for_its_file_is_purged_and_those_behind_it_g
     assert await purge(running, [picture, alone]) == (2, 0)
     await world.sink.signals.until(lambda: world.sink.statuses_of(behind) == ["sent"])
     assert queue.waiting == 1
-    # The file is stored all the same, for who still wants it.
+    # The file is stored all the same, for other messages that name it.
     world.network.blobs.gate.set()
     await world.sink.signals.until(lambda: world.sink.statuses_of(same) == ["sent"])
     assert [world.sink.statuses_of(message) for message in (picture, alone)] == [["failed"]] * 2
@@ -149,10 +150,10 @@ async def test_messages_to_a_group_are_purged_while_they_wait_and_keys_that_othe
     group = await scene.create()
     (ann,) = await scene.joined(group, ANN)
     link = scene.running.shard.link
-    # As between two connections: nothing is sent.
+    # Nothing is sent, as between two connections.
     link.connected = False
     purged = await scene.sent(group, "purged")
-    # The key for Ann is a job, too.
+    # The sender key for Ann is a job, too.
     await until_jobs(scene.world, 2)
     async with scene.world.database.reading() as connection:
         waiting = [job.id for job in await jobs.list_jobs(connection, 0)]

@@ -1,4 +1,4 @@
-"""A message that is asked for again, because no answer came, is accepted once, whoever owned the shard before."""
+"""A message requested again after a lost response is accepted once, whichever process owned the shard before."""
 
 from __future__ import annotations
 

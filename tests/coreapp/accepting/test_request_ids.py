@@ -1,4 +1,4 @@
-"""The id of a request goes with its message through the queue, over the network and into the webhook."""
+"""The id of a request follows its message through the queue, over the network and into the webhook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_new_owner_still_knows_it(world: World) -> None:
     running = await world.start()
     await world.connected(running)
     await running.client.check(PHONE)
-    # Nothing is taken by the network until the first owner is dead, so that its job waits on disk.
+    # The network accepts nothing until the first owner is dead, so that its job waits on disk.
     world.network.policy = lambda send: HOLD
     await running.client.send(PHONE, "first", request_id="order-4711")
     await running.killed()

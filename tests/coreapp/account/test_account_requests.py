@@ -1,4 +1,4 @@
-"""The business's number itself: registered by a code, its keys backed up and restored."""
+"""The business's number: registration by a code, backup and restoration of its keys."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_what_the_network_says_to_a_code_reaches_the_caller(
 async def test_a_coreapp_that_waits_for_a_code_is_ready_at_once(world: World) -> None:
     ready: asyncio.Queue[Any] = asyncio.Queue()
     stop = asyncio.Event()
-    # Longer than the test may take.
+    # Longer than the duration of the test.
     settings = world.settings.model_copy(
         update={"auto_register": False, "lease_seconds": 3600.0, "heartbeat_seconds": 60.0}
     )
@@ -241,7 +241,7 @@ async def test_a_restoration_that_the_network_does_not_answer_is_done_when_it_do
     monkeypatch.setattr("coreapp.account.requests.RESTORE_SECONDS", 0.5)
     running = await world.start()
     data = await export(running)
-    # What the network has done is not known.
+    # The outcome at the network is unknown.
     world.network.statuses["registrations"] = 500
     answer = await restore(running, data)
     assert (answer.code, "in force as soon as" in answer.details) == (1014, True)
@@ -276,7 +276,7 @@ async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(
         await running.stop.wait()
         return 1.0
 
-    # A look that was under way would begin the next term, and so do it.
+    # A poll in progress would start the next term, so start one.
     monkeypatch.setattr(running.node, "run_once", look)
     running.node._look.kick()
     await looking.wait()

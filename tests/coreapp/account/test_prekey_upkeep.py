@@ -31,7 +31,7 @@ WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000
 
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pass is made by the test, none of them at the moment at which it sets the clock."""
+    """Disable the service: the test runs each pass, so that none runs when it sets the clock."""
 
     async def run(upkeep: PreKeyUpkeep, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -53,7 +53,7 @@ def of_kind(found: list[OwnPreKey], kind: str) -> list[int]:
 
 
 async def at_the_network(network: RealNetwork) -> tuple[int, int | None]:
-    """The ids of the signed and Kyber pre-keys there."""
+    """Return the ids of the signed and the Kyber pre-key at the network."""
     async with network.database.reading() as connection:
         found = (await directory.list_registrations(connection, [BUSINESS]))[BUSINESS]
     return found.signed_prekey_id, found.kyber_prekey_id
@@ -113,7 +113,7 @@ async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_mont
         await upkeep.run_once()
         assert taken not in device.prekeys
         assert taken not in of_kind(await rows(world), accounts.ONE_TIME)
-        # Those that the network still has are there however old they are.
+        # The pre-keys that the network still has are kept, however old they are.
         assert len(device.prekeys) == 99
         await running.stopped()
 

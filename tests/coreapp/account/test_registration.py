@@ -1,4 +1,4 @@
-"""A registration that dies between the network's commit and ours is finished by whoever comes next."""
+"""A registration whose process dies between the network's commit and ours is completed by the next owner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POINT = crashpoints.AFTER_REGISTRATION_BEFORE_COMMIT
 
 @pytest.fixture
 def die(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next registration's owner dies once the network has made it."""
+    """Let the owner die after its next registration is committed at the network."""
     dies_at(monkeypatch, POINT, Killed(POINT))
 
 
@@ -38,7 +38,7 @@ async def start(world: World, network: RealNetwork, *, owned: bool = True, auto_
 
 
 async def died(world: World, running: Running) -> None:
-    """Its process is gone, and its lease over."""
+    """Wait until the process is dead, and expire its lease."""
     async with asyncio.timeout(TIMEOUT):
         with pytest.raises(Killed):
             await running.task
@@ -47,7 +47,7 @@ async def died(world: World, running: Running) -> None:
 
 
 async def left_at_the_network(network: RealNetwork) -> tuple[bytes, int]:
-    """The business's identity key there, and how many one-time pre-keys it has left."""
+    """Return the business's identity key at the network, and the number of its remaining one-time pre-keys."""
     async with network.database.reading() as connection:
         keys = await directory.list_identity_keys(connection, [BUSINESS])
         counts = await prekeys.count_left(connection, [BUSINESS])
@@ -55,13 +55,14 @@ async def left_at_the_network(network: RealNetwork) -> tuple[bytes, int]:
 
 
 async def a_message_comes_and_goes(world: World, network: RealNetwork, running: Running) -> None:
-    """Written with the keys that the network has now, read with those that we have."""
+    """Send a message to the business with the keys that the network has now, and read it with the keys that we
+    have."""
     phone = LivePhone(NUMBER)
     phone.token = await network.register(phone)
     connection = await wire.connect(*network.tcp, frames.FromNetwork, phone)
     found = await running.client.check("+" + NUMBER)
     while found[0].status == "failed":
-        # Not logged in yet.
+        # The Coreapp has not logged in yet.
         found = await running.client.check("+" + NUMBER)
     accepted = await running.client.send(NUMBER, "hello")
     await world.sink.signals.until(lambda: f"echo-{accepted.id}" in {post.label[0] for post in world.sink.taken()})
@@ -135,7 +136,7 @@ async def test_a_restoration_that_dies_before_its_commit_is_finished(
 
 
 async def _forget_registration(world: World) -> None:
-    """As in another installation."""
+    """Delete the account and its pre-keys, as in another installation."""
     async with world.database.transaction() as connection:
         for table in ("accounts", "own_prekeys"):
             await connection.execute(sa.text(f"DELETE FROM {table}"))

@@ -1,4 +1,4 @@
-"""Somebody else registers the business's number: the Coreapp takes it back once a day, and reports it otherwise."""
+"""Another client registers the business's number: the Coreapp takes it back once a day, and otherwise reports it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidings.wire import core
 
 
 async def take_over(network: RealNetwork) -> None:
-    """Register the business's number as a stranger who has the registration key."""
+    """Register the business's number as a client that has the registration key."""
     body = registration(BUSINESS, prekeys=1, kyber=False)
     headers = {"Authorization": f"Bearer {network.registration_key}"}
     async with (
@@ -71,7 +71,7 @@ async def test_a_number_that_is_taken_over_again_is_reported_and_messages_are_re
         assert REGISTRY.get_sample_value("tidings_registered_elsewhere", {"shard": "0"}) == 1.0
         assert caplog.messages.count("account.registered_again") == 1
         await running.stopped()
-        # Whoever has looked into it starts the Coreapp again, which takes the number back.
+        # After investigating, the operator restarts the Coreapp, which takes the number back.
         running = await start(world, network)
         await soon(lambda: caplog.messages.count("account.registered_again") == 2)
         await until_connected(running)

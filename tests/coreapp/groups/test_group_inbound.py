@@ -1,4 +1,4 @@
-"""What people in groups send to the business, and what becomes of its own messages with each of them."""
+"""Messages from people in groups to the business, and the statuses of its own messages for each of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def text(body: str, **more: Any) -> dict[str, Any]:
 
 
 async def talking(scene: Scene, *numbers: str) -> tuple[str, list[Member]]:
-    """A group in which the business has spoken, so that everybody has a session with it, and has handed a key over."""
+    """Return a group in which the business has sent a message and given its sender key to all, and its members.
+
+    Each member has a session with the business.
+    """
     group = await scene.create()
     members = await scene.joined(group, *numbers)
     message = await scene.sent(group, "welcome")
@@ -72,7 +75,7 @@ async def test_a_participants_messages_are_read_on_across_a_crash_and_none_comes
     for n in range(3):
         await ann.say(group, f"a{n}", text(str(n)))
     await scene.hears(lambda: len(received(scene)) == 3)
-    # What we acknowledge is lost: everything comes again to the next owner.
+    # Our acknowledgements are lost: everything is delivered again to the next owner.
     scene.running.shard.link.acknowledge = lambda deliveries: None  # type: ignore[method-assign]
     await ann.say(group, "a3", text("3"))
     await ben.say(group, "b0", text("0"))
@@ -92,7 +95,7 @@ async def test_a_message_whose_key_is_lacking_is_dropped_and_the_key_asked_for_o
     await ann.signals.until(lambda: ann.asked_for_key == 1)
     await ann.say(group, "in-1", text("now they have"))
     await scene.hears(lambda: [entry["id"] for entry in received(scene)] == ["in-1"])
-    # Another chain that nobody was told of: we have asked within the hour.
+    # A new chain that was not announced: the business has requested the key already within this hour.
     ann.own_key = e2ee.SenderKeyRecord.create(ann.own_key.distribution_id)
     await ann.say(group, "lost-2", text("a new key"))
     ann.give_key(group)
@@ -110,7 +113,7 @@ async def test_a_participant_who_cannot_read_us_is_given_the_key_again(scene: Sc
     second = await scene.sent(group, "two")
     await scene.hears(lambda: len(scene.statuses(second)) == 5)
     assert [body for _, body in ann.shown] == ["welcome", "two"]
-    # Not more than once an hour; and not to strangers.
+    # At most once an hour, and not to numbers outside the group.
     ann.whisper("ask-2", request)
     (cat,) = [await scene.member(CAT)]
     await scene.ask(lambda n: core.CheckContacts(n, BUSINESS, ["+" + CAT], True))
@@ -143,12 +146,12 @@ async def test_each_participants_receipt_is_reported_once_whatever_crashes(scene
     ben.receipts = (frames.DELIVERED,)
     scene.running.shard.link.acknowledge = lambda deliveries: None  # type: ignore[method-assign]
     message = await scene.sent(group)
-    # A step that was overtaken is reported together with the one that overtook it.
+    # A status that was skipped is reported together with the later one.
     await scene.hears(lambda: len(scene.statuses(message)) == 4)
     await scene.restart()
     ben.send(BUSINESS, "late", frames.READ, refs=[message], group=group)
     ann.send(BUSINESS, "again", frames.DELIVERED, refs=[message], group=group)
-    # A receipt for another group than the message's, and one of none, mean nothing.
+    # A receipt that names another group than the message's, or none, has no effect.
     ann.send(BUSINESS, "wrong", frames.READ, refs=[message], group="15550000000-1")
     ann.send(BUSINESS, "none", frames.READ, refs=[message])
     await scene.hears(lambda: len(scene.statuses(message)) == 5)
@@ -181,7 +184,7 @@ async def test_marking_a_group_message_as_read_tells_each_author(scene: Scene) -
     await ben.signals.until(lambda: len(ben.reads) == 1)
     assert [(sorted(frame.refs), frame.group) for frame in ann.reads] == [(["a1", "a2"], group)]
     assert [(frame.refs, frame.group) for frame in ben.reads] == [(["b1"], group)]
-    # Once is enough; the rest with the next.
+    # Once is enough. The other receipts are sent with the next one.
     assert isinstance(await scene.ask(lambda n: core.MarkRead(n, BUSINESS, "a1")), core.Done)
     assert isinstance(await scene.ask(lambda n: core.MarkRead(n, BUSINESS, "a3")), core.Done)
     await ann.signals.until(lambda: len(ann.reads) == 2)

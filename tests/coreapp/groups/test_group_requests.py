@@ -1,4 +1,4 @@
-"""What a Webapp may ask about groups, and what the webhook hears of their changes."""
+"""Requests of a Webapp about groups, and the callbacks about changes of groups."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_groups_that_were_made_or_changed_while_nobody_listened_are_found_
     async with scene.world.database.transaction() as connection:
         await connection.exec_driver_sql("DELETE FROM business_groups")
     async with scene.network_db.transaction() as connection:
-        # The notices are gone, too.
+        # Without the notices, too.
         await connection.exec_driver_sql("DELETE FROM envelopes")
     await scene.restart()
     book = scene.running.shard.groups.replicas

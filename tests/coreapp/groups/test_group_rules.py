@@ -1,4 +1,4 @@
-"""The decisions about groups that need nothing but values."""
+"""The pure decisions about groups."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_change_after_one_that_was_missed_is_taken_in_and_the_rest_fetched() -
 
 @pytest.mark.parametrize("notice", [said("left", 6, BEN), said("joined", 6, CAT), said("admins", 6, ANN, admins=[ANN])])
 def test_participants_that_may_be_wrong_are_never_taken_for_those_of_the_present_epoch(notice: Notice) -> None:
-    # Nothing is taken by the network for another epoch, and the comparison at the next login sees the difference.
+    # The network accepts nothing for another epoch, and the comparison at the next login finds the difference.
     outcome = apply(notice)
     assert outcome.group is not None
     assert (outcome.is_whole, outcome.group.epoch) == (False, KNOWN.epoch)

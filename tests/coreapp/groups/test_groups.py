@@ -61,7 +61,7 @@ async def test_without_a_webhook_the_statuses_of_a_groups_message_are_dropped_be
         await ann.join(group)
         await ben.join(group)
         shard = scene.running.shard
-        # The creation of the group and both who joined.
+        # The creation of the group and the two joins.
         await soon(lambda: len(shard.webhook.queue) == 3)
         await scene.sent(group)
         await soon(lambda: shard.webhook.audience.dropped == 5)
@@ -113,7 +113,7 @@ async def test_a_greeting_before_anybody_has_joined_is_sent_and_the_next_is_read
 async def test_a_message_to_whoever_joined_a_group_that_the_coreapp_believes_empty_is_read(
     scene: Scene, before: str
 ) -> None:
-    """The network knows of the join; its notice has not arrived."""
+    """The network has recorded the join; its notice has not arrived."""
     group = await scene.create()
     shown = []
     if before == "everybody has left":
@@ -199,12 +199,13 @@ async def test_who_goes_and_comes_back_and_goes_again_unnoticed_still_costs_the_
 
 
 async def test_a_group_that_changed_meanwhile_gets_the_message_under_another_key_and_in_order(scene: Scene) -> None:
-    """The network refuses what was encrypted for the participants of before; nothing is lost, nothing comes twice."""
+    """The network refuses what was encrypted for the former participants. Nothing is lost and nothing arrives
+    twice."""
     group = await scene.create()
     ann, ben, cat = await scene.joined(group, ANN, BEN, CAT)
     first = await scene.sent(group, "one")
     await scene.hears(lambda: len(scene.statuses(first)) == 7)
-    # Notices do not reach us for a while: what the Coreapp believes is out of date.
+    # Notices are held back for a while, so the Coreapp's replica is out of date.
     events = scene.running.shard.receiving
     held: list[frames.Deliver] = []
     deliver = events.delivered
@@ -265,7 +266,7 @@ async def test_a_crash_between_key_and_message_loses_nothing_and_shows_nothing_t
     group = await scene.create()
     ann, ben = await scene.joined(group, ANN, BEN)
     link = scene.running.shard.link
-    # Nothing leaves any more: the keys are in the queue, the messages behind them.
+    # From here on nothing is sent: the keys are in the queue, the messages behind them.
     link.send = lambda envelope: None  # type: ignore[method-assign]
     sent = [await scene.sent(group, str(n)) for n in range(3)]
     await scene.restart()
@@ -287,7 +288,7 @@ async def test_a_crash_with_ciphertexts_on_disk_sends_the_same_bytes_again(scene
         taken.append(envelope)
         send(envelope)
 
-    # The network takes it; we die before we hear that.
+    # The network accepts it, and the process dies before it receives the acceptance.
     link.send = lose_the_answer  # type: ignore[method-assign]
     scene.running.shard.sending.transmitter.accepted = lambda ids: None  # type: ignore[method-assign]
     message = await scene.sent(group, "second")

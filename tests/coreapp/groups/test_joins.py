@@ -16,7 +16,7 @@ from tests.coreapp.group_scene import Member, Scene, group_scene
 
 JOINS = 300
 MEMBERS = 10
-# Seconds from the network's answer to a join until the message is posted: 0 to 49 ms, and the first before the answer.
+# Seconds between the network's response to a join and the message: 0 to 49 ms. The first is posted before the response.
 OFFSETS = [n / 1000 for n in range(50)]
 
 
@@ -32,7 +32,8 @@ async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path)
 class Posted:
     """Ids of accepted messages to one member, in order.
 
-    promised: posted after the network had answered the join with 200; unread: those of them that did not arrive.
+    promised: messages posted after the network had answered the join with 200.
+    unread: those of the promised that did not arrive.
     """
 
     all: list[str] = dataclasses.field(default_factory=list)
@@ -41,7 +42,7 @@ class Posted:
 
 
 async def join_once(scene: Scene, member: Member, group: str, offset: float, posted: Posted) -> None:
-    """Post while the member joins, and once `offset` seconds after the network has answered."""
+    """Post while the member joins, and once `offset` seconds after the network's response."""
     joining = asyncio.create_task(member.join(group))
     while not joining.done():
         posted.all.append(await scene.sent(group, "before the answer"))
@@ -62,7 +63,7 @@ def read_by(member: Member) -> list[str]:
 
 
 async def test_300_of_300_messages_posted_at_every_moment_after_a_join_are_read(scene: Scene) -> None:
-    """Every second join is of a new group, every other one by a member who had left the group empty."""
+    """Every second join is to a new group, the others are by a member who had left the group empty."""
     members = [await scene.member(f"1555012{n:04}") for n in range(MEMBERS)]
     posted = {member.number: Posted() for member in members}
 

@@ -1,4 +1,4 @@
-"""Notes between shards: each is done by whoever owns its shard, however many there are by then."""
+"""Cross-shard messages: each is handled by the owner of its shard, however many shards exist by then."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_what_comes_to_be_watched_when_the_last_look_is_just_over_is_looke
         def finished(self, ids: Sequence[str]) -> None:
             heard.extend(ids)
             if heard == ["a"]:
-                # After the end of the look, before anybody has been informed of it.
+                # After the end of the poll, before any listener was notified of it.
                 asyncio.get_running_loop().call_soon(watching.watch, ["b"])
 
     async def nothing_is_left(ids: Collection[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""The disk for media is full, or cannot be used: messages that name a link wait for it, and nobody else does."""
+"""The disk for media is full or unusable: messages that name a link wait for it, and no others do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHER = "15550110002"
 
 
 class Server:
-    """Somebody's web server, which has one picture."""
+    """External web server with one picture."""
 
     def __init__(self) -> None:
         self.signals = Signals()
@@ -49,7 +49,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 class Waits(logging.Handler):
-    """How often a link was found to wait for the disk, as the log says."""
+    """Number of times that a link was found waiting for the disk, from the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waits]:
 
 @contextlib.contextmanager
 def disk(where: Path, size: int) -> Iterator[Path]:
-    """A disk of so many bytes. Only root can have one."""
+    """Mount a disk of `size` bytes. This needs root."""
     where.mkdir()
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tidings-test", where], capture_output=True, check=False
@@ -102,7 +102,7 @@ async def begin(world: World, **more: object) -> tuple[Running, scene.Inbox]:
 
 
 async def send_links(running: Running, server: Server, count: int) -> list[str]:
-    """To one recipient, one behind the other."""
+    """Send messages with links to one recipient, one after the other."""
     sent = []
     for number in range(count):
         content = {"type": "image", "image": {"link": f"{server.url}/{number}.png"}}
@@ -126,7 +126,7 @@ async def test_on_a_full_disk_messages_wait_no_server_is_asked_and_they_go_when_
         with contextlib.suppress(OSError):
             ballast.write_bytes(bytes(512 * 1024))
         running, inbox = await begin(world, media_dir=where)
-        # More than may be on our disk at once.
+        # More than may be on the Coreapp's disk at once.
         sent = await send_links(running, server, links.AT_ONCE + 2)
         await waits.more()
         await running.client.send(OTHER, "past them")

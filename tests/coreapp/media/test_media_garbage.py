@@ -1,4 +1,4 @@
-"""Garbage collection of media: what nobody used for a month, and files that belong to nothing."""
+"""Retention of media: files that were not used for a month, and files without a row, are deleted."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_what_is_used_while_the_collector_looks_stays(world: World) -> Non
     row = await scene.upload(world, used_at=1)
 
     class Late(Database):
-        """Somebody uses the file as soon as it was looked at."""
+        """File store in which a file is used right after it was checked."""
 
         async def query(self, work: Callable[[AsyncConnection], Awaitable[Any]], **options: Any) -> Any:
             found = await super().query(work, **options)

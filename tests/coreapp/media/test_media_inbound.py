@@ -1,4 +1,5 @@
-"""Files from recipients: the webhook hears of each message once, with its file or with the reason why there is none."""
+"""Files from recipients: the webhook receives each message once, with its file or with the reason for its
+absence."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def begin(world: World, **more: Any) -> tuple[Running, Phone]:
-    """A Coreapp, and a phone that has a session with it."""
+    """Start a Coreapp, and a phone that has a session with it."""
     (phone,) = world.add_phones(NUMBER)
     scene.Inbox(world, phone)
     running = await world.start(**more)
@@ -49,7 +50,7 @@ def deliver(world: World, phone: Phone, message_id: str, content: dict[str, Any]
 
 
 async def posted(world: World, message_id: str) -> dict[str, Any]:
-    """The message as the webhook got it, once."""
+    """Return the message as the webhook got it, after checking that it came once."""
     await world.sink.signals.until(lambda: (message_id, "received") in world.sink.labels())
     (post,) = posts(world, message_id)
     webhook_schemas.check(post.body)
@@ -74,7 +75,7 @@ async def test_a_picture_is_fetched_before_the_webhook_hears_of_it(world: World)
     await world.network.signals.until(lambda: world.network.acknowledged == ["in-1"])
     await world.network.signals.until(lambda: world.network.blobs.downloads == 1)
     assert await waiting(world) == 1
-    # What opens it is not to be read in the table.
+    # The key that opens the file must not be readable in the table.
     async with world.database.reading() as connection:
         (row,) = await media_downloads.list_downloads(connection, 0, limit=10)
     assert b"blob" not in row.content
@@ -108,7 +109,7 @@ async def test_every_kind_is_fetched(world: World, kind: str) -> None:
     found = await scene.find(world, message[kind]["id"])
     assert found is not None
     assert found.kind == ("audio" if kind == "voice" else kind)
-    # What is not of its type is called by none.
+    # A file that is not of its declared type is not given that type.
     assert found.mime_type == message[kind]["mime_type"]
     assert found.mime_type == ("text/plain" if kind == "document" else "application/octet-stream")
     assert message[kind]["filename"] == found.filename == "notes.txt"
@@ -148,7 +149,7 @@ async def test_a_file_that_cannot_be_had_is_posted_as_an_error_without_an_id(
     assert not {"id", "file"} & set(message["image"])
     assert await waiting(world) == 0
     assert not any(world.settings.media_dir.iterdir())
-    # To fetch it again would not make it another one.
+    # Another download would return the same file.
     assert world.network.blobs.downloads == 1
 
 
@@ -191,7 +192,7 @@ async def test_while_the_network_is_away_a_download_waits(world: World) -> None:
     _, phone = await begin(world)
     world.network.blobs.statuses["download"] = 503
     deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
-    # Longer than what comes down but cannot be read would be tried.
+    # Longer than it takes to try a download that fails every time.
     await world.network.signals.until(lambda: world.network.blobs.downloads > 2 * retry.ATTEMPTS)
     assert not posts(world, "in-1")
     del world.network.blobs.statuses["download"]
@@ -215,7 +216,7 @@ async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(world: Worl
     elif window == "file on disk, no row":
         patch.setattr(Fetcher, "fetch", fetch)
     else:
-        # On disk, and posted by nobody.
+        # On disk, and not posted by any shard.
         running.shard.context.journal._listeners[:] = [lambda callbacks: reached.set()]
     deliver(world, phone, "in-1", {"type": "image", "image": world.network.blobs.put(scene.PNG, "image/png")})
     await world.network.signals.until(lambda: world.network.blobs.downloads == 1)

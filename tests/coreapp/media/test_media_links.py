@@ -1,4 +1,5 @@
-"""Media by link: fetched once through the guard, with a provider's credentials, checked, and failed with a reason."""
+"""Media by link: fetched once through the guard, with a provider's credentials, checked, and failed with a
+reason."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ OTHER = "15550110002"
 
 
 class Server:
-    """Somebody's web server."""
+    """External web server."""
 
     def __init__(self) -> None:
         self.signals = Signals()
@@ -132,7 +133,7 @@ async def test_a_provider_lends_its_credentials(
     await send_link(running, server.url, provider={"name": "files"})
     await inbox.until(1)
     assert server.requests[0].headers["Authorization"] == header
-    # Credentials are part of what a fetched link is remembered by.
+    # Credentials are part of the key under which a fetched link is cached.
     await send_link(running, server.url)
     await inbox.until(2)
     assert "Authorization" not in server.requests[1].headers
@@ -248,7 +249,7 @@ async def test_what_is_no_file_for_the_header_of_a_template_fails_as_it_would_by
         assert error["code"] == 2008
         assert error["title"] == "Media format unsupported"
         assert error["details"] == f"{path}.{kind}.link: {why}"
-    # Elsewhere a document may be of any type.
+    # In other places a document may be of any type.
     await send_link(running, server.url, "document")
     await inbox.until(1)
     assert inbox.contents[NUMBER][0]["document"]["mime_type"] == "text/plain; charset=utf-8"
@@ -324,7 +325,7 @@ async def test_a_host_that_does_not_answer_holds_up_no_other_hosts_links(world: 
     await send_link(running, server.url)
     await inbox.until(1)
     assert len(connections) == links.AT_ONCE_FROM_HOST
-    # The next of the busy host goes when one of its own has ended.
+    # The next request to the busy host starts when one of its own has ended.
     connections[0].write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
     await signals.until(lambda: len(connections) == links.AT_ONCE_FROM_HOST + 1)
     dead.close()

@@ -31,7 +31,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def begin(world: World, *numbers: str, **more: Any) -> tuple[Running, scene.Inbox]:
-    """A Coreapp, and recipients that it knows."""
+    """Start a Coreapp, and recipients that it knows."""
     phones = world.add_phones(*(numbers or (NUMBER,)))
     inbox = scene.Inbox(world, *phones)
     running = await world.start(**more)
@@ -41,7 +41,7 @@ async def begin(world: World, *numbers: str, **more: Any) -> tuple[Running, scen
 
 
 async def known(world: World, running: Running, inbox: scene.Inbox) -> None:
-    """Sessions are open: from now on texts take the fast path."""
+    """Open sessions with all recipients: from then on texts take the fast path."""
     for number in inbox.phones:
         await running.client.send(number, "hello")
     await inbox.until(len(inbox.phones))
@@ -62,7 +62,7 @@ async def test_a_recipient_gets_a_pointer_and_reads_the_very_file(world: World) 
     kept = await scene.find(world, medium.id)
     assert kept is not None
     assert kept.blob is not None
-    # What opens it is not to be read in the row.
+    # The key that opens the file must not be readable in the row.
     assert pointer["blob"].encode() not in kept.blob
     assert kept.used_at > 1
 
@@ -201,7 +201,7 @@ async def test_a_database_that_is_away_for_too_long_has_the_shard_opened_anew_an
     running, inbox = await begin(world)
     medium = await scene.upload(world)
     shard = running.shard
-    # Before that its commit may wait for another, and whatever waits when the shard breaks was not done.
+    # Before that its commit may wait for another, and a change that waits when the shard breaks was not committed.
     is_accepted = asyncio.Event()
 
     async def fail(*_: Any, **__: Any) -> Any:
@@ -267,7 +267,7 @@ async def test_while_its_directory_is_not_mounted_the_message_waits_and_goes_whe
     medium = await scene.upload(world)
     directory = world.settings.media_dir
     directory.rename(tmp_path / "away")
-    # The mount point that a reboot leaves.
+    # An empty mount point, as after a reboot.
     directory.mkdir()
     waiting = metrics.value("tidings_media_uploads_total", type="image", result="unreadable")
     answer = await scene.send_image(running, NUMBER, medium.id)
@@ -287,7 +287,7 @@ async def test_a_file_that_is_deleted_while_it_cannot_be_read_fails_the_message(
     running, _ = await begin(world)
     medium = await scene.upload(world)
     path = scene.directory(world).path(medium.file)
-    # Even root cannot read a directory as a file.
+    # A directory in the place of the file, which even root cannot read as a file.
     path.unlink()
     path.mkdir()
     answer = await scene.send_image(running, NUMBER, medium.id)
@@ -329,7 +329,7 @@ async def test_after_a_kill_the_message_goes_once_and_in_order(world: World, win
         elif window == "after the upload, before its row":
             patch.setattr(uploader, "_try", until_stored)
         else:
-            # The message has left the queue of files, and waits for its session as it does on disk: not encrypted.
+            # The message has left the media queue and waits for its session as it is on disk: not encrypted.
             patch.setattr(encryption, "_serve", unserved)
         answer = await scene.send_image(running, NUMBER, medium.id)
         await running.client.send(NUMBER, "after")
@@ -372,7 +372,7 @@ async def test_a_blob_is_stored_anew_while_its_last_recipients_still_have_a_week
     world.network.blobs.lifetime = 14 * DAY
 
     async def blob() -> str:
-        # What is known of a contact ends after a week too.
+        # The cached state of a contact expires after a week too.
         await running.client.check(NUMBER)
         await scene.send_image(running, NUMBER, medium.id)
         await inbox.until(len(inbox.seen) + 1)

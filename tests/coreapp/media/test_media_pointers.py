@@ -1,4 +1,4 @@
-"""Media objects in contents: each is found under the name of its field, and nothing but it changes."""
+"""Media objects in contents: each is found under the name of its field, and nothing else changes."""
 
 from __future__ import annotations
 

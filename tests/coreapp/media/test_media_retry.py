@@ -1,4 +1,4 @@
-"""What follows from a download that failed."""
+"""Decisions after a failed download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The downloads in memory: none is lost and none is handed out again, however table and memory overlap."""
+"""Downloads waiting in memory: none is lost and none is handed out twice, however table and memory overlap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def download(number: int) -> Download:
 
 
 class TableAndMemory(RuleBasedStateMachine):
-    """The table is what is committed; a page may be read at one time and arrive at another."""
+    """The table holds what is committed. A page may be read at one time and arrive at another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class TableAndMemory(RuleBasedStateMachine):
         assert len(self.waiting) <= 4
 
     def teardown(self) -> None:
-        """In the end every one is handed out."""
+        """Check that every download is handed out in the end."""
         if self.page is not None:
             self.the_page_arrives()
         for _ in range(3 * self.made + 10):

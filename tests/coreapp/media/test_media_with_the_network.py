@@ -1,4 +1,4 @@
-"""Files both ways with our own network between the Coreapp and a recipient."""
+"""Files in both directions with our own network between the Coreapp and a recipient."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tidings.wire import connection as wire
 from tidings.wire import device as frames
 
 NUMBER = "15550110001"
-LARGE = bytes(range(256)) * 4 * 1024 * 12  # 12 MiB
+LARGE = bytes(range(256)) * 4 * 1024 * 12  # 12 MiB, in bytes
 
 
 class MediaPhone(LivePhone):
-    """A phone that shows what comes, and sends what a test says."""
+    """Phone that keeps the contents it receives, and sends what a test names."""
 
     def __init__(self, number: str, http: str) -> None:
         super().__init__(number)
@@ -55,7 +55,7 @@ class MediaPhone(LivePhone):
         self.send(self._connection, self._sent, message_id, kind, body)
 
     async def fetch(self, pointer: dict[str, Any]) -> bytes:
-        """The file that a pointer leads to."""
+        """Return the file that a pointer refers to."""
         async with self._client() as client:
             answer = await client.get(f"/v1/blobs/{self.number}/{pointer['blob']}")
         assert answer.is_success, answer.text
@@ -63,7 +63,7 @@ class MediaPhone(LivePhone):
         return attachments.decrypt(key, digest, answer.content)
 
     async def store(self, plaintext: bytes, mime_type: str) -> dict[str, Any]:
-        """A pointer to a file, which is left on the network."""
+        """Store a file on the network and return a pointer to it."""
         key = attachments.generate_key()
         blob, digest = attachments.encrypt(key, plaintext)
         async with self._client() as client:
@@ -92,7 +92,7 @@ async def test_files_go_both_ways_end_to_end_encrypted_through_the_real_network(
         connection = await wire.connect(*network.tcp, frames.FromNetwork, phone)
         running = await world.start(network_tcp=network.tcp, network_http=network.http)
         while (await running.client.check("+" + NUMBER))[0].status != "valid":
-            # Not logged in yet.
+            # The Coreapp has not logged in yet.
             pass
 
         medium = await scene.upload(world, LARGE, kind="document", mime_type="application/zip", filename="a.zip")
@@ -104,7 +104,7 @@ async def test_files_go_both_ways_end_to_end_encrypted_through_the_real_network(
         pointers = [content["document"] for content in phone.contents[:3]]
         assert len({pointer["blob"] for pointer in pointers}) == 1
         assert await phone.fetch(pointers[0]) == LARGE
-        # What the network keeps is not what was sent.
+        # The network stores ciphertext, not the file.
         (stored,) = [path for path in (tmp_path / "blobs").iterdir() if path.name != marker.NAME]
         assert LARGE[:1024] not in stored.read_bytes()
 
@@ -115,7 +115,7 @@ async def test_files_go_both_ways_end_to_end_encrypted_through_the_real_network(
         document = post.body["messages"][0]["document"]
         assert document["status"] == "downloaded"
         assert scene.read(document["file"]) == LARGE[1:]
-        # A file that a recipient sent can be sent on.
+        # A file that a recipient sent can be forwarded.
         await scene.send(running, NUMBER, {"type": "document", "document": {"id": document["id"]}})
         await phone.signals.until(lambda: len(phone.contents) == 5)
         assert await phone.fetch(phone.contents[4]["document"]) == LARGE[1:]

@@ -1,6 +1,6 @@
-"""Contacts: one call at a time with accumulation, and how long an answer holds.
+"""Contacts: one call at a time with accumulation, and the time for which a result is valid.
 
-`REFUSING` is the rule before version 2.39, by which it is easily seen who is known.
+`REFUSING` is the rule before version 2.39, which makes visible which contacts are known.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def test_servers_that_stand_still_do_not_hold_up_who_asks_and_slow_ones_ar
         assert [contact.status for contact in await running.client.check(NUMBERS[0])] == ["failed"]
         slow = asyncio.create_task(running.client.check(NUMBERS[1]))
         for number in range(8):
-            # They say something, if not about this.
+            # The network sends other frames, but no response to this request.
             world.network.deliver(NUMBERS[0], frames.DELIVERED, id=f"in-{number}", refs=["unknown"])
             await asyncio.wait([slow], timeout=0.1)
             assert not slow.done()
@@ -115,7 +115,7 @@ async def test_whoever_asks_behind_another_waits_no_longer_for_a_database_that_i
     await soon(lambda: reads > 0)
     asked = loop.time()
     assert [await ask(NUMBERS[1]), await first] == [codes.NOT_READY] * 2
-    # One after the other would take 4 s.
+    # Sequential calls would take 4 s.
     assert loop.time() - asked < 3.8
     away.set()
 
@@ -142,7 +142,7 @@ async def test_that_a_number_is_valid_holds_for_seven_days_also_over_a_restart(w
 
 
 async def count_reads(running: Running, number: str) -> int:
-    """How often the database is asked while this number is checked."""
+    """Return the number of database queries while this number is checked."""
     contacts, reads = running.shard.peers.contacts, 0
     query = running.database.query
 
@@ -176,7 +176,7 @@ async def test_whom_memory_does_not_have_is_not_looked_for_in_the_database_while
     assert await count_reads(running, NUMBERS[5]) == 0
     assert len(world.network.checks) == asked + 1
     await running.stopped()
-    # In a memory that is full somebody may be missing.
+    # A full cache may lack some contacts.
     monkeypatch.setitem(ContactCache.__init__.__kwdefaults__, "cache_limit", 6)
     running = await world.start(node="third")
     await world.connected(running)

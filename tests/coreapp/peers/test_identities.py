@@ -1,4 +1,5 @@
-"""A recipient with new keys: told to the business, and written to again once the business has taken them."""
+"""Recipient with new keys: reported to the business, and written to again once the business has acknowledged
+them."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ async def set_security(world: World, running: Running, on: bool) -> None:
 
 
 async def started(world: World, *, security: bool = True, **settings: Any) -> tuple[Running, Phone]:
-    """A Coreapp that has written to a phone once."""
+    """Start a Coreapp that has written to a phone once."""
     await world.configure(show_security_notifications=security)
     (phone,) = world.add_phones(NUMBER)
     running = await world.start(**settings)
@@ -53,7 +54,10 @@ async def started(world: World, *, security: bool = True, **settings: Any) -> tu
 
 
 async def anew(world: World, id: str = "identity.1", *, told: bool = True) -> Phone:
-    """The recipient registers again with other keys, and the network says so."""
+    """Register the recipient again with other keys. The network sends an identity notice.
+
+    told: False for a notice that does not contain the new key.
+    """
     (phone,) = world.add_phones(NUMBER)
     world.network.deliver(NUMBER, frames.IDENTITY, id=id, body=phone.identity.public if told else b"")
     await world.network.signals.until(lambda: id in world.network.acknowledged)
@@ -61,7 +65,7 @@ async def anew(world: World, id: str = "identity.1", *, told: bool = True) -> Ph
 
 
 def posted(world: World) -> list[dict[str, Any]]:
-    """The messages that the webhook got, in order; each fits its schema."""
+    """Return the messages that the webhook got, in order, after checking each against its schema."""
     bodies = [post.body for post in world.sink.taken() if "messages" in post.body]
     for body in bodies:
         webhook_schemas.check(body)
@@ -102,7 +106,7 @@ async def test_a_changed_identity_is_told_and_blocks_until_it_is_acknowledged(wo
     await world.network.signals.until(lambda: len(world.network.sends) == 2)
     send = world.network.sends[1]
     assert second.read(send.kind, send.body)["text"] == {"body": "to the second phone"}
-    # Again, and it is as it was.
+    # A repetition changes nothing.
     assert isinstance(await acknowledge(running, hash_of(second)), core.Done)
 
 
@@ -129,14 +133,14 @@ async def test_a_first_message_with_another_identity_comes_after_the_news_of_it(
     assert message["text"] == {"body": "me"}
     assert message["identity"] == told["identity"]
     assert (await running.client.send(NUMBER)).code == 1028
-    # The network's own notice comes later, of the keys that the session has.
+    # The network's own notice of the same keys comes later.
     world.network.deliver(NUMBER, frames.IDENTITY, id="identity.1", body=second.identity.public)
     await world.network.signals.until(lambda: "identity.1" in world.network.acknowledged)
     assert isinstance(await acknowledge(running, hash_of(second)), core.Done)
     assert isinstance(await running.client.send(NUMBER, "you"), core.Accepted)
     await world.network.signals.until(lambda: len(world.network.sends) == 2)
     send = world.network.sends[1]
-    # In the session that the recipient opened.
+    # It uses the session that the recipient opened.
     assert send.kind == frames.MESSAGE
     assert second.read(send.kind, send.body)["text"] == {"body": "you"}
     assert len(world.network.fetches) == 1
@@ -145,7 +149,7 @@ async def test_a_first_message_with_another_identity_comes_after_the_news_of_it(
 
 async def test_a_message_that_waits_for_keys_fails_when_they_turn_out_to_be_new(world: World) -> None:
     running, _ = await started(world)
-    # The network of another release does not say which key; the bundle does.
+    # A network of another release does not send the new key in the notice. The bundle contains it.
     second = await anew(world, told=False)
     gate = world.network.gates[frames.Fetch] = asyncio.Event()
     message = (await running.client.send(NUMBER)).id
@@ -192,7 +196,7 @@ async def test_what_was_encrypted_for_the_old_keys_and_never_sent_fails(
     await world.sink.signals.until(lambda: all(world.sink.statuses_of(id) == ["failed"] for id in ids[2:]))
     codes = [post.body["statuses"][0]["errors"][0]["code"] for post in world.sink.taken() if post.label[1] == "failed"]
     assert codes == [480, 480, 480]
-    # What had been sent is the network's to answer.
+    # Messages that were sent already are for the network to accept or refuse.
     world.network.accept(*ids[:2])
     await world.sink.signals.until(lambda: all(world.sink.statuses_of(id) == ["sent"] for id in ids[:2]))
     assert len(world.network.sends) == 3
@@ -223,7 +227,7 @@ async def test_a_change_is_told_once_and_blocks_after_a_restart_too(world: World
     await running.stopped()
     again = await world.start(node="second")
     await world.connected(again)
-    # Repeated by a network that did not hear our acknowledgement.
+    # Repeated by a network that did not receive our acknowledgement.
     world.network.deliver(NUMBER, frames.IDENTITY, id="identity.2", body=second.identity.public)
     await world.network.signals.until(lambda: "identity.2" in world.network.acknowledged)
     assert (await again.client.send(NUMBER)).code == 1028
@@ -302,7 +306,7 @@ async def test_a_restored_backup_lets_no_change_pass_unseen(world: World) -> Non
     await world.sink.signals.until(lambda: world.sink.statuses_of(message) == ["failed"])
     await world.sink.signals.until(lambda: len(posted(world)) == 1)
     assert posted(world)[0]["system"]["identity"] == hash_of(second)
-    # And what waits for its acknowledgement waits on after one.
+    # A message that waits for its acknowledgement still waits after a restoration of keys.
     restored = await running.client.ask(lambda n: core.RestoreKeys(n, BUSINESS, "password", data))
     assert isinstance(restored, core.Done)
     await world.owner(running)

@@ -1,15 +1,18 @@
-"""Envelopes that nobody can read, as a recipient with a session makes them to be dear."""
+"""Undecryptable envelopes that a recipient with a session forges to be as expensive as possible."""
 
 from __future__ import annotations
 
 from tests.coreapp.phones import Phone
 from tidings.e2ee import curve, messages, pq_ratchet
 
-FAR = 24_000  # messages; a jump that is followed on a chain that is known
+FAR = 24_000  # messages that the jump skips on a known chain, which the receiver follows
 
 
 def forged(phone: Phone, ahead: int = FAR, *, strange: bool = False) -> bytes:
-    """76 bytes or so in the session's form, as many messages ahead on both its chains; strange: on a new chain."""
+    """Return a forged message of about 76 bytes in the form of the session's messages.
+
+    ahead: number of messages that it skips on both chains. strange: True for a new chain.
+    """
     assert phone.record is not None, "no session"
     sending = phone.record._sending
     key = curve.KeyPair.generate().public if strange else sending.ratchet_key

@@ -1,4 +1,4 @@
-"""What comes from the network: on disk first, then acknowledged; each thing reported once; nothing blocks the rest."""
+"""Events from the network: on disk before the acknowledgement, reported once, and none blocks the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 
 async def with_session(world: World, **more: object) -> tuple[Running, Phone, str]:
-    """A Coreapp, a phone, and the id of a message that the phone has read."""
+    """Start a Coreapp; return it, a phone, and the id of a message that the phone has read."""
     phone, _ = world.add_phones(NUMBER, OTHER)
     running = await world.start(**more)  # type: ignore[arg-type]
     await world.connected(running)
@@ -92,7 +92,7 @@ async def test_a_receipt_of_somebody_else_is_ignored(world: World) -> None:
     kind, body = phone.write(TEXT)
     world.network.deliver(NUMBER, kind, id="in-1", body=body)
     world.network.deliver(OTHER, frames.READ, id="r1", refs=[message, "no such message"])
-    # Nor can a sender give statuses to what it sent itself; nor are strange ids a problem for any database.
+    # A sender cannot give statuses to its own messages either, and no database has a problem with malformed ids.
     world.network.deliver(NUMBER, frames.READ, id="r2", refs=["in-1", "", "x" * 65, "ж", "\ud83d\ude00"[:0] + "😀"])
     await acknowledged(world, "in-1", "r1", "r2")
     await running.stopped()
@@ -105,7 +105,7 @@ async def test_a_receipt_of_somebody_else_is_ignored(world: World) -> None:
 async def test_what_was_not_acknowledged_before_a_kill_comes_again_and_is_not_reported_again(world: World) -> None:
     running, phone, message = await with_session(world)
     kind, body = phone.write(TEXT)
-    # The acknowledgement is lost: the rows are there, the connection is gone.
+    # The acknowledgement is lost: the rows exist, the connection is gone.
     running.shard.link.acknowledge = lambda deliveries: None  # type: ignore[method-assign]
     world.network.deliver(NUMBER, kind, id="in-1", body=body)
     world.network.deliver(NUMBER, frames.DELIVERED, id="d1", refs=[message])
@@ -116,7 +116,7 @@ async def test_what_was_not_acknowledged_before_a_kill_comes_again_and_is_not_re
     again = await world.start(node="second")
     await acknowledged(world, "in-1", "d1")
     await again.stopped()
-    # What was taken may come again after a kill, but as the same event.
+    # A callback that was accepted may be posted again after a kill, but as the same event.
     assert len({post.event_id for post in world.sink.posts}) == len(set(world.sink.labels())) == 3
 
 
@@ -151,7 +151,7 @@ async def test_a_stranger_opens_a_session_and_its_one_time_pre_key_is_gone_with_
     assert bundle.prekey_id not in left
     assert len(left) == 99
     assert len(found) == 1
-    # The business answers on that session, without asking for keys.
+    # The business replies on that session, without a fetch of keys.
     await running.client.check(OTHER)
     await running.client.send(OTHER, "welcome")
     await world.network.signals.until(lambda: len(world.network.sends) == 1)

@@ -1,4 +1,4 @@
-"""Whatever recipients and callers may write, in its extremes: no database refuses a row or a question because of it."""
+"""Extreme contents from recipients and callers: no database refuses a row or a query because of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBER = "15550110001"
 GROUP = "15550110001-1700000000"
 WIDE = "\U0001f600"  # four bytes in UTF-8
 
-# What the network lets through as the ids of messages that an envelope is about.
+# Message ids that an envelope may refer to, as the network lets them through.
 STRANGE = [
     "ü" * 64,
     WIDE * 64,
@@ -148,7 +148,7 @@ async def test_questions_about_what_can_not_be_are_refused(world: World, strange
     ask = running.client.ask
     for answer in (
         await ask(lambda n: core.MarkRead(n, BUSINESS, strange)),
-        # Of a number the Webapp lets only digits through, 20 at the most.
+        # The Webapp accepts only digits in a number, at most 20.
         await ask(lambda n: core.GetIdentity(n, BUSINESS, "9" * 20)),
         await ask(lambda n: core.AcknowledgeIdentity(n, BUSINESS, "9" * 20, strange)),
         await ask(lambda n: core.AcceptMessage(n, BUSINESS, strange, "text", b"{}", recipient_type="group")),

@@ -1,4 +1,4 @@
-"""A recipient who wants to be dear: rows stay small, others have their turns, honest messages are read."""
+"""Recipients that try to be expensive: rows stay small, other senders are served, honest messages are read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NULL = b'{"type":"null"}'
 
 
 def first_message(phone: Phone, business: e2ee.PreKeyBundle, ahead: int) -> bytes:
-    """Of a new session, with so many keys passed over."""
+    """Return the first message of a new session, with `ahead` keys skipped."""
     phone.record = e2ee.SessionRecord.initiate(phone.identity, phone.registration_id, business)
     sending = phone.record._sending
     for _ in range(ahead):
@@ -77,7 +77,7 @@ async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_mess
     kind, body = phone.write(TEXT)
     world.network.deliver(NUMBER, kind, id="honest", body=body)
     await world.sink.signals.until(lambda: ("honest", "received") in world.sink.labels())
-    # A record that long is not kept in memory.
+    # A record of this length is not kept in memory.
     assert running.shard.receiving._sessions.in_memory(NUMBER) is None
     await running.stopped()
 
@@ -89,8 +89,8 @@ async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_mess
 
 
 def hostile_first_messages(phone: Phone, business: e2ee.PreKeyBundle, count: int) -> Iterator[bytes]:
-    """Of each sort that cannot be read: no message at all, for keys that nobody has, with a wrong MAC, of keys that
-    the sender was never known by; and, one in five, a new session that can be read."""
+    """Yield first messages of five kinds, in turn: not a message at all, for unknown keys, with a wrong MAC, from an
+    unknown identity, and for a new session that can be read."""
     nobodys = dataclasses.replace(business, signed_prekey_id=9_999)
     for n in range(count):
         somebody = Phone(phone.number)
@@ -127,7 +127,7 @@ async def test_a_flood_of_first_messages_costs_three_bundles_and_as_many_request
             await idle(world)
             nulls = [send for send in world.network.sends[sent:] if send.kind == frames.PREKEY]
             if len(nulls) > answered:
-                # They answer on what was opened for them, so that nothing stands in the way of the next.
+                # The phone replies on the session that was opened for it, so that nothing prevents the next renewal.
                 answered = len(nulls)
                 phone.read(nulls[-1].kind, nulls[-1].body)
                 kind, body = phone.write(NULL)
@@ -150,7 +150,7 @@ def received(world: World) -> set[str]:
 
 
 async def idle(world: World) -> None:
-    """Everything that follows from what was acknowledged has been sent and taken."""
+    """Wait until everything that follows from the acknowledged deliveries was sent and accepted."""
 
     async def is_idle() -> bool:
         return not await world.database.query(jobs_left)
@@ -178,7 +178,7 @@ async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in
 
     def putting(change: Change, *, urgent: bool = False) -> asyncio.Future[None]:
         committed = put(change, urgent=urgent)
-        # What was asked for again goes its own way.
+        # Requests for resending are committed apart from this.
         if change.new_messages:
             commits.append(committed)
         return committed

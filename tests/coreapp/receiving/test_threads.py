@@ -1,4 +1,4 @@
-"""What the business may do in a thread: mark messages as read, and write freely for a day after it was written to."""
+"""Actions of the business in a thread: mark messages as read, and write freely for 24 hours after a message."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def started(world: World, **settings: object) -> tuple[Running, Phone]:
 
 
 async def write(world: World, phone: Phone, *ids: str, content: bytes | None = None, timestamp: int = NOW) -> None:
-    """Messages of the phone, one second after the other; returns when they were posted to the webhook."""
+    """Send messages of the phone, one second apart, and wait until they are posted to the webhook."""
     for n, message_id in enumerate(ids):
         kind, body = phone.write(
             content or text(message_id), world.network.business_bundle(one_time=int(phone.number[-1]))
@@ -64,7 +64,7 @@ async def test_a_mark_reaches_the_sender_with_the_unread_ones_before_it_and_once
     await world.network.signals.until(lambda: len(receipts(world)) == 1)
     to, refs = receipts(world)[0]
     assert (to, sorted(refs)) == (NUMBER, ["a", "b", "c"])
-    # Read already, so its sender is not told again; and one more.
+    # These are read already, so the sender gets no second receipt. One more message follows.
     assert isinstance(await mark(running, "a"), core.Done)
     assert isinstance(await mark(running, "d"), core.Done)
     await world.network.signals.until(lambda: len(receipts(world)) == 2)

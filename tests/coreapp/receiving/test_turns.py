@@ -1,4 +1,4 @@
-"""The order in which deliveries are handled when there is no time for all of them."""
+"""Order in which deliveries are handled when there is no time for all of them."""
 
 from __future__ import annotations
 

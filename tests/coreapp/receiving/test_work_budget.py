@@ -1,4 +1,5 @@
-"""What a sender may cost: walks, set-ups and look-ups in vain are paid from a budget; nobody else waits for them."""
+"""Work budget per sender: chain walks, session set-ups and vain look-ups consume it, and no other sender waits for
+them."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 
 def work() -> float:
-    """Steps that were taken so far beyond the ordinary."""
+    """Return the number of steps taken so far beyond the ordinary work."""
     return REGISTRY.get_sample_value("tidings_peer_work_steps_total", {"outcome": "taken"}) or 0.0
 
 
 def pass_over(phone: Phone, messages: int) -> None:
-    """As if so many had been written and lost."""
+    """Advance the phone's chains as if `messages` messages had been written and lost."""
     assert phone.record is not None, "no session"
     sending = phone.record._sending
     assert sending.pq_chain_key is not None
@@ -44,13 +45,13 @@ def test_a_sender_has_a_burst_and_then_what_comes_in_with_time() -> None:
     assert budget.spend(NUMBER, 25_000)
     assert budget.spend(NUMBER, 25_000)
     assert not budget.spend(NUMBER, 25_000)
-    # A refusal costs nothing, and what is left may be spent.
+    # A refusal consumes nothing, and what is left can be used.
     assert budget.spend(NUMBER, 10_000)
     assert not budget.spend(NUMBER, 1)
     clock.advance(10)
     assert not budget.spend(NUMBER, int(10 * work_budget.RATE) + 1)
     assert budget.spend(NUMBER, int(10 * work_budget.RATE))
-    # Another is not concerned.
+    # Another sender is not affected.
     assert budget.spend(OTHER, 25_000)
 
 
@@ -77,7 +78,7 @@ async def test_300_forged_messages_cost_the_budget_once_and_honest_ones_of_their
     kind, body = phone.write(TEXT)
     world.network.deliver(NUMBER, kind, id="before", body=body)
     await acknowledged(world, "before")
-    # With a new session after each of the first three, forged messages would be of an old one, and cheap.
+    # Exhaust the renewals: with a new session, forged messages would be of an old one, and cheap.
     for _ in range(session_repair.MAX_RENEWALS):
         assert running.shard.recovery.session_repair._budget.renewals.take(NUMBER)
     taken = work()
@@ -85,7 +86,7 @@ async def test_300_forged_messages_cost_the_budget_once_and_honest_ones_of_their
         world.network.deliver(NUMBER, frames.MESSAGE, id=f"forged-{n}", body=forged(phone, strange=n % 3 == 2))
     world.network.deliver(OTHER, frames.READ, id="read", refs=[message])
     await acknowledged(world, "read", "forged-299")
-    # Two walks of one message, not of 200; the clock stands still.
+    # The walks of two messages, not of 200. The clock stands still.
     assert 2 * FAR <= work() - taken <= work_budget.BURST
     kind, body = phone.write(TEXT)
     world.network.deliver(NUMBER, kind, id="after", body=body)
@@ -134,7 +135,7 @@ async def test_receipts_of_messages_that_there_are_not_use_up_the_budget_and_are
         world.network.deliver(NUMBER, frames.READ, id=id, refs=[f"nothing-{n}-{m}" for m in range(1000)])
     await acknowledged(world, *ids)
     assert running.shard.receiving._work_budget.is_used_up(NUMBER)
-    # A receipt as devices send it is whole, and what others send is.
+    # A receipt of the size that devices send is handled completely, and so are those of other senders.
     world.network.deliver(NUMBER, frames.READ, id="long", refs=[*(f"n-{m}" for m in range(inbox.FEW_REFS)), message])
     world.network.deliver(NUMBER, frames.DELIVERED, id="short", refs=[message])
     await acknowledged(world, "long", "short")

@@ -1,4 +1,4 @@
-"""Very many messages of one sender that nobody can read: the webhook hears of some by id, of the others the number."""
+"""Very many undecryptable messages of one sender: the webhook receives some by id, of the others the number."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_of_a_flood_the_webhook_hears_ten_by_id_and_how_many_more_there_we
     more = 300 - 5 - retry_requests.TOLD_EACH
     summary = f"{more} more messages from {NUMBER}, since 1700000123, could not be decrypted"
     await world.sink.signals.until(lambda: summary in errors(world))
-    # Those that were asked for and do not come are told by id within the allowance, which the new owner begins again.
+    # Requested messages that never arrive are reported by id within the rate limit, which the new owner starts afresh.
     clock.advance(retry_requests.PATIENCE_SECONDS)
     await running.shard.recovery.retry_requests.run_once()
     await world.sink.signals.until(lambda: len(errors(world)) == retry_requests.TOLD_EACH + 1 + 5 + 1)

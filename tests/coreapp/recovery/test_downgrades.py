@@ -1,4 +1,4 @@
-"""A recipient who had post-quantum protection, and whose keys come without: refused, unless the identity is another."""
+"""Recipient who had post-quantum protection and whose new keys lack it: refused, unless the identity is another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = b'{"type":"text","text":{"body":"hello"}}'
 
 
 async def ready(world: World, **settings: object) -> tuple[Running, Phone]:
-    """A Coreapp that has written to a phone with Kyber keys, whose session was lost afterwards."""
+    """Start a Coreapp that has written to a phone with Kyber keys, and delete the session afterwards."""
     [phone] = world.add_phones(NUMBER)
     running = await world.start(**settings)
     await world.connected(running)
@@ -53,7 +53,7 @@ async def test_nothing_is_sent_to_keys_that_have_lost_their_kyber_pre_key(world:
     [post] = [post for post in world.sink.taken() if post.label[0] == answer.id]
     assert post.body["statuses"][0]["errors"][0]["code"] == 480
     assert len(world.network.sends) == 1
-    # As soon as it has one again, messages go on.
+    # As soon as the phone has a Kyber key again, messages are sent.
     phone.kyber = kyber
     await running.client.send(NUMBER, "as before")
     await world.network.signals.until(lambda: len(world.network.sends) == 2)

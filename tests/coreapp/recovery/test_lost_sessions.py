@@ -1,4 +1,5 @@
-"""The Coreapp, our network and a handset: whoever loses sessions, each message arrives exactly once, both ways."""
+"""Coreapp, network and handset: whichever side loses sessions, each message arrives exactly once, in both
+directions."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ NUMBER = "15550110001"
 
 
 class Person:
-    """A recipient who reads everything; what was shown outlives the fleet."""
+    """Recipient who reads everything. What was shown outlives the fleet."""
 
     def __init__(self, network: RealNetwork, database: Database) -> None:
         self._network = network
@@ -86,7 +87,7 @@ class Person:
 
 
 class Scene:
-    """All of them."""
+    """Coreapp, network and recipient of a test."""
 
     def __init__(self, world: World, network: RealNetwork, person: Person) -> None:
         self.world = world
@@ -101,7 +102,7 @@ class Scene:
         )
         contacts = await running.client.check(NUMBER)
         while contacts[0].status == "failed":
-            # Not logged in yet.
+            # The Coreapp has not logged in yet.
             contacts = await running.client.check(NUMBER)
         return running
 
@@ -120,7 +121,7 @@ class Scene:
         await self.world.sink.signals.until(lambda: self.world.sink.statuses_of(message_id) == [*statuses])
 
     def heard(self) -> list[str]:
-        """The texts that the webhook got, what was posted twice once."""
+        """Return the texts that the webhook got, each event once."""
         posts = {post.event_id: post.body for post in self.world.sink.taken() if "messages" in post.body}
         return [body["messages"][0]["text"]["body"] for body in posts.values()]
 
@@ -128,7 +129,7 @@ class Scene:
         return [str(post.body) for post in self.world.sink.taken() if "errors" in post.body]
 
     async def forget(self) -> None:
-        """The Coreapp's sessions are deleted while it is down."""
+        """Delete the Coreapp's sessions while it is down."""
         async with self.world.database.transaction() as connection:
             await sessions.clear(connection, BUSINESS)
 
@@ -143,7 +144,7 @@ async def scene(world: World, database_factory: DatabaseFactory, folder: Path) -
 
 
 async def acquainted(made: Scene, running: Running, fleet: Fleet) -> None:
-    """Both have read from each other."""
+    """Exchange a message in each direction."""
     await made.send(running, "hello")
     await made.until_shown("hello")
     await fleet.send(NUMBER, BUSINESS, "hello yourself")
@@ -202,7 +203,7 @@ async def test_what_a_handset_that_lost_its_sessions_could_not_read_is_shown_onc
             await made.until_shown(*ids)
             for id in ids.values():
                 await made.until_status(id, "sent", "delivered", "read")
-            # The session that was mended carries both ways.
+            # The repaired session works in both directions.
             await fleet.send(NUMBER, BUSINESS, "thanks")
             await made.until_heard("thanks")
         shown = [entry for entry in made.person.shown if entry[1] in ids]
@@ -256,7 +257,7 @@ async def test_killed_again_and_again_while_it_is_mended_nothing_is_lost_or_doub
 
 
 async def soon_after(turns: int, done: Callable[[], bool]) -> None:
-    """Some turns of the loop later, each a good deal later than the one before."""
+    """Wait for a growing number of event-loop iterations, or until `done()`."""
     for _ in range(turns * turns * 20):
         if done():
             return

@@ -1,4 +1,4 @@
-"""Messages that could not be decrypted: the session is mended, they are asked for again, and arrive exactly once."""
+"""Undecryptable messages: the session is repaired, they are requested again, and arrive exactly once."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def text(body: str) -> bytes:
 
 
 def errors(world: World) -> list[str]:
-    """What the webhook heard of messages that could not be decrypted; what was posted twice is one."""
+    """Return the webhook's errors about undecryptable messages, each event once."""
     posts = {post.event_id: post.body for post in world.sink.taken() if "errors" in post.body}
     return [body["errors"][0]["details"] for body in posts.values()]
 
 
 def received(world: World) -> dict[str, list[dict[str, Any]]]:
-    """The messages posted, by id; what was posted twice is one."""
+    """Return the messages posted, by id, each event once."""
     posts = {post.event_id: post.body["messages"][0] for post in world.sink.taken() if "messages" in post.body}
     found: dict[str, list[dict[str, Any]]] = {}
     for message in posts.values():
@@ -43,19 +43,19 @@ def received(world: World) -> dict[str, list[dict[str, Any]]]:
 
 
 def sent(world: World, kind: str) -> list[frames.Send]:
-    """The latest of each id, in order."""
+    """Return the latest send of each id, in order."""
     return list({send.id: send for send in world.network.sends if send.kind == kind}.values())
 
 
 async def settled(world: World, running: Running, phone: Phone) -> None:
-    """Both have read from each other: the session is no longer being set up."""
+    """Exchange a message in each direction, after which the session is no longer being set up."""
     kind, body = phone.write(text("settled"))
     world.network.deliver(NUMBER, kind, id="settled", body=body)
     await acknowledged(world, "settled")
 
 
 async def without_sessions(world: World, running: Running) -> Running:
-    """The next owner, whose sessions were deleted, as `docs/operations.md` recommends."""
+    """Start the next owner, whose sessions were deleted, as `docs/operations.md` recommends."""
     await running.stopped()
     async with world.database.transaction() as connection:
         await sessions.clear(connection, BUSINESS)
@@ -179,14 +179,14 @@ async def test_garbage_costs_a_bounded_number_of_bundles_and_requests(world: Wor
         world.network.deliver(NUMBER, frames.MESSAGE, id=f"bad-{n}", body=GARBAGE + b"%d" % n)
         if n % 100 == 99:
             await acknowledged(world, f"bad-{n}")
-    # What is asked for goes out by itself, later than what is acknowledged.
+    # Requests for resending are sent by another task, later than the acknowledgement.
     await world.network.signals.until(lambda: asked_for() >= session_repair.MAX_ASKED)
     kind, body = phone.write(text("good"))
     world.network.deliver(NUMBER, kind, id="good", body=body)
     await world.sink.signals.until(lambda: "good" in received(world))
     assert len(world.network.fetches) - fetches <= session_repair.MAX_RENEWALS
     assert asked_for() == session_repair.MAX_ASKED
-    # The phone reads what it finds on the session that was opened, and answers there: the rest of the hour is quiet.
+    # The phone reads what it gets on the session that was opened, and replies there: nothing more happens in this hour.
     for send in sent(world, frames.PREKEY)[1:]:
         phone.read(send.kind, send.body)
     kind, body = phone.write(text("settled again"))
@@ -227,7 +227,7 @@ async def test_the_webhook_hears_of_a_lost_message_by_its_id_when_it_does_not_co
     await running.killed()
     running = await world.start(node="second", clock=clock)
     await world.connected(running)
-    # The acknowledgement was lost: it comes again, to the next owner.
+    # The acknowledgement was lost: the message is delivered again, to the next owner.
     world.network.deliver(NUMBER, frames.MESSAGE, id="bad-1", body=GARBAGE)
     world.network.deliver(NUMBER, frames.MESSAGE, id="bad-3", body=GARBAGE)
     await acknowledged(world, "bad-3")
@@ -263,7 +263,7 @@ async def test_nobody_can_repeat_the_message_of_another(world: World) -> None:
     await running.stopped()
 
 
-# What a recipient asks us for.
+# Requests of a recipient for resending.
 
 
 def again(world: World, message: str) -> list[frames.Send]:
@@ -279,7 +279,7 @@ async def test_a_recipient_who_lost_the_session_gets_the_message_again_on_a_new_
     await settled(world, running, phone)
     message = (await running.client.send(NUMBER, "precious")).id
     await world.network.signals.until(lambda: message in world.network.ids_sent())
-    # Their side is gone: only a request comes, and nothing that opens a session.
+    # The recipient's session is gone: only a request arrives, and nothing that opens a session.
     phone.record = None
     for _ in range(2):
         world.network.deliver(NUMBER, frames.RETRY, id="retry-1", refs=[message])

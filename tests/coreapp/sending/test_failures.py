@@ -1,4 +1,4 @@
-"""Why a job still waits: written when an attempt has failed, and only then; gone with the job."""
+"""Reason why a job still waits: written only when an attempt has failed, and deleted with the job."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ FULL, SLOW, FINE = "15550110001", "15550110002", "15550110003"
 
 
 async def queued(database: Database) -> Mapping[str, JobView]:
-    """Jobs by their recipients."""
+    """Return jobs by recipient."""
     async with database.reading() as connection:
         return {job.recipient: job for job in await queue_views.list_jobs(connection, Choice())}
 
 
 async def until(database: Database, is_so: Callable[[Mapping[str, JobView]], bool]) -> Mapping[str, JobView]:
-    """Waits until the jobs on disk are so."""
+    """Wait until the condition holds for the jobs on disk."""
 
     async def look() -> bool:
         return is_so(await queued(database))
@@ -70,7 +70,7 @@ async def test_a_job_that_the_network_does_not_take_says_how_often_and_why_and_n
     assert found.keys() == {FULL, SLOW}
     assert (found[FULL].last_error, found[SLOW].last_error) == (failures.HELD_BACK, failures.OVERLOADED)
     assert all(job.tried_at >= job.created_at for job in found.values())
-    # The one that was sent at once has left no row.
+    # The job that was sent at once has left no row.
     assert await rows(world.database) == 2
     world.network.policy = lambda send: None
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)

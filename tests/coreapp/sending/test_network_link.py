@@ -1,4 +1,4 @@
-"""The Coreapp's login at the network: refused, taken away, and had again."""
+"""The Coreapp's login at the network: refused, revoked, and restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_a_login_that_the_network_refuses_is_tried_again(world: World, mon
     before = calls("login", device.UNAUTHORIZED)
     running = await world.start()
     await soon(lambda: calls("login", device.UNAUTHORIZED) >= before + 2)
-    # The first refusal makes the Coreapp register its number again, and open its shard a second time for that.
+    # After the first refusal the Coreapp registers its number again, and reopens its shard for that.
     await soon(lambda: any(shard.link.is_refused for shard in running.node.shards))
     assert not running.shard.link.connected
     assert REGISTRY.get_sample_value("tidings_upstream_connected", {"shard": "0"}) == 0

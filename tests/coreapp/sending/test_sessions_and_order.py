@@ -1,6 +1,6 @@
-"""No key is used twice and no message overtakes another, whatever happens at the same time.
+"""No key is used twice and no message overtakes another, whatever happens concurrently.
 
-The oracle is the recipient: a second message under one key, or one that went out uncommitted, does not decrypt.
+The oracle is the recipient: a second message under one key, or one that was sent uncommitted, does not decrypt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NUMBERS = [f"1555011000{n}" for n in range(1, 6)]
 
 
 class Readers:
-    """Phones that read each message once, by its id, as it arrives, and answer some of them."""
+    """Phones that read each message once, by its id, as it arrives, and reply to some of them."""
 
     def __init__(self, world: World, phones: list[Phone], *, answer_every: int = 0) -> None:
         self.world = world
@@ -48,7 +48,7 @@ class Readers:
 
 
 async def send_all(running: Running, texts: list[tuple[str, str]]) -> list[core.Accepted]:
-    """All at once, in this order on the link."""
+    """Send all messages at once, in this order on the link."""
     answers = await asyncio.gather(*(running.client.send(to, text) for to, text in texts))
     assert all(isinstance(answer, core.Accepted) for answer in answers), answers
     return list(answers)
@@ -98,7 +98,7 @@ async def test_messages_line_up_behind_those_that_wait_for_a_session(world: Worl
 
     await send_all(running, [(phone.number, "1"), (phone.number, "2")])
     await world.network.signals.until(lambda: len(world.network.fetches) == 1)
-    # While the queue waits for keys, the recipient opens a session by itself.
+    # While the queue waits for keys, the recipient opens a session.
     kind, body = phone.write(b'{"type":"text","text":{"body":"me first"}}', world.network.business_bundle())
     world.network.deliver(phone.number, kind, id="in-1", body=body)
     await world.network.signals.until(lambda: world.network.acknowledged == ["in-1"])
@@ -213,7 +213,7 @@ async def test_a_recipient_without_keys_fails_and_the_others_are_served(world: W
 
 
 async def test_servers_that_refuse_one_recipients_keys_do_not_fail_the_others(world: World) -> None:
-    """A refused fetch is asked again one by one, and a refusal is not taken for «not on the network»."""
+    """A refused fetch is repeated for each recipient, and a refusal does not count as «not on the network»."""
     (phone,) = world.add_phones(NUMBERS[0])
     world.network.failures[frames.Fetch] = frames.BAD_FRAME
     running = await world.start()

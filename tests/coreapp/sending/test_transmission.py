@@ -1,4 +1,4 @@
-"""Sending: within a window, again after every reconnect, in order, until the network accepts or refuses."""
+"""Transmission: within a window, again after every reconnect, in order, until the network accepts or refuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_at_most_a_window_of_messages_is_unanswered(world: World, monkeypa
     await running.client.check(NUMBER)
     ids = [(await running.client.send(NUMBER, str(n))).id for n in range(8)]
     await world.network.signals.until(lambda: len(world.network.sends) == 3)
-    # Answered out of order, one more goes out for each.
+    # Responses arrive out of order, and each lets one more message be sent.
     for count, answered in enumerate((1, 0, 2, 4, 3), 4):
         world.network.accept(ids[answered])
         await world.network.signals.until(lambda count=count: len(world.network.sends) == count)  # type: ignore[misc]
@@ -115,7 +115,7 @@ async def test_overloaded_servers_are_asked_again_later_and_nothing_overtakes(wo
     accepted: list[str] = []
 
     def policy(send: Any) -> str | None:
-        # Overloaded until the first one comes again.
+        # Overloaded until the first one is sent again.
         if not accepted and send.id not in refused:
             refused.add(send.id)
             return frames.OVERLOADED

@@ -1,4 +1,4 @@
-"""A Coreapp that is cut off from the database alone, and one that takes its place: the network has one of them."""
+"""A Coreapp cut off from the database only, and one that takes over: the network has a login of only one of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LEASE = 3.0  # seconds
 
 
 class Logins:
-    """The business's logins at the network, as they come, by epoch; and how they ended."""
+    """The business's logins at the network in order, by epoch, and how each ended."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.signals = Signals()
@@ -73,13 +73,13 @@ class Logins:
 
 @pytest.fixture
 def database_engine() -> str:
-    """Only a database with an address of its own can be cut off."""
+    """Return the kind of database: only one with a network address can be cut off."""
     return "mariadb"
 
 
 @pytest.fixture
 async def gate(world: World) -> AsyncIterator[Proxy]:
-    """The way of one Coreapp to the database."""
+    """Proxy between one Coreapp and the database."""
     url = sa.make_url(world.database.settings.url)
     assert url.host
     assert url.port
@@ -89,16 +89,16 @@ async def gate(world: World) -> AsyncIterator[Proxy]:
     gate.open()
     await world.close()
     await gate.stop()
-    # Connections that were cut off while they were made are closed by their finalizers, which need the loop.
+    # Connections that were cut off while being opened are closed by their finalizers, which need the loop.
     gc.collect()
 
 
 @pytest.fixture
 async def behind(world: World, gate: Proxy) -> AsyncIterator[World]:
-    """The same world, for a Coreapp whose way to the database is the gate."""
+    """The same world, for a Coreapp that reaches the database through the proxy."""
     url = sa.make_url(world.database.settings.url).set(host=gate.address[0], port=gate.address[1])
     settings = dataclasses.replace(world.database.settings, url=url.render_as_string(hide_password=False))
-    # As a Coreapp's own: what is cut off amid a transaction keeps no locks.
+    # The idle time-out of a Coreapp: a transaction that is cut off keeps no locks.
     database = Database(settings, "business", idle_timeout=LEASE)
     yield World(database, world.network, world.sink, world.settings.model_copy(update={"database": settings}))
     await database.close()
@@ -129,14 +129,14 @@ async def test_an_owner_cut_off_from_the_database_alone_leaves_and_stays_away(
         await logins.signals.until(lambda: logins.live == 1)
         gate.shut()
         cut_at = asyncio.get_running_loop().time()
-        # By its own clock, before anybody may take its place: nobody else is there yet.
+        # It logs out by its own clock, before another process may take over. No other process exists yet.
         await logins.signals.until(lambda: logins.live == 0)
         assert asyncio.get_running_loop().time() - cut_at < LEASE
         assert len(first.node.shards) == 0
         second = await start(world, network, "second")
         await logins.signals.until(lambda: logins.live == 1)
         assert isinstance(await second.client.check("+15550119999"), list)
-        # The first has its database again: it finds the shard taken.
+        # The first process reaches its database again and finds that the shard is taken.
         gate.open()
         assert (await first.client.send("15550119999")).code == 1018
         await second.stopped()
@@ -154,7 +154,7 @@ async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_b
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its clock says that its lease holds: it was told of a longer one, say."""
+    """By the first process's clock its lease is valid, for example because its setting is longer."""
     logins = Logins(monkeypatch)
     async with real_network(world, database_factory, tmp_path) as network:
         first = await behind.start(

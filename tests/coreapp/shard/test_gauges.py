@@ -1,4 +1,4 @@
-"""What a shard shows of its queues, while it is ours and no longer."""
+"""Gauges of a shard's queues, while the shard is ours and afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health of the databases: both are asked, and what cannot be learnt of the network is left to its link."""
+"""Health of the databases: both are checked, and an unknown state of the network is left to its link."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def database_engine() -> str:
 
 @pytest.fixture
 async def told() -> AsyncIterator[tuple[str, dict[str, str]]]:
-    """The health of a network: its address, and what it says."""
+    """Yield the URL of a network's health endpoint, and the response that it gives."""
     says = {"database": "ok"}
 
     async def answer(request: web.Request) -> web.Response:
@@ -68,7 +68,7 @@ async def test_a_network_that_does_not_say_is_not_held_against_its_database(
 
 
 class Mounted:
-    """A store of files that has its marker."""
+    """File store with its marker."""
 
     state = "ok"
 

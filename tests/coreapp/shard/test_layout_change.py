@@ -1,4 +1,4 @@
-"""Another number of shards: everything that waits finds its place, whoever dies while it is moved."""
+"""Change of the number of shards: every waiting row is moved to its shard, whichever process dies in between."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOW = 1_700_000_000_000
 
 
 class Died(BaseException):
-    """The process ends here."""
+    """Error that stands for the death of the process."""
 
 
 def test_a_shard_has_whom_the_webapps_ask_it_for_and_the_first_one_all_else() -> None:
@@ -50,7 +50,7 @@ async def fill(database: Database) -> None:
 
 
 async def check(database: Database, count: int) -> None:
-    """Each row is where it belongs, and where a shard looks for it."""
+    """Check that each row is in its shard, and where the shard reads it."""
     async with database.reading() as connection:
         found = {
             shard: [job.peer for job in await jobs.list_jobs(connection, shard)]
@@ -161,7 +161,7 @@ async def test_messages_flow_through_every_change_and_each_is_shown_and_reported
                     return
                 answer = None
                 while not isinstance(answer, core.Accepted):
-                    # As a Webapp does: whoever does not own the shard has done nothing.
+                    # As a Webapp does: a process that does not own the shard has done nothing.
                     for running in (first, second):
                         answer = await running.client.send(number, f"{number} {n}")
                         if isinstance(answer, core.Accepted):
@@ -177,7 +177,7 @@ async def test_messages_flow_through_every_change_and_each_is_shown_and_reported
             async with world.database.transaction() as connection:
                 await layouts.request(connection, count)
             await made(world, layout, count)
-            # Messages go through this layout as well.
+            # Messages are sent in this layout as well.
             target = len(ids) + 2 * len(numbers)
             await polling.until(lambda target=target: len(ids) >= target, pause=0.01)
         stop.set()
@@ -205,12 +205,13 @@ async def ready(running: Running, numbers: list[str]) -> None:
 
 
 def events(world: World) -> dict[str, tuple[str, str]]:
-    """What the webhook heard, in order. What it was being told when a shard was given up it hears again, by its id."""
+    """Return the webhook's events in order. What was being posted when a shard was given up is posted again, by
+    its id."""
     return {post.event_id: post.label for post in world.sink.taken()}
 
 
 async def made(world: World, layout: int, count: int) -> None:
-    """Wait until there are so many shards, and all of them have owners."""
+    """Wait until the layout has `count` shards, and all of them have owners."""
 
     async def is_made() -> bool:
         async with world.database.reading() as connection:

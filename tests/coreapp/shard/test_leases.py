@@ -18,7 +18,7 @@ NUMBER = "15550110001"
 
 async def test_a_lost_lease_fences_off_the_old_owner(world: World) -> None:
     world.add_phones(NUMBER)
-    # The first gives a sign of life too seldom, as if it were stopped in between, clock and all.
+    # The first sends heartbeats too rarely, as if it were paused in between, including its clock.
     first = await world.start(node="first", heartbeat_seconds=2.0, lease_seconds=3600.0)
     await world.connected(first)
     await first.client.check(NUMBER)
@@ -29,7 +29,7 @@ async def test_a_lost_lease_fences_off_the_old_owner(world: World) -> None:
     late = await first.client.send(NUMBER, "too late")
     assert isinstance(late, core.Refused)
     assert late.code == 1018
-    # It stands by again, and takes over in its turn.
+    # It stands by again, and takes over later.
     await soon(lambda: len(first.node.shards) == 0)
     health = await first.client.ask(core.GetHealth)
     assert health.shards == []
@@ -73,7 +73,7 @@ async def test_of_two_that_claim_at_once_exactly_one_wins(world: World) -> None:
 
 
 async def test_a_shard_taken_over_continues_the_callbacks_of_the_old_owner(world: World) -> None:
-    """Their order and their event ids; nothing that was taken is posted again."""
+    """Order and event ids stay. Nothing that was accepted is posted again."""
     world.add_phones(NUMBER)
     world.sink.answer = lambda post: 500
     first = await world.start(node="first")

@@ -1,4 +1,4 @@
-"""The link for Webapps: who may ask, and how questions in flight are answered."""
+"""The link for Webapps: authentication, and the responses to requests in flight."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_health_and_metrics_are_answered(world: World) -> None:
 
 
 async def test_a_message_that_was_committed_while_the_shard_closed_is_answered_as_accepted(world: World) -> None:
-    """Else the Webapp would ask another Coreapp, and the recipient would get it twice."""
+    """Otherwise the Webapp would call another Coreapp, and the recipient would get the message twice."""
     world.add_phones(NUMBER)
     running = await world.start()
     await world.connected(running)

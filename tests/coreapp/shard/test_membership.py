@@ -1,4 +1,4 @@
-"""Coreapps of an installation know of each other, and no two have one name."""
+"""Coreapps of an installation know each other, and no two share a name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_processes_are_listed_from_their_start_to_their_planned_end(world:
 
 
 async def test_a_second_process_of_a_name_is_refused_while_the_first_gives_signs_of_life(world: World) -> None:
-    # Somebody listens there, and it is not us.
+    # Another process listens at the address.
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     first = membership(world, "one", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
     await first.join(asyncio.Event())
@@ -46,7 +46,7 @@ async def test_a_second_process_of_a_name_is_refused_while_the_first_gives_signs
         await membership(world, "one", "127.0.0.1:2").join(asyncio.Event())
     stop.set()
     await beating
-    # It has died: no sign of life comes any more.
+    # It is dead: no heartbeat comes.
     await membership(world, "one", "127.0.0.1:2").join(asyncio.Event())
     server.close()
 
@@ -54,7 +54,7 @@ async def test_a_second_process_of_a_name_is_refused_while_the_first_gives_signs
 async def test_a_process_that_restarts_where_it_was_need_not_wait_for_its_dead_namesake(world: World) -> None:
     await membership(world, "one", "127.0.0.1:1", heartbeat=600.0).join(asyncio.Event())
     async with asyncio.timeout(30):
-        # At its own address, and at another while nobody listens at the old one.
+        # Allowed at its own address, and at another while no process listens at the old one.
         await membership(world, "one", "127.0.0.1:1", heartbeat=600.0).join(asyncio.Event())
         await membership(world, "one", "127.0.0.1:2", heartbeat=600.0).join(asyncio.Event())
 

@@ -1,4 +1,4 @@
-"""The link's connections until its key is named: few, brief, and with small frames."""
+"""The link's connections before the key was received: few, short, and limited to small frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def table() -> Newcomers:
 
 @pytest.fixture
 async def connect(table: Newcomers) -> AsyncIterator[Connect]:
-    """A link without shards, whose Webapps are closed at the end."""
+    """Yield connections to a link without shards. They are closed at the end."""
     nothing: Any = None
     server = await wire.listen(
         "127.0.0.1",
@@ -93,7 +93,7 @@ async def test_a_frame_has_four_kibibytes_until_the_key_is_named(connect: Connec
     webapp = await connect()
     await greet(webapp)
     with pytest.raises(wire.Disconnected):
-        # It is read now, and is another key than ours.
+        # The key is read now, and is a wrong one.
         await greet(webapp, "x" * newcomers.FRAME)
     assert refused(newcomers.WRONG_KEY) - wrong == 2
 

@@ -1,4 +1,4 @@
-"""Which shards a process answers for, while terms of them end and begin."""
+"""Shards that a process answers for, while terms of them end and start."""
 
 from __future__ import annotations
 

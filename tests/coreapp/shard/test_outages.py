@@ -1,4 +1,5 @@
-"""A Coreapp whose database hangs: nothing ends, nothing fails, callers are told in time, and all goes on at its end."""
+"""Coreapp whose database hangs: no process ends, nothing fails, callers get a response in time, and work resumes after
+it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def database_engine() -> str:
 
 @pytest.fixture
 def hanging(mariadb: MariaDB) -> Iterator[MariaDB]:
-    """The test pauses it; it goes on when the test ends."""
+    """Database that the test pauses. It resumes when the test ends."""
     yield mariadb
     mariadb.resume()
 
@@ -42,7 +43,7 @@ async def test_while_the_database_hangs_messages_are_turned_away_unharmed_and_th
     told = await running.client.ask(core.GetHealth)
     assert told.gateway_status == "disconnected"
     assert not in_hand.done()
-    # Not with the message in hand, which the database may keep for the 10 s that a transaction may take.
+    # Not together with the message in progress, which the database may keep for the 10 s that a transaction may take.
     async with lateness.measured() as late:
         asked = time.monotonic()
         refused = await running.client.send(NUMBER, "turned away")

@@ -1,4 +1,4 @@
-"""Several shards: each peer has one of them, and what they share is the same for all."""
+"""Several shards: each peer has one of them, and all see the same shared state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidings.wire import device as frames
 from tidings.wire.addresses import shard_of
 
 COUNT = 4
-# One of each shard.
+# One number of each shard.
 NUMBERS = [
     next(n for n in (f"1555011{i:04}" for i in range(1000)) if shard_of(n, COUNT) == shard) for shard in range(4)
 ]
@@ -47,7 +47,7 @@ async def start(world: World, servers: RealNetwork, node: str, owned: bool = Tru
 
 
 class ConnectedPhone(LivePhone):
-    """Is there until the network goes."""
+    """Phone that stays connected until the network stops."""
 
     live: wire.Connection
 
@@ -96,7 +96,7 @@ async def test_each_peer_meets_its_own_shard_in_one_process(world: World, server
         assert world.sink.statuses_of(answer.id) == ["sent", "delivered", "read"]
         assert world.sink.statuses_of(f"echo-{answer.id}") == ["received"]
     assert [len(phone.shown) for phone in phones] == [3, 3, 3, 3]
-    # Events of all shards have ids of their own.
+    # Event ids are unique across all shards.
     assert len({post.event_id for post in world.sink.posts}) == 48
 
 
@@ -125,7 +125,7 @@ async def test_a_second_process_is_given_half_of_the_shards_and_gives_them_back_
     started = asyncio.get_running_loop().time()
     await second.stopped()
     await soon(lambda: len(owned_by(first)) == COUNT)
-    # Long before their leases of 30 s end.
+    # Long before their leases of 30 s expire.
     assert asyncio.get_running_loop().time() - started < 20
     for number in NUMBERS:
         assert isinstance(await first.client.send(number), core.Accepted)
@@ -138,7 +138,7 @@ async def test_what_one_shard_has_learnt_of_contacts_the_others_know_at_once(
     running = await start(world, servers, "one")
     await connected(running)
     number = NUMBERS[3]
-    # Its own shard finds that it is not on the network, and remembers.
+    # Its own shard finds that the number is not on the network, and caches that.
     assert (await running.client.send(number)).code == 1013
     await a_phone(servers, number)
     assert (await running.client.check(number, force=True))[0].status == "valid"

@@ -1,4 +1,4 @@
-"""Which process is to own which shard."""
+"""Assignment of shards to processes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_moves_end_at_a_spread_that_moves_no_more_and_each_is_made_by_its_owner(
     for node in sorted(live):
         for shard in claims(node, holdings(owners), live):
             owners[shard] = node
-    # Those of processes that are gone are free by now.
+    # The shards of dead processes are free by now.
     owners = {shard: owner if owner in live else sorted(live)[0] for shard, owner in owners.items()}
     for _ in range(len(owners) + 1):
         found = next_move(holdings(owners), live)

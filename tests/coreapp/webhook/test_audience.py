@@ -1,4 +1,4 @@
-"""How many callbacks count when a message asks to be accepted."""
+"""The number of callbacks that counts when a message asks for admission."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_what_recipients_did_never_closes_the_gate_alone_and_counts_for_a_quarte
     assert gate.is_open(audience.pressing())
     waiting.ours = 75
     assert not gate.is_open(audience.pressing())
-    # It opens again at half, however many of theirs are left.
+    # Admission opens again at half, however many of the recipients' callbacks are left.
     waiting.ours = 26
     assert not gate.is_open(audience.pressing())
     waiting.ours = 25

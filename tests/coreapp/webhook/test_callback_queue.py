@@ -1,4 +1,4 @@
-"""The queue of callbacks: nothing lost, nothing twice, one subject in order, whatever spills to the database."""
+"""The callback queue: nothing lost, nothing twice, one subject in order, whatever spills to the database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidings.storage.business.callbacks import Callback
 
 
 class Table:
-    """The rows that are pending, as the database would list them."""
+    """Pending rows, as the database would list them."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Callback] = {}
@@ -47,9 +47,9 @@ async def turns(count: int = 20) -> None:
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("offer"), st.lists(st.integers(0, 3), min_size=1, max_size=4)),
-        # Not due for so many seconds.
+        # Not due for the given number of seconds.
         st.tuples(st.just("hold"), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 30)),
-        # On disk now, and offered with what is offered next, as between a commit and what follows it.
+        # On disk now, and offered with the next offer, as between a commit and its effects.
         st.tuples(st.just("commit"), st.lists(st.integers(0, 3), min_size=1, max_size=4)),
         st.tuples(st.just("take"), st.integers(1, 4)),
         st.tuples(st.just("done"), st.integers(0, 5)),
@@ -57,7 +57,7 @@ OPERATIONS = st.lists(
         st.tuples(st.just("retry"), st.integers(0, 5), st.integers(0, 30)),
         st.tuples(st.just("bury"), st.integers(0, 5)),
         st.tuples(st.just("revive"), st.integers(1, 3)),
-        # Every so manieth of all, dead ones too.
+        # Every n-th row, dead letters included.
         st.tuples(st.just("purge"), st.integers(1, 3)),
         st.tuples(st.just("hurry"), st.integers(1, 3)),
         st.tuples(st.just("pass"), st.integers(1, 40)),
@@ -175,7 +175,7 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
         await turns(3)
         assert 0 <= queue.held <= len(queue)
     queue.offer(committed)
-    # Everything that is left comes, in the end.
+    # Every remaining callback is handed out in the end.
     for _ in range(2 * len(table.rows) + 2):
         clock.advance(60)
         queue.release_due()
@@ -195,7 +195,7 @@ async def play(limit: int, operations: list[tuple[object, ...]]) -> None:
 
 
 async def purge(queue: CallbackQueue, table: Table, chosen: set[int]) -> None:
-    """Delete rows as the operator does, but for those of subjects that are being posted."""
+    """Delete rows as the operator does, except those of subjects that are being posted."""
 
     async def choose() -> set[int]:
         return chosen
@@ -255,7 +255,7 @@ async def test_held_callbacks_are_counted_apart_and_age_from_when_they_are_due()
     queue.retry(first)
     clock.advance(10)
     queue.release_due()
-    # The one that is tried again has been due since the first second; it is not held until then.
+    # The retried one has been due since the first second. It does not count as held.
     assert measured() == (3, 0, 10.5)
     await queue.close()
 
@@ -295,7 +295,7 @@ async def test_callbacks_that_are_held_share_one_timer(monkeypatch: pytest.Monke
     assert len(timers) == 1
     clock.advance(60)
     queue.release_due()
-    # The next is due in a millisecond, and a score of others before anybody looks.
+    # The next is due in a millisecond, and 20 others before the next poll.
     assert queue.ready == 1
     assert timers[1] == pytest.approx(SPACING, abs=0.005)
     await queue.close()
@@ -343,7 +343,7 @@ async def test_a_callback_that_a_page_brought_before_it_was_offered_comes_once()
     assert len(queue) == 4
     queue.offer(committing)
     assert len(queue) == 4
-    # And what comes after it is taken in as ever.
+    # A callback that is offered later is accepted as before.
     queue.done(await queue.take())
     queue.offer([row(7, "s7")])
     assert len(queue) == 4

@@ -1,4 +1,4 @@
-"""Callbacks on their way to a real webhook: what counts as success, retries, dead letters, signatures, concurrency."""
+"""Callbacks on their way to a real webhook: success, retries, dead letters, signatures, concurrency."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ async def test_without_a_webhook_messages_are_taken_and_as_many_statuses_wait_as
     assert len(running.shard.webhook.queue) == 4
     assert (await running.client.ask(core.GetHealth)).statuses_dropped == 4
     assert REGISTRY.get_sample_value("tidings_statuses_untold_total") == untold + 4
-    # What recipients write is kept for whoever listens later.
+    # Inbound messages are kept until a webhook receives them.
     phone.read(world.network.sends[0].kind, world.network.sends[0].body)
     kind, ciphertext = phone.write(b'{"type":"text","text":{"body":"hello"}}')
     world.network.deliver(NUMBERS[0], kind, id="hello", body=ciphertext)
@@ -289,7 +289,7 @@ async def test_without_a_webhook_messages_are_refused_at_the_limit_where_nothing
     refused = await running.client.send(NUMBERS[0])
     assert isinstance(refused, core.Refused)
     assert refused.code == 1016
-    # What becomes of the messages before it is still kept.
+    # The statuses of earlier messages are still kept.
     world.network.deliver(NUMBERS[0], frames.DELIVERED, id="receipt", refs=[sent[0]])
     await soon(lambda: len(running.shard.webhook.queue) == 5)
     assert (await running.client.ask(core.GetHealth)).statuses_dropped == 0
@@ -306,7 +306,7 @@ async def test_callbacks_that_spill_to_the_database_all_come_and_none_twice(worl
     world.sink.answer = lambda post: 500
     running = await running_with(world, 30, callback_queue_limit=5)
     world.network.receipts = ("delivered", "read")
-    # Admission looks at the queue before the statuses are there, so all of these get in.
+    # Admission checks the queue before the statuses are in it, so all of these are accepted.
     answers = await asyncio.gather(*(running.client.send(number) for number in NUMBERS))
     sent = [answer.id for answer in answers if isinstance(answer, core.Accepted)]
     assert len(sent) == 30

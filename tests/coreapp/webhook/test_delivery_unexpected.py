@@ -1,4 +1,5 @@
-"""No error, expected or not, lets a callback come again for ever; and only the webhook's are held against it."""
+"""No error, expected or not, makes a callback repeat without end, and only errors of the webhook count against
+it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tidings.storage.business.callbacks import Callback
 
 
 class Journal:
-    """Keeps what it is told to write, and is full or broken when it is told to be."""
+    """Journal that keeps its changes, and is full or broken when the test sets it so."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
@@ -37,7 +38,7 @@ class Journal:
 
 
 class Scene:
-    """A webhook that answers with `answer`, and a queue with one callback for it."""
+    """Webhook that responds with `answer`, and a queue with one callback for it."""
 
     def __init__(self) -> None:
         self.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -93,14 +94,14 @@ class Scene:
 
 
 class Surprising:
-    """A guard with a mistake in it."""
+    """Guard with a bug."""
 
     async def connect(self, host: str, port: int) -> None:
         raise LookupError("a mistake of ours")
 
 
 async def given_up(scene: Scene) -> None:
-    """Let days pass until the callback is a dead letter; it has been tried as often as any other then."""
+    """Advance days until the callback is a dead letter, after as many attempts as any other."""
     for attempt in range(1, retry.MIN_ATTEMPTS):
         await scene.parked()
         assert scene.callback.attempt == attempt
@@ -145,7 +146,7 @@ async def test_a_journal_that_takes_nothing_is_not_held_against_the_webhook(erro
         for posts in range(1, retry.MIN_ATTEMPTS + 5):
             await scene.parked()
             assert (scene.posts, scene.callback.attempt) == (posts, 0)
-            # Long after the day in which a callback has to be taken.
+            # Long after the day in which a callback must be accepted.
             scene.advance(24 * 3600)
         await scene.parked()
         scene.journal.error = None

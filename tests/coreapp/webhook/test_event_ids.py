@@ -1,4 +1,4 @@
-"""Event ids of statuses: the same after the database was restored from a backup."""
+"""Event ids of statuses: unchanged after the database was restored from a backup."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def started(world: World) -> Running:
 
 
 async def event_ids(world: World, messages: Sequence[str]) -> dict[str, str]:
-    """By message, of the posts since the sink was emptied."""
+    """Return the event id of each message, from the posts since the sink was emptied."""
 
     def found() -> dict[str, str]:
         return {post.body["statuses"][0]["id"]: post.event_id for post in world.sink.taken() if "statuses" in post.body}

@@ -1,4 +1,4 @@
-"""What the operator does to the callback queue of a Coreapp that runs: post again now, and delete unposted."""
+"""Operator commands on the callback queue of a running Coreapp: post again now, and delete unposted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def waiting(world: World, *statuses: str) -> list[CallbackView]:
 
 
 async def until(world: World, status: str, count: int) -> list[CallbackView]:
-    """Waits until so many are on disk."""
+    """Wait until `count` callbacks are on disk."""
 
     async def are_there() -> bool:
         return len(await waiting(world, status)) == count

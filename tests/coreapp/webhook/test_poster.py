@@ -1,4 +1,4 @@
-"""The HTTP client of callbacks against receivers of every kind, on real sockets."""
+"""HTTP client of callbacks against receivers of every kind, on real sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Receiver:
-    """Runs `script` on each connection; remembers the requests."""
+    """Server that runs `script` on each connection and keeps the requests."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []

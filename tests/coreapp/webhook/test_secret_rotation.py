@@ -23,7 +23,7 @@ async def test_of_two_first_rotations_at_once_one_finds_the_other_pending(databa
         async def work(connection: Connection) -> None:
             found = await kept.find(connection, for_update=True)
             with contextlib.suppress(TimeoutError):
-                # Where the other has to wait for us, nobody comes.
+                # When the other transaction has to wait for ours, it never arrives here.
                 async with asyncio.timeout(0.5):
                     await both_have_read.wait()
             await kept.keep(connection, webhook_secrets.rotated(found, fresh, now=1, retires_at=1000))

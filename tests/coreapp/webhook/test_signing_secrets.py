@@ -69,7 +69,7 @@ async def keep(world: World, running: Running, *secrets: WebhookSecret, key: byt
 
 
 async def posted(world: World, running: Running) -> Post:
-    """The callback of a message that is sent now."""
+    """Send a message and return its callback."""
     before = len(world.sink.posts)
     await running.client.send(NUMBER)
     await world.sink.signals.until(lambda: len(world.sink.posts) > before)

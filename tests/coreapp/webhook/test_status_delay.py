@@ -45,7 +45,7 @@ def test_a_status_that_is_reported_before_the_answer_waits_from_the_answer() -> 
     rows = [row(message_id, delay.due_at(message_id, START)) for message_id in ("slow", "slower")]
     assert [callback.due_at for callback in rows] == [START + 1000] * 2
     clock.advance(7)
-    # One is answered before the row of its status is on disk, the other right after.
+    # One response is sent before the row of its status is on disk, the other right after.
     delay.answered("slow")
     clock.advance(0.25)
     delay.committed(rows)
@@ -86,7 +86,7 @@ def test_without_a_delay_nothing_is_kept() -> None:
 async def started(world: World, clock: ManualClock, **more: object) -> Running:
     world.add_phones(NUMBER, OTHER)
     running = await world.start(clock=clock, status_delay=DEFAULT, **more)  # type: ignore[arg-type]
-    # What was there before it counts as answered at its start.
+    # Messages of before the start count as answered at the start.
     clock.advance(DEFAULT)
     await world.connected(running)
     await running.client.check(NUMBER, OTHER)
@@ -106,7 +106,7 @@ async def test_statuses_come_a_second_after_the_answer_in_order_and_nothing_else
     queue = running.shard.webhook.queue
     await soon(lambda: len(queue) == 2)
     [send] = world.network.sends
-    # It went to the recipient, who answers: the business hears that at once.
+    # It was sent to the recipient, whose reply is reported to the business at once.
     phone = world.network.phones[NUMBER]
     phone.read(send.kind, send.body)
     kind, ciphertext = phone.write(b'{"type":"text","text":{"body":"hello"}}')
@@ -120,7 +120,7 @@ async def test_statuses_come_a_second_after_the_answer_in_order_and_nothing_else
     assert queue.held == 0
     await world.sink.signals.until(lambda: len(world.sink.taken()) == 3)
     assert world.sink.statuses_of(message) == ["sent", "delivered"]
-    # What comes later does not wait again.
+    # Later statuses do not wait again.
     world.network.deliver(NUMBER, frames.READ, id="read", refs=[message])
     await world.sink.signals.until(lambda: world.sink.statuses_of(message)[-1] == "read")
 
@@ -163,7 +163,7 @@ async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) ->
     running = await started(world, clock)
     sent = (await running.client.send(NUMBER)).id
     await soon(lambda: running.shard.webhook.queue.held == 1)
-    # The job is done for when its status is on disk; that of this one has no answer yet.
+    # A job is finished when its status is on disk. The job of this message has no response yet.
     world.network.policy = lambda send: "hold"
     left = (await running.client.send(OTHER)).id
     await running.killed()
@@ -177,7 +177,7 @@ async def test_what_is_held_is_held_after_a_kill_until_its_time(world: World) ->
     assert queue.held == 2
     pass_time(again, clock, 0.01)
     await world.sink.signals.until(lambda: world.sink.labels() == [(sent, "sent")])
-    # Until when it was answered is not known: it may have been to the very end.
+    # The time of its response is unknown: it may have been as late as the end of the process.
     pass_time(again, clock, 0.74)
     assert queue.held == 1
     pass_time(again, clock, 0.01)
@@ -203,5 +203,5 @@ async def test_the_statuses_of_a_groups_message_wait_too(
         message = await scene.sent(group)
         await scene.hears(lambda: len(scene.statuses(message)) == 3)
         assert [status for status, _, _ in scene.statuses(message)] == ["sent", "delivered", "read"]
-        # Due times have whole milliseconds.
+        # Due times have a resolution of 1 ms.
         assert posted[0] >= asked + 0.3 - 0.001

@@ -1,4 +1,4 @@
-"""Each webhook body is as the reference has it, and fits its JSON Schema."""
+"""Each webhook body is as the reference defines it, and matches its JSON Schema."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_inbound_content_becomes_the_documented_body(case: dict[str, Any]) ->
 
 
 def place(*path: str | int) -> Any:
-    """A function that makes a content with a string, or a number, of its own at this path."""
+    """Return a function that makes a content with a given string or number at this path."""
 
     def make(value: Any) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(json.dumps(CASES[path[0]]["content"]))
@@ -48,7 +48,7 @@ def place(*path: str | int) -> Any:
     return make
 
 
-# Where, how many characters, and how the webhook calls it.
+# Path, limit in characters, and the webhook's name of the field.
 LIMITS = [
     (("text", "body"), 4_096, "text.body"),
     (("image", "caption"), 1_024, "image.caption"),
@@ -143,7 +143,7 @@ def test_names_of_profiles_and_files_are_cut() -> None:
 )
 def test_whatever_is_inside_the_encryption_can_be_posted(plaintext: bytes) -> None:
     message = inbound.read(plaintext)
-    # The two others need no content beside their type.
+    # The other two kinds need no content beyond their type.
     assert message.kind in (inbound.UNKNOWN, NULL, "ephemeral")
     json.loads(bodies.inbound("x", NUMBER, 1, message))
 

@@ -1,4 +1,4 @@
-"""Webhooks over TLS: which servers are trusted."""
+"""Webhooks over TLS: the certificates that are trusted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tidings.storage.business import certificates
 from tidings.wire import core
 
 NUMBER = "15550110001"
-# Companies' own authorities are often older than what newer Pythons ask of one.
+# Companies' own authorities often lack what newer Python versions require of one.
 AUTHORITY, OTHER = Authority(old=True), Authority("Another authority")
 
 
 class SecureSink(Sink):
-    """A webhook with a certificate of `AUTHORITY`."""
+    """Webhook with a certificate of `AUTHORITY`."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(AUTHORITY.server_context(directory, "127.0.0.1"))
@@ -38,7 +38,7 @@ async def trust(world: World, running: Running, authorities: bytes | None) -> No
 
 
 async def posting_to(world: World, sink: Sink, authorities: bytes, **settings: object) -> Running:
-    """A Coreapp that trusts these, with a message sent whose status is to be posted to `sink`."""
+    """Start a Coreapp that trusts these authorities, with a message sent whose status is to be posted to `sink`."""
     await world.configure(webhooks={"url": sink.url}, **settings)
     world.add_phones(NUMBER)
     running = await world.start()
@@ -71,7 +71,7 @@ async def test_a_change_of_trust_closes_the_connections_that_were_checked_agains
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
             await poster.post(sink.url, headers, b"{}")
         poster.trust(AUTHORITY.pem)
-        # The server is trusted, and says that the signature is missing.
+        # The server is trusted, and reports that the signature is missing.
         assert await poster.post(sink.url, headers, b"{}") == 500
         poster.trust(OTHER.pem)
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
