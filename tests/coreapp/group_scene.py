@@ -26,22 +26,16 @@ DISTRIBUTION = b"0123456789abcdef"
 
 
 class Member(Phone):
-    """Phone of a person on our network. It reads what it can, and sends the receipts of each group message.
-
-    shown: (id, text or content) of the business's group messages that could be read.
-    lost: ids of the messages that could not be read.
-    heard: ciphertexts of all of them.
-    keys: number of times that the business has sent its sender key.
-    """
+    """Phone of a person on our network. It reads what it can, and sends the receipts of each group message."""
 
     def __init__(self, number: str, scene: Scene) -> None:
         super().__init__(number)
         self.scene = scene
         self.signals = Signals()
-        self.shown: list[tuple[str, str]] = []
-        self.heard: list[bytes] = []
-        self.lost: list[str] = []
-        self.keys = 0
+        self.shown: list[tuple[str, str]] = []  # (id, text or content) of the group messages that could be read
+        self.heard: list[bytes] = []  # ciphertexts of all group messages of the business
+        self.lost: list[str] = []  # ids of the group messages that could not be read
+        self.keys = 0  # number of times that the business has sent its sender key
         self.asked_for_key = 0
         self.reads: list[frames.Deliver] = []
         self.changes: list[str] = []

@@ -18,22 +18,17 @@ DAY = 24 * 3600
 
 
 class ScriptedBlobs:
-    """Blob server of the scripted network.
-
-    gate:     uploads and downloads that have arrived wait for it.
-    statuses: HTTP statuses for the next calls of `upload` or `download`.
-    broken:   number of the next downloads that break off in the middle.
-    """
+    """Blob server of the scripted network."""
 
     def __init__(self, signals: Signals) -> None:
         self.signals = signals
         self.stored: dict[str, bytes] = {}
         self.uploads = 0
         self.downloads = 0
-        self.gate: asyncio.Event | None = None
-        self.statuses: dict[str, int] = {}
-        self.broken = 0
-        self.lifetime = 14.0 * DAY
+        self.gate: asyncio.Event | None = None  # uploads and downloads wait for it; None for no wait
+        self.statuses: dict[str, int] = {}  # HTTP statuses of the next `upload` or `download`
+        self.broken = 0  # number of the next downloads that break off
+        self.lifetime = 14.0 * DAY  # seconds
         self._names = itertools.count(1)
 
     def add_routes(self, app: web.Application) -> None:

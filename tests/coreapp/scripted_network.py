@@ -24,20 +24,16 @@ HOLD = "hold"  # response of a policy: do not respond yet
 
 
 class ScriptedNetwork:
-    """Network that knows some phones and serves the business's Coreapp.
-
-    policy(send): returns `None` to accept, `HOLD` not to respond, otherwise the reason of a refusal.
-    receipts:     kinds of receipts that are delivered for each accepted message.
-    statuses:     HTTP statuses for calls of `codes` and `registrations`.
-    gates:        events that frames of a type wait for; the response shows the state at the frame's arrival.
-    """
+    """Network that knows some phones and serves the business's Coreapp."""
 
     def __init__(self) -> None:
         self.signals = Signals()
         self.blobs = ScriptedBlobs(self.signals)
         self.phones: dict[str, Phone] = {}
+        # Returns None to accept a send, `HOLD` not to respond, otherwise the reason of a refusal.
         self.policy: Callable[[frames.Send], str | None] = lambda send: None
-        self.receipts: tuple[str, ...] = ()
+        self.receipts: tuple[str, ...] = ()  # kinds delivered for each accepted message
+        # Events that frames of a type wait for. The response shows the state at the frame's arrival.
         self.gates: dict[type, asyncio.Event] = {}
         self.failures: dict[type, str] = {}
         self.sends: list[frames.Send] = []
@@ -48,7 +44,7 @@ class ScriptedNetwork:
         self.registrations: list[dict[str, Any]] = []
         self.uploads: list[dict[str, Any]] = []
         self.codes: list[str] = []
-        self.statuses: dict[str, int] = {}
+        self.statuses: dict[str, int] = {}  # HTTP statuses for calls of `codes` and `registrations`
         self.mailbox: dict[str, frames.Deliver] = {}
         self.acknowledged: list[str] = []
         self.live: wire.Connection | None = None

@@ -1,4 +1,4 @@
-"""Retention in the Coreapp: what is deleted, what stays, and which callbacks are posted."""
+"""Retention in the Coreapp: deleted rows, kept rows, and the callbacks about them."""
 
 from __future__ import annotations
 

@@ -61,13 +61,9 @@ async def dump(database: Database) -> dict[str, list[tuple[Any, ...]]]:
 
 
 class Breaking(Database):
-    """Database that breaks the connection after its next commits, before their results arrive.
+    """Database that breaks the connection after its next commits, before their results arrive."""
 
-    breaks: number of commits that are still to break.
-    after_commit: what happens elsewhere before the connection breaks.
-    """
-
-    breaks = 0
+    breaks = 0  # number of commits that are still to break
 
     @contextlib.asynccontextmanager
     async def transaction(self, **limits: Any) -> AsyncIterator[AsyncConnection]:
@@ -323,7 +319,7 @@ async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
 
 
 async def test_a_one_time_prekey_is_used_by_one_session_alone(database_factory: DatabaseFactory) -> None:
-    """Of two peers whose first messages name one pre-key, the second keeps no session. The rest of its change
+    """When the first messages of two peers name one pre-key, the second peer keeps no session. The rest of its change
     stays."""
     database = await database_factory("business")
     async with database.transaction() as connection:

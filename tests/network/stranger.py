@@ -38,12 +38,7 @@ def to_bytes(text: str) -> bytes:
 
 
 class Stranger:
-    """One device.
-
-    shown:    (sender, id, content) of each message, in the order shown.
-    statuses: kinds of the receipts for each of the device's own messages, in order.
-    outbox:   sends that were not accepted yet, by id, with every field except `n`.
-    """
+    """One device."""
 
     def __init__(self, url: str, number: str, *, kyber: bool) -> None:
         self._url = url
@@ -63,10 +58,10 @@ class Stranger:
         # Messages sent: the recipient, the frame, and the base key of the session that encrypted it.
         self._texts: dict[str, tuple[str, Frame, bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.shown: list[tuple[str, str, Frame]] = []
-        self.statuses: dict[str, list[str]] = {}
+        self.shown: list[tuple[str, str, Frame]] = []  # (sender, id, content), in the order shown
+        self.statuses: dict[str, list[str]] = {}  # kinds of receipts for each own message, in order
         self.refused: dict[str, str] = {}
-        self.outbox: dict[str, Frame] = {}
+        self.outbox: dict[str, Frame] = {}  # sends not yet accepted, by id, without `n`
         self.duplicates = 0
         self.frames: list[tuple[str, Frame]] = []
         self.acknowledging = True

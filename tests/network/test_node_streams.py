@@ -1,4 +1,5 @@
-"""Streams between nodes: what one node stored or received without an announcement precedes what is sent later."""
+"""Streams between nodes. An envelope that one node stored or received without an announcement precedes later
+ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attack costs: measured from its beginning to its end, written down, and held against the limits."""
+"""Cost of an attack: measured from its start to its end, recorded, and compared with the limits."""
 
 from __future__ import annotations
 
@@ -17,47 +17,43 @@ from tests.security.figures import Figures, Form
 from tests.security.scene import Target
 
 MIB = 2**20
-# What somebody who is not logged in may cost a process, and others.
+# Limits of what an unauthenticated client may cost a process and other callers.
 MEMORY_MIB = 64.0
 CPU_PERCENT = 5.0
 DELAY_S = 1.0
-# In the short form: what is paid once, in CPU seconds; and how much wider limits of time are, since other tests run
-# beside it.
+# For the short form: CPU seconds for one-time costs, and the factor by which limits of time are wider because other
+# tests run at the same time.
 ONCE_S = 0.4
 BESIDE_OTHERS = 3.0
-# The longest that an attack may last.
+# Maximum duration of an attack, in seconds.
 SECONDS = 180.0
 
 
 class Strike:
-    """One attack that goes on, and after its end what it cost.
-
-    memory_mib: growth of the resident memory to its peak; cpu_percent: of one core, beyond what `waited` costs by
-    itself; waited: by the kind of bystander.
-    """
+    """Running attack, and after its end its cost."""
 
     def __init__(self, name: str, figures: Figures) -> None:
         self.name = name
-        self.memory_mib = 0.0
-        self.cpu_percent = 0.0
+        self.memory_mib = 0.0  # growth of the resident memory to its peak, in MiB
+        self.cpu_percent = 0.0  # percent of one core, beyond the cost of the bystanders alone
         self.seconds = 0.0
-        self.waited: dict[str, Waited] = {}
+        self.waited: dict[str, Waited] = {}  # by kind of bystander
         self._figures = figures
         self._started = time.perf_counter()
 
     async def last(self, seconds: float) -> None:
-        """Returns when the attack has lasted so long."""
+        """Wait until the attack has lasted this many seconds."""
         await asyncio.sleep(self._started + seconds - time.perf_counter())
 
     def figure(
         self, what: str, measured: float, limit: float | None, unit: str = "", *, at_least: bool = False
     ) -> None:
-        """Another figure of this attack. Raises `AssertionError` when it is beyond the limit."""
+        """Record another figure of this attack. Raises `AssertionError` when it is beyond the limit."""
         self._figures.record(self.name, what, measured, limit, unit, at_least=at_least)
 
 
 class Attack:
-    """Call it for an attack on one of the processes of a target."""
+    """Factory of attacks on the processes of a target."""
 
     def __init__(self, target: Target, figures: Figures, form: Form) -> None:
         self._target = target
@@ -76,7 +72,8 @@ class Attack:
         delay: float | None = DELAY_S,
         refusals: int | None = 0,
     ) -> AsyncIterator[Strike]:
-        """Raises `AssertionError` at the end when it cost more than it may, or the process is not the same any more."""
+        """Measure an attack. Raises `AssertionError` at its end when it cost too much, or when the process was
+        replaced."""
         pid = self._target.pid(on)
         base = await self._baseline(on, tuple(others))
         bystanders = self._target.bystanders
@@ -127,11 +124,11 @@ class Attack:
         assert not beyond, "\n".join([*beyond, *said])
 
     async def _baseline(self, on: str, others: tuple[str, ...]) -> float:
-        """CPU seconds a second that these cost without an attack."""
+        """Return the CPU seconds per second that these bystanders cost without an attack."""
         baselines = self._target.baselines
         if (on, others) not in baselines:
             bystanders, pid = self._target.bystanders, self._target.pid(on)
-            # What is done once for each kind (sessions, imports) is done before.
+            # One-time work of each kind (sessions, imports) is done in the first, shorter round.
             for seconds in (0.25, self._form.pick(short=0.5, long=3.0)):
                 started, before = time.perf_counter(), usage(pid).cpu
                 await asyncio.to_thread(bystanders.begin, others)
@@ -143,6 +140,6 @@ class Attack:
 
 
 def _forget_peak(pid: int) -> None:
-    """Have the kernel's peak of the resident memory begin again; where it cannot, an older peak counts too."""
+    """Reset the kernel's peak of the resident memory. Where that fails, an older peak counts too."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text("5")

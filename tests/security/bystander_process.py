@@ -1,4 +1,5 @@
-"""Starts the process of the bystanders and asks it questions; blocking, and bound to no event loop."""
+"""Parent's side of the bystanders' process: starts it and sends it requests. Blocking, and bound to no event
+loop."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SECONDS = 90.0
 
 
 class BystanderProcess:
-    """A context manager."""
+    """Context manager that runs the process."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -47,15 +48,15 @@ class BystanderProcess:
             self._process.wait()
 
     def open(self, where: Mapping[str, Any]) -> str:
-        """Get ready; the URL that callbacks are to go to."""
+        """Prepare the bystanders, and return the URL for callbacks."""
         return str(self._ask("open", where=where))
 
     def begin(self, kinds: Sequence[str]) -> None:
-        """Use the installation from now on, each kind at its pace."""
+        """Start using the installation, each kind at its rate."""
         self._ask("begin", kinds=kinds)
 
     def end(self) -> dict[str, Waited]:
-        """Stop when what is under way has ended: how long each kind has waited."""
+        """Stop when the requests in flight have ended, and return how long each kind has waited."""
         return msgspec.convert(self._ask("end"), dict[str, Waited])
 
     def _ask(self, what: str, **details: Any) -> Any:

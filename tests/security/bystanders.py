@@ -1,15 +1,14 @@
-"""`python -m tests.security.bystanders`: who uses an installation while it is attacked, in a process of their own.
+"""`python -m tests.security.bystanders`: other users of an installation under attack, in a separate process.
 
     webapp      GET /v1/health with a token, each on a new connection
     logins      POST /v1/users/login with the right password, each on a new connection
     network     GET /health of the network, each on a new connection
-    messages    POST /v1/messages on one kept connection, until the answer
-    read        the same, until the webhook has heard that the recipient read it
+    messages    POST /v1/messages on one kept connection, until the response
+    read        the same, until the webhook was notified that the recipient read it
     device      a device sends to another one, until that one has decrypted it
 
-The parent holds one end of a socket, `--control-fd`, over which it asks, one JSON object a line: `open`, `begin`,
-`end`.
-The process ends with the socket.
+The parent holds one end of a socket, `--control-fd`, over which it sends requests, one JSON object per line: `open`,
+`begin` and `end`. The process ends with the socket.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ from harness.client import Business, Connection
 from tidings.client.memory_device import MemoryDevice
 from tidings.wire import content
 
-# Seconds between the end of one use and the beginning of the next, and the longest that one is waited for.
+# Seconds between the end of one request and the start of the next, and the longest wait for one.
 PACE = 0.05
 PATIENCE = 45.0
 DEVICES = ("15550190001", "15550190002")
 
 
 class Waited(msgspec.Struct):
-    """Seconds of each use, whatever came of it, and what was refused or failed."""
+    """Seconds that each request took, whatever its outcome, and the requests that were refused or failed."""
 
     took: list[float] = []
     refusals: list[str] = []
 
 
 class Refused(Exception):
-    """Another answer than a bystander expects."""
+    """Response that a bystander does not expect."""
 
 
 class Device(MemoryDevice):
-    """One that knows what has come."""
+    """Device that records what it has received."""
 
     def __init__(self, url: str, number: str) -> None:
         super().__init__(url, number)
@@ -65,7 +64,7 @@ class Device(MemoryDevice):
 
 
 class Bystanders:
-    """All of them."""
+    """All bystanders."""
 
     def __init__(self, where: dict[str, Any]) -> None:
         self._business = Business(where["api_port"])
@@ -90,7 +89,7 @@ class Bystanders:
         }
 
     async def open(self) -> str:
-        """Register the devices, listen for callbacks: their URL."""
+        """Register the devices and listen for callbacks. Returns the URL for callbacks."""
         self._devices = [Device(self._url, number) for number in DEVICES]
         self._connected = []
         for device in self._devices:
@@ -159,7 +158,7 @@ class Bystanders:
         try:
             sent = await self._business.send(kept, next(self._readers), f"message {next(self._numbers)}")
         except asyncio.CancelledError:
-            kept.close()  # its answer, when it comes, is nobody's
+            kept.close()  # its response, when it comes, belongs to no request
             raise
         _expect(sent.request.status or 0, 201, "no answer" if sent.request.status is None else "")
         return sent.request.message_id

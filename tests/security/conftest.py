@@ -1,4 +1,4 @@
-"""The target of the attacks, their figures, and how long they last."""
+"""Fixtures for attacks: the target, the figures, and the form that sets the duration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def form(is_long: bool) -> Form:
-    """Long for `make test-security`."""
+    """Form of the attacks: long for `make test-security`."""
     return Form(is_long)
 
 
@@ -34,7 +34,7 @@ def _figures(form: Form, pytestconfig: pytest.Config) -> Figures:
 
 @pytest.fixture
 def figures(_figures: Figures, request: pytest.FixtureRequest) -> Figures:
-    """Those of the session, each under the name of its test."""
+    """Figures of the session, recorded under the name of this test."""
     _figures.test = f"{request.path.relative_to(request.config.rootpath)}::{request.node.name}"
     return _figures
 
@@ -46,7 +46,7 @@ def _shared_target(
     mariadb = None
     if pytestconfig.getoption("--database", default=None) == "mariadb":
         mariadb = request.getfixturevalue("mariadb")
-    # A loop of its own, which rests while the tests run on theirs: nothing of the target is bound to it.
+    # A separate event loop, which stands still while tests run on theirs: nothing of the target is bound to it.
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         running = scene.running(tmp_path_factory.mktemp("attacked"), mariadb)
         target = runner.run(running.__aenter__())
@@ -58,14 +58,14 @@ def _shared_target(
 
 @pytest.fixture
 async def target(_shared_target: Target) -> AsyncIterator[Target]:
-    """What was dialled is hung up after the test."""
+    """Installation under attack. Connections dialled by a test are closed after it."""
     yield _shared_target
     _shared_target.hang_up()
 
 
 @pytest.fixture
 def attack(target: Target, figures: Figures, form: Form) -> Attack:
-    """On the shared target."""
+    """Attacks on the shared target."""
     return Attack(target, figures, form)
 
 

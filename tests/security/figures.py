@@ -1,4 +1,4 @@
-"""What was measured against which limit: written down before it is asserted."""
+"""Measured figures and their limits, written to a file before they are asserted."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ FILE = Path(__file__).parents[2] / "build" / "security" / "figures.jsonl"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """How long an attack lasts."""
+    """Short or long form of an attack."""
 
     long: bool
 
     def pick(self, short: float, long: float) -> float:
-        """One of the two."""
+        """Return the value for this form."""
         return long if self.long else short
 
     def count(self, short: int, long: int) -> int:
-        """The same for whole numbers."""
+        """Return the whole number for this form."""
         return long if self.long else short
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figure:
-    """limit: `None` where there is none. at_least: the limit is one from below."""
+    """One measured figure."""
 
     test: str
     attack: str
     what: str
     measured: float
-    limit: float | None
+    limit: float | None  # None for a figure without a limit
     unit: str
     form: str
-    at_least: bool = False
+    at_least: bool = False  # True for a lower limit
 
     @property
     def is_within(self) -> bool:
@@ -51,7 +51,7 @@ class Figure:
 
 
 class Figures:
-    """Those of this session."""
+    """Figures of this session."""
 
     def __init__(self, form: Form, file: Path = FILE) -> None:
         self.test = ""
@@ -62,27 +62,27 @@ class Figures:
     def record(
         self, attack: str, what: str, measured: float, limit: float | None, unit: str = "", *, at_least: bool = False
     ) -> None:
-        """Write it down. Raises `AssertionError` when it is beyond the limit."""
+        """Record a figure. Raises `AssertionError` when it is beyond the limit."""
         figure = self.note(attack, what, measured, limit, unit, at_least=at_least)
         assert figure.is_within, str(figure)
 
     def note(
         self, attack: str, what: str, measured: float, limit: float | None, unit: str = "", *, at_least: bool = False
     ) -> Figure:
-        """Write it down, within its limit or not."""
+        """Record a figure, within its limit or not."""
         form = "long" if self._form.long else "short"
         figure = Figure(self.test, attack, what, measured, limit, unit, form, at_least)
         self.all.append(figure)
         self._file.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"time": round(time.time()), **dataclasses.asdict(figure), "is_within": figure.is_within})
-        with self._file.open("a") as file:  # one write: sessions beside each other do not mix their lines
+        with self._file.open("a") as file:  # one write, so that concurrent sessions do not mix their lines
             file.write(line + "\n")
         if self._form.long:
             print(f"  {figure}{'' if figure.is_within else '  BEYOND'}", flush=True)
         return figure
 
     def table(self) -> str:
-        """All of them, for a terminal."""
+        """Return all figures as a table for a terminal."""
         rows = [["attack", "what", "measured", "limit", ""]]
         for figure in self.all:
             sign = "≥" if figure.at_least else "≤"

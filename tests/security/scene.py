@@ -1,4 +1,4 @@
-"""An installation to be attacked, and those who use it meanwhile."""
+"""Installation under attack, and its other users."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ ENVIRONMENT = {
     "TIDINGS_REGISTRATION_KEY": REGISTRATION_KEY,
 }
 READERS = tuple(f"1555011{index:04d}" for index in range(20))
-# Whom the bystanders write to; the rest is for tests.
+# Recipients of the bystanders' messages. The other numbers are for tests.
 BYSTANDERS_READERS = READERS[:10]
 
 _strangers = itertools.count(1)
 
 
 class Target:
-    """places: the addresses of `webapp`, `network` (HTTP), `connections` (TCP), and of the Coreapp `link` and
-    `metrics`.
-    baselines: CPU seconds a second of a process while bystanders of these kinds use it and nobody attacks.
-    """
+    """Installation under attack."""
 
     def __init__(self, installation: Installation, business: Business, bystanders: BystanderProcess) -> None:
         self.installation = installation
         self.business = business
         self.bystanders = bystanders
+        # CPU seconds per second of a process while bystanders of these kinds use it without an attack.
         self.baselines: dict[tuple[str, tuple[str, ...]], float] = {}
         common = installation.common
+        # Address (host, port) of each listener.
         self.places = {
             place: (host, int(port))
             for place, variable in (
@@ -56,12 +55,16 @@ class Target:
         self._dialled: list[asyncio.StreamWriter] = []
 
     def stranger(self) -> str:
-        """A loopback address that this session has not used before, and hardly any other."""
+        """Return a loopback address that this session has not used before, and very likely no other session
+        either."""
         number = next(_strangers)
         return f"127.{1 + os.getpid() % 250}.{number // 250}.{1 + number % 250}"
 
     async def dial(self, place: str, address: str | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A raw connection from this address, or from a new one; closed after the test. Raises `OSError`."""
+        """Open a raw connection, which is closed after the test. Raises `OSError`.
+
+        address: local address; None for a new one.
+        """
         host, port = self.places[place]
         reader, writer = await asyncio.open_connection(host, port, local_addr=(address or self.stranger(), 0))
         self._dialled.append(writer)
@@ -74,13 +77,16 @@ class Target:
         self._dialled.clear()
 
     def pid(self, process: str) -> int:
-        """Raises `AssertionError` when it has ended."""
+        """Return the pid of a process. Raises `AssertionError` when the process has ended."""
         pid = self.installation.processes[process].pid
         assert pid is not None, f"{process} has ended: {self.installation.processes[process].last_words()}"
         return pid
 
     async def metric(self, process: str, name: str, labels: str = "") -> float:
-        """The sum of a metric of `webapp`, `coreapp` or `network` over the labels that contain these; 0 for none."""
+        """Return the sum of a metric over the label sets that contain `labels`; 0 if there are none.
+
+        process: `webapp`, `coreapp` or `network`.
+        """
         texts = await asyncio.to_thread(self.installation.metrics)
         return measure.metric(texts[process], name, labels)
 
@@ -89,7 +95,7 @@ class Target:
 async def running(
     directory: Path, mariadb: MariaDB | None = None, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Target]:
-    """Takes some six seconds to start."""
+    """Run an installation. Its start takes about six seconds."""
     async with Installation(directory, mariadb, {**ENVIRONMENT, **(environment or {})}) as installation:
         await installation.start()
         business = await installation.business()

@@ -1,4 +1,5 @@
-"""What is on the disk while callbacks wait: no text, no credential, no secret of an address; for its owner alone."""
+"""Files on disk while callbacks wait: no text, no credential, no secret of an address in them; readable by the owner
+only."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ PROVIDERS = "/v1/settings/application/media/providers"
 
 
 class Refusing:
-    """A webhook that takes nothing, and knows what it was sent."""
+    """Webhook that refuses everything and keeps what it was sent."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -60,7 +61,7 @@ async def refusing() -> AsyncIterator[tuple[Refusing, int]]:
 
 
 def found_in(content: bytes) -> set[str]:
-    """Canaries in raw bytes, as they are or as a database writes them."""
+    """Return the canaries in raw bytes, in plain form or as a database writes them."""
     return {word for word in CANARIES if word.encode() in content or word.encode().hex().encode() in content.lower()}
 
 
@@ -69,7 +70,7 @@ def files(installation: Installation) -> Iterator[Path]:
 
 
 def dump(server: MariaDB) -> bytes:
-    """Every row of the installation, as SQL."""
+    """Return every row of the installation as SQL."""
     rows = b""
     for family in ("business", "network"):
         with server.connect(f"tidings_{family}") as connection, connection.cursor() as cursor:
@@ -104,7 +105,7 @@ async def test_nothing_that_is_secret_is_on_the_disk_while_callbacks_wait(
         await business.must("POST", "/v1/messages", {"to": echo, "type": "text", "text": {"body": TEXT}})
         link = f"http://192.0.2.1/x.png?signature={LINK_TOKEN}"
         await business.must("POST", "/v1/messages", {"to": echo, "type": "image", "image": {"link": link}})
-        # The reply of the robot has come, and its callback waits: it is on the disk.
+        # The robot's reply has arrived, and its callback waits: it is on disk.
         await sink.until_posted(TEXT.encode())
         assert sink.authorized == len(sink.bodies)
         waiting = "SELECT COUNT(*) FROM callbacks WHERE attempt > 0"

@@ -1,4 +1,4 @@
-"""Everything over TLS on real processes: what is seen on the way, who is let in, and what handshakes cost."""
+"""TLS between all parts, on real processes: readable traffic, admitted peers, and the cost of handshakes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Address = tuple[str, int]
 
 
 class Quiet:
-    """Keeps the answers, and says when the connection is gone, or something of the two has been heard."""
+    """Peer that keeps the responses, and signals when one has arrived or the connection is closed."""
 
     def __init__(self) -> None:
         self.answers: list[core.Answer] = []
@@ -62,7 +62,7 @@ class Quiet:
 
 
 class Secured:
-    """An installation whose processes speak TLS to each other, with somebody who listens between them."""
+    """Installation whose processes use TLS between them, with a recorder on the way."""
 
     def __init__(self, installation: Installation, directory: Path, taps: dict[str, Proxy]) -> None:
         self.installation = installation
@@ -78,7 +78,7 @@ class Secured:
 
     async def business(self) -> Business:
         trust = ssl.create_default_context()
-        # Its certificate is made at its first start, and nobody has it yet.
+        # The certificate is made at the first start, and no client has it yet.
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         business = Business(self.installation.api_port, tls=trust)
         await business.log_in()
@@ -87,7 +87,7 @@ class Secured:
 
 @pytest.fixture
 async def secured(tmp_path: Path, form: Form, request: pytest.FixtureRequest) -> AsyncIterator[Secured]:
-    """Its database is behind TLS, too, in the long form."""
+    """Installation with TLS between its parts; in the long form also to its database."""
     directory = tmp_path / "tls"
     assert main.main(["certificates", str(directory)]) == 0
     environment = {
@@ -140,13 +140,13 @@ async def secured(tmp_path: Path, form: Form, request: pytest.FixtureRequest) ->
 
 @pytest.fixture
 async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
-    """It and its URL."""
+    """Yield a webhook and its URL."""
     async with listening() as found:
         yield found
 
 
 async def greets(address: Address, context: ssl.SSLContext | None) -> bool:
-    """Is one who knows the link key let in?"""
+    """Return whether a client that knows the link key is admitted."""
     peer = Quiet()
     try:
         connection = await wire.connect(*address, core.Answer, peer, tls=context)
@@ -194,7 +194,7 @@ async def refuse_strangers(secured: Secured, tmp_path: Path, figures: Figures) -
     }
     let_in = [name for name, context in strangers.items() if await greets(link, context)]
     figures.record("strangers with the link key", "let in", len(let_in), 0)
-    # Who believes another authority does not name the key to whoever answers.
+    # A client that trusts another authority does not send the key.
     assert not await greets(link, tls.client("link", TlsFiles(own.chain, own.key, theirs.authorities)))
 
     port = secured.address("TIDINGS_NETWORK_HTTP_ADDRESS")[1]
@@ -215,7 +215,7 @@ async def refuse_strangers(secured: Secured, tmp_path: Path, figures: Figures) -
 
 
 async def begin_handshakes(secured: Secured, figures: Figures, form: Form) -> None:
-    """Such as never end."""
+    """Start handshakes and never finish them."""
     installation = secured.installation
     link, http = secured.address("TIDINGS_COREAPP_ADDRESS"), secured.address("TIDINGS_NETWORK_HTTP_ADDRESS")
     own = tls.client("link", secured.files("webapp"))
@@ -230,13 +230,13 @@ async def begin_handshakes(secured: Secured, figures: Figures, form: Form) -> No
             try:
                 silent.append(await asyncio.open_connection(*address, local_addr=(host, 0)))
             except ConnectionResetError:
-                # As many wait for their turn as may.
+                # The maximum number of connections waits already.
                 continue
             if number % 2:
-                # As far as a handshake comes without anything that costs the other side.
+                # As far as a handshake gets without any cost to the other side.
                 silent[-1][1].write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
         if name == "coreapp":
-            # As a Webapp does, which tries again every second.
+            # As a Webapp does, which retries every second.
             began = loop.time()
             await polling.until(functools.partial(greets, link, own))
             figures.record("handshakes that never come", "until a Webapp is let in", loop.time() - began, 3.0, "s")
@@ -251,7 +251,8 @@ async def begin_handshakes(secured: Secured, figures: Figures, form: Form) -> No
 
 
 async def finish_handshakes(secured: Secured, figures: Figures, form: Form) -> None:
-    """Again and again, from twenty addresses: what costs the other side is counted before it is done."""
+    """Finish handshakes continuously from 20 addresses. Handshakes are counted before they cost the other side
+    anything."""
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
 

@@ -1,7 +1,7 @@
-"""Canary run: what is secret goes through every endpoint, and comes out in no log, metric, error or crash report.
+"""Canary run: secrets are sent to every endpoint and appear in no log, metric, error or crash report.
 
-Everything is logged, the processes write profiles of their stacks, and at the end one is killed in the middle of its
-work and one made to dump its stacks.
+Everything is logged and the processes write profiles of their stacks. At the end one process is killed in the middle of
+its work and one is made to dump its stacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.security.figures import Figures
 from tests.web_server import serving
 
 READER, ECHO = "15550110000", "15550140000"
-MARK = "Kanari9"  # within every canary
+MARK = "Kanari9"  # part of every canary
 ENVIRONMENT = {
     "TIDINGS_LOG_LEVEL": "debug",
     "PYTHONFAULTHANDLER": "1",
@@ -43,19 +43,19 @@ ENVIRONMENT = {
     "TIDINGS_OPERATOR_KEY": f"operator-{MARK}-key",
 }
 METHODS = ("get", "post", "put", "patch", "delete")
-# Operations that would end the run for those after them. They are called with what is refused, not left out.
+# Operations that would end the run for those after them. They are called with invalid input, not omitted.
 ENDING = {"/v1/users/logout", "/v1/account", "/v1/settings/restore"}
 
 _counter = itertools.count(1)
 
 
 def canary(purpose: str) -> str:
-    """A value that nothing else has."""
+    """Return a unique value."""
     return f"{purpose}-{MARK}-{next(_counter)}"
 
 
 def fill(schema: Mapping[str, Any], parts: Mapping[str, Any], depth: int = 0) -> Any:
-    """A body with a canary in every string that a schema has."""
+    """Return a body with a canary in every string of a schema."""
     if "$ref" in schema:
         return fill(parts[schema["$ref"].rpartition("/")[2]], parts, depth + 1)
     for choice in ("anyOf", "oneOf", "allOf"):
@@ -66,7 +66,7 @@ def fill(schema: Mapping[str, Any], parts: Mapping[str, Any], depth: int = 0) ->
         return schema.get("const", schema.get("enum", [None])[0])
     if schema.get("type") == "object" and depth < 12:
         found = {name: fill(one, parts, depth + 1) for name, one in schema.get("properties", {}).items()}
-        # Logs say which users there are.
+        # User names may appear in logs.
         return found | ({"username": "somebody"} if "username" in found else {})
     if schema.get("type") == "array" and depth < 12:
         return [fill(schema.get("items", {}), parts, depth + 1)]
@@ -74,7 +74,7 @@ def fill(schema: Mapping[str, Any], parts: Mapping[str, Any], depth: int = 0) ->
 
 
 class Traces:
-    """A receiver of traces: what it was sent, as text."""
+    """Receiver of traces. It keeps what it was sent, as text."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -87,7 +87,7 @@ class Traces:
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[tuple[Traces, str]]:
-    """It and its URL."""
+    """Yield a receiver and its URL."""
     traces = Traces()
     app = web.Application(client_max_size=50_000_000)
     app.router.add_post("/v1/traces", traces.take)
@@ -96,7 +96,7 @@ async def receiver() -> AsyncIterator[tuple[Traces, str]]:
 
 
 def operators_tools(installation: Installation) -> dict[str, str]:
-    """What the commands of an operator print of it."""
+    """Return the output of the operator's commands."""
     commands = {
         "queue callbacks": ("queue", "callbacks", "--json"),
         "queue jobs": ("queue", "jobs", "--json"),
@@ -115,11 +115,11 @@ def operators_tools(installation: Installation) -> dict[str, str]:
 
 
 class Run:
-    """One installation, and every answer of it that said no. traces: of its processes."""
+    """One installation, with every error response that it gave."""
 
     def __init__(self, installation: Installation, http: httpx.AsyncClient, traces: Traces) -> None:
         self.installation = installation
-        self.traces = traces
+        self.traces = traces  # receiver of the traces of the processes
         self.http = http
         self.errors: list[str] = []
         self.calls = 0
@@ -128,12 +128,12 @@ class Run:
         answer = await self.http.request(method, path, **sent)
         self.calls += 1
         if answer.status_code >= 400:
-            # A name that is in a path is no secret, and errors may say it.
+            # A name in a path is no secret, and errors may contain it.
             self.errors.append(f"{method} {path}: {answer.text} {dict(answer.headers)}")
         return answer
 
     async def every_operation(self) -> None:
-        """Canaries as bodies, in their strings, as tokens, in headers and queries."""
+        """Send canaries as bodies, in the strings of bodies, as tokens, in headers and queries."""
         document = (await self.call("GET", "/openapi.json")).json()
         parts = document["components"]["schemas"]
         for path, operations in document["paths"].items():
@@ -159,7 +159,7 @@ class Run:
                 await self.call(method, filled, headers=headers, params={"q": canary("query")}, **body)
 
     async def real_work(self, sink: SinkProcess) -> None:
-        """What a business does, successfully, with canaries wherever something is private."""
+        """Do the work of a business successfully, with canaries wherever something is private."""
         good = [
             ("POST", "/v1/users", {"username": "observer", "password": f"{canary('Pass')}!aA1"}),
             ("PUT", "/v1/users/observer", {"password": f"{canary('Other')}!aA1"}),
@@ -199,7 +199,7 @@ class Run:
         return {"name": "files", "type": "www", "config": config}
 
     async def crash(self) -> None:
-        """One process dumps its stacks as it dies, one is killed while it works."""
+        """Let one process dump its stacks as it dies, and kill one while it works."""
         processes = self.installation.processes
         for name, end in (("webapp", signal.SIGABRT), ("coreapp", signal.SIGKILL)):
             pid = processes[name].pid
@@ -233,18 +233,18 @@ async def run(tmp_path: Path, receiver: tuple[Traces, str]) -> AsyncIterator[Run
 
 
 def found_in(text: str, secrets: list[str]) -> list[str]:
-    """The lines that have one of them."""
+    """Return the lines that contain a secret."""
     return [line[:300] for line in text.splitlines() if any(secret in line for secret in secrets)]
 
 
 def kept_secrets(directory: Path) -> list[str]:
-    """What the processes made for themselves at their first start."""
+    """Return the secrets that the processes generated at their first start."""
     files = [json.loads(path.read_text()) for path in directory.rglob("*.json") if "secret" in str(path)]
     return [value for found in files for value in found.values() if isinstance(value, str) and len(value) >= 32]
 
 
 def left_behind(directory: Path) -> dict[str, str]:
-    """Logs, with what a process says as it crashes, and profiles."""
+    """Return the logs, including the output of a crash, and the profiles."""
     files = [*directory.glob("*.log"), *directory.glob("profile-*.txt")]
     return {path.name: path.read_text(errors="replace") for path in files}
 
@@ -265,7 +265,7 @@ async def test_what_is_secret_comes_out_nowhere(run: Run, tmp_path: Path, figure
     texts = left_behind(tmp_path)
     texts |= {f"metrics of {name}": text for name, text in metrics.items()} | {"errors": "\n".join(run.errors)}
     texts |= tools | {"traces": run.traces.text}
-    # Else nothing would have been looked at.
+    # Otherwise nothing would have been searched.
     assert {"webapp.log", "coreapp.log", "network.log", "errors", "metrics of coreapp"} <= texts.keys()
     assert "Fatal Python error: Aborted" in texts["webapp.log"]
     assert READER in texts["coreapp.log"]

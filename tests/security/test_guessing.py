@@ -1,6 +1,6 @@
-"""Passwords that strangers try: how many are hashed, and what that costs those who log in with the right one.
+"""Passwords guessed by unauthenticated clients: how many are hashed, and the delay for logins with the right password.
 
-At the pace of a few hands: what floods of requests cost, of whatever kind, is another test's.
+The rate is that of a few clients. Floods of requests of any kind are the subject of other tests.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tests.security.attack import Attack
 from tests.security.figures import Form
 from tests.security.scene import Target
 
-# Guesses that are hashed, from docs/security.md: at once, and then so many a second. Not read from the product, whose
+# Guesses that are hashed, from docs/security.md: at once, and then per second. Not read from the product, because its
 # limits are what is tested.
 AT_ONE_USER, AT_ANY_USERS = (10, 1 / 10), (3, 1 / 4)
-# Guesses a second. Hashed each, they are a quarter of a core.
+# Guesses per second. Hashing each of them would take a quarter of a core.
 PACE = 8
 _guesses = itertools.count(1)
 
 
 async def guess(target: Target, address: str, name: str) -> int:
-    """The status, of a guess that nobody has made before."""
+    """Send a guess that was not made before, and return the status."""
     credentials = base64.b64encode(f"{name}:Guess-{next(_guesses)}!".encode())
     reader, writer = await target.dial("webapp", address)
     try:
@@ -69,7 +69,7 @@ async def attacked(
             async with asyncio.timeout(form.pick(short=2.0, long=20.0)):
                 await keep_guessing(target, hosts, names, found)
     hashed = await target.metric("webapp", "tidings_password_checks_total") - before
-    # What was under way when the attack ended is among them.
+    # Guesses in flight at the end of the attack are included.
     strike.figure("passwords hashed", hashed, bound[0] + bound[1] * (strike.seconds + 1))
     strike.figure("guesses answered a second", found.total() / strike.seconds, None, "/s")
     assert set(found) <= {401, 429, 503}

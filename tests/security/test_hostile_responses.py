@@ -1,4 +1,5 @@
-"""A webhook receiver and a media host whose responses never end: what they cost the Coreapp, and those who send."""
+"""Webhook receiver and media host whose responses never end: the cost to the Coreapp and to the business's
+messages."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from tests.security.attack import BESIDE_OTHERS, Attack
 from tests.security.figures import Figures, Form
 from tests.security.scene import READERS, Target
 
-# Seconds. Of `POST /v1/messages`, for 99 of 100; on a busy machine, twice what they take there without an attack.
+# Seconds for 99 of 100 `POST /v1/messages`. On a busy machine, twice what they take there without an attack.
 P99 = 0.2
 # Percent of a core, for all downloads.
 DOWNLOADS = 10.0
-# Links that are sent in a second; each is tried three times.
+# Links sent per second. Each is tried three times.
 LINKS = 8
 OTHERS = ("messages",)
 SHORT_POSTS, SHORT_LINKS = ("interim responses",), ("chunks of one byte",)
@@ -28,18 +29,19 @@ SHORT_POSTS, SHORT_LINKS = ("interim responses",), ("chunks of one byte",)
 
 @pytest.fixture
 async def own(tmp_path: Path) -> AsyncIterator[Target]:
-    """An installation whose backlog of callbacks is nobody else's."""
+    """Installation with a callback backlog that no other test uses."""
     async with scene.running(tmp_path) as target:
         yield target
 
 
 async def epochs(target: Target) -> float:
-    """Grows with each lease that is lost and claimed again."""
+    """Return the epoch, which grows with each lease that is lost and claimed again."""
     return await target.metric("coreapp", "tidings_shard_epoch")
 
 
 async def usual_p99(target: Target, form: Form) -> float:
-    """Of `POST /v1/messages` on this machine, as busy as it is, while nobody attacks."""
+    """Return the p99 of `POST /v1/messages` in seconds on this machine, under its present load and without an
+    attack."""
     await asyncio.to_thread(target.bystanders.begin, OTHERS)
     await asyncio.sleep(form.pick(short=1.0, long=6.0))
     waited = await asyncio.to_thread(target.bystanders.end)
@@ -47,7 +49,7 @@ async def usual_p99(target: Target, form: Form) -> float:
 
 
 class Trial:
-    """Attacks in one form after the other. All of them are tried before one that is beyond a limit fails the test."""
+    """Series of attacks. All of them run before one that is beyond a limit fails the test."""
 
     def __init__(self, target: Target, figures: Figures, form: Form) -> None:
         self._target = target
@@ -58,7 +60,10 @@ class Trial:
     async def one(
         self, name: str, host: HostileHost, work: Callable[[], Awaitable[object]], *, cpu: float | None
     ) -> None:
-        """Have the host attack for a while. work: makes the Coreapp call it."""
+        """Run one attack by the host.
+
+        work: makes the Coreapp call the host. cpu: limit in percent of a core; None for no limit.
+        """
         form, before, usual = self._form, await epochs(self._target), await usual_p99(self._target, self._form)
         try:
             async with self._attack(name, on="coreapp", others=OTHERS, cpu=cpu, delay=None) as strike:
@@ -85,7 +90,7 @@ class Trial:
             self._beyond.append(f"{name}: nobody called the host")
 
     def end(self) -> None:
-        """Raises `AssertionError` when anything was beyond a limit."""
+        """Raise `AssertionError` when any figure was beyond its limit."""
         assert not self._beyond, "\n".join(self._beyond)
 
 

@@ -1,4 +1,4 @@
-"""The Coreapp's link, before its key is named, and its port for metrics: whoever is on the machine reaches both."""
+"""The Coreapp's link before authentication, and its metrics port: every program on the machine can reach both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidings.wire import core
 from tidings.wire.connection import framed
 
 MIB = 2**20
-# Callers at the same time.
+# Concurrent callers.
 CALLERS = 20
 
 

@@ -1,4 +1,4 @@
-"""The Coreapp's metrics are on a port that takes no login: what is done there holds up nobody."""
+"""The Coreapp's metrics port has no login: nothing that is done there delays other work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_connections_that_ask_nothing_of_the_metrics_cost_the_coreapp_litt
         await strike.last(form.pick(short=0.5, long=10.0))
     target.hang_up()
     async with asyncio.timeout(20):
-        while not (await _scrape(target)).startswith(b"HTTP/1.1 200"):  # until the last place is free again
+        while not (await _scrape(target)).startswith(b"HTTP/1.1 200"):  # until the last slot is free again
             pass
 
 

@@ -1,4 +1,4 @@
-"""What those who have not logged in, and one device that misbehaves, do to the live connections of the network."""
+"""Effects of unauthenticated clients, and of one misbehaving device, on the live connections of the network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ both = pytest.mark.parametrize("carrier", [TCP, WEBSOCKET])
 
 
 class Line:
-    """A raw live connection."""
+    """Raw live connection."""
 
     def __init__(self, carrier: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.carrier = carrier
@@ -40,11 +40,11 @@ class Line:
         return framed(frame) if self.carrier == TCP else message(BINARY, msgspec.msgpack.encode(frame))
 
     def start_of(self, size: int) -> bytes:
-        """The beginning of a frame of so many bytes."""
+        """Return the start of a frame of `size` bytes."""
         return size.to_bytes(4, "big") if self.carrier == TCP else b"\x82\xff" + struct.pack("!Q", size) + bytes(4)
 
     async def pour(self, data: bytes, seconds: float) -> None:
-        """Write it again and again for so long, as fast as it is read."""
+        """Write the data repeatedly for `seconds`, as fast as it is read."""
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
@@ -52,7 +52,7 @@ class Line:
                     await self.writer.drain()
 
     async def swallow(self) -> None:
-        """Read and forget."""
+        """Read and discard."""
         with contextlib.suppress(OSError):
             while await self.reader.read(2**20):
                 pass
@@ -63,7 +63,7 @@ class Line:
 
 
 def message(opcode: int, data: bytes, *, last: bool = True) -> bytes:
-    """One frame of a WebSocket, masked by nothing."""
+    """Return one WebSocket frame, with a mask of zeros."""
     size = len(data)
     if size < 126:
         length = bytes([0x80 | size])
@@ -73,7 +73,7 @@ def message(opcode: int, data: bytes, *, last: bool = True) -> bytes:
 
 
 async def dial(target: Target, carrier: str, addresses: Sequence[str] = ("",)) -> list[Line]:
-    """A connection from each address, from a new one where it is empty; without those that were turned away."""
+    """Open a connection from each address, or from a new one where it is empty. Refused connections are left out."""
     lines = []
     for address in addresses:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -82,7 +82,7 @@ async def dial(target: Target, carrier: str, addresses: Sequence[str] = ("",)) -
 
 
 async def dial_one(target: Target, carrier: str, address: str = "") -> Line:
-    """Raises `OSError` and `IncompleteReadError`."""
+    """Open one connection. Raises `OSError` and `IncompleteReadError`."""
     reader, writer = await target.dial("connections" if carrier == TCP else "network", address or None)
     if carrier == WEBSOCKET:
         writer.write(UPGRADE)
@@ -92,7 +92,8 @@ async def dial_one(target: Target, carrier: str, address: str = "") -> Line:
 
 
 async def dial_all(target: Target, carrier: str, count: int) -> list[Line]:
-    """So many connections, each from a new address; whoever attacked before may have used up what all have."""
+    """Open `count` connections, each from a new address. Waits when an earlier attack has exhausted the common
+    limit."""
     lines: list[Line] = []
     async with asyncio.timeout(30):
         while len(lines) < count:
@@ -106,7 +107,7 @@ async def dial_all(target: Target, carrier: str, count: int) -> list[Line]:
 
 
 async def logged_in(target: Target, number: str) -> Line:
-    """A device's connection."""
+    """Return the connection of a device that is logged in."""
     async with aiohttp.ClientSession(target.network_url) as http:
         headers = {"Authorization": f"Bearer {target.registration_key}"}
         async with http.post("/v1/registrations", json=registration(number), headers=headers) as answer:
@@ -172,7 +173,8 @@ async def test_answers_that_a_device_does_not_read_do_not_grow(target: Target, a
 
 
 async def test_what_a_device_sends_in_vain_has_its_pace(target: Target, attack: Attack, form: Form) -> None:
-    """What is done for the first thousand of them at once is no share of a second."""
+    """The first thousand are handled at once and weigh too much in a single second, so the limit is 20 % of a
+    core."""
     async with attack("stray acknowledgements of a device", on="network", others=OTHERS, cpu=20):
         line = await logged_in(target, "15550190102")
         reading = asyncio.create_task(line.swallow())
@@ -246,14 +248,14 @@ async def test_codes_and_tries_of_them_are_rationed(target: Target, attack: Atta
                     async with http.post(path, json=body) as answer:
                         answered[answer.status] = answered.get(answer.status, 0) + 1
 
-    # In a second, the buckets that are full at first are most of it.
+    # Within one second most of the cost comes from the token buckets, which are full at first.
     cpu = CPU_PERCENT if form.long else None
     async with attack("codes and tries of them", on="network", others=OTHERS, cpu=cpu) as strike:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
                 for path in ("/v1/codes", "/v1/registrations") * 10:
                     group.create_task(ask(aiohttp.TCPConnector(local_addr=(target.stranger(), 0)), path))
-    # Twenty addresses, of which each has 20 codes and 10 wrong tries at once, and then one in 30 s and in 60 s.
+    # 20 addresses, each with 20 codes and 10 wrong attempts at once, and then one in 30 s and in 60 s.
     strike.figure("codes issued", answered.get(202, 0), 20 * (20 + strike.seconds / 30 + 1))
     strike.figure("tries of codes", answered.get(401, 0), 20 * (10 + strike.seconds / 60 + 1))
     assert 500 not in answered

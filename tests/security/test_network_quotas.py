@@ -1,4 +1,4 @@
-"""A registered device that floods another's mailbox, pair by pair, and that empties everybody's one-time keys."""
+"""Registered device that floods another's mailbox, pair by pair, and that exhausts everyone's one-time pre-keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TARGETS = [f"1555999{number:04d}" for number in range(100, 150)]
 
 
 def register(target: Target, *numbers: str, prekeys: int = 25) -> dict[str, str]:
-    """The token of each."""
+    """Register the numbers and return the token of each."""
     body = {"registrations": [registration(number, prekeys=prekeys) for number in numbers]}
     request = urllib.request.Request(
         f"{target.network_url}/v1/registrations/bulk",
@@ -35,7 +35,7 @@ def register(target: Target, *numbers: str, prekeys: int = 25) -> dict[str, str]
 
 
 async def connect(target: Target, number: str, token: str) -> Client:
-    """A device that is logged in, over TCP."""
+    """Connect a device over TCP and log it in."""
     places = target.places
     client = await Client().open(Addresses(http=places["network"], tcp=places["connections"]), "tcp")
     await client.login(number, token)
@@ -43,7 +43,7 @@ async def connect(target: Target, number: str, token: str) -> Client:
 
 
 async def answers(client: Client, count: int) -> tuple[int, list[device.Refused]]:
-    """How many of so many sends were accepted, and the refusals."""
+    """Return the number of accepted sends out of `count`, and the refusals."""
     accepted, refused = 0, []
     while accepted + len(refused) < count:
         frame: Any = await client.next_frame()
@@ -159,7 +159,7 @@ async def test_one_device_that_floods_many_mailboxes_fills_no_disk_and_delays_no
                 attacker.send(ATTACKER, away[sent % len(away)], f"wide{sent}", body=body)
                 sent += 1
                 if sent % 8 == 0:
-                    # What is measured is not how long this takes.
+                    # The duration of this is not part of the measurement.
                     await asyncio.sleep(0)
             accepted, refused = await answers(attacker, 1)
             answered += accepted + len(refused)
@@ -178,7 +178,7 @@ async def test_one_device_that_floods_many_mailboxes_fills_no_disk_and_delays_no
     if form.long:
         print(sorted(took)[-6:], len(took), taken, strike.seconds)
     strike.figure("longest wait of an envelope to be stored", max(took), form.pick(short=3.0, long=1.0), "s")
-    # 1,024 MiB, then 256 KiB a second, and an eighth of the 256 MiB that may be undecided.
+    # 1,024 MiB, then 256 KiB per second, and an eighth of the 256 MiB that may be undecided.
     allowed = 1024 + strike.seconds / 4 + 256 / 8
     strike.figure("stored of one sender", taken * len(body) / MIB, allowed, "MiB")
     await attacker.close()

@@ -1,4 +1,4 @@
-"""One registered device against the business: messages that nobody can read, made to be dear or only very many."""
+"""One registered device against the business: undecryptable messages, made to be expensive or very many."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tidings.wire import content, device
 from tidings.wire.content import NULL_CONTENT
 
 BUSINESS = "15550000000"
-FAR = 24_000  # messages ahead; further than 25,000 is not followed
-# Of 300 that were walked for, each for 0.15 to 0.3 s, another recipient's `read` would wait for minutes.
+FAR = 24_000  # messages that are skipped; a jump of more than 25,000 is not followed
+# If 300 of them were walked for 0.15 to 0.3 s each, another recipient's `read` would wait for minutes.
 FORGED = 300
 GARBAGE = b"\x33no message at all"
-# Errors that the webhook gets of one sender in an hour, each about one message; the others are told by their number.
+# Errors per sender and hour that the webhook gets about single messages. The others are reported as a number.
 ERRORS = 10
 
 _numbers = (f"1555019{n:04}" for n in itertools.count(100))
 
 
 class Forger(MemoryDevice):
-    """Has a session with the business, and takes part in each that the business opens in its place."""
+    """Device that has a session with the business, and joins each session that the business opens in its place."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, next(_numbers))
@@ -52,13 +52,13 @@ class Forger(MemoryDevice):
         self._settled.set()
 
     async def settled(self) -> None:
-        """All that it sent has been taken or refused."""
+        """Wait until everything that it sent was accepted or refused."""
         while self._own_ids or self._unanswered:
             self._settled.clear()
             await self._settled.wait()
 
     def forge(self) -> None:
-        """One message on the session that the business knows as the current one."""
+        """Send one message on the session that the business regards as the current one."""
         sending = self._sessions[BUSINESS]._sending
         head = messages.signal_message_head(sending.version, sending.ratchet_key)
         field_5 = pq_ratchet.encode(sending.pq_index + FAR)
@@ -66,13 +66,13 @@ class Forger(MemoryDevice):
         self.post(body)
 
     def post(self, body: bytes) -> None:
-        """Any bytes as a message."""
+        """Send any bytes as a message."""
         envelope = device.Send(0, self.number, BUSINESS, f"forged-{next(self._ids)}", device.MESSAGE, body)
         self._own_ids.add(envelope.id)
         self._connection.send(envelope, envelope.id)
 
     def settle(self) -> None:
-        """An honest message, so that the business knows the chain on which the next ones are forged."""
+        """Send an honest message, so that the business knows the chain on which the next ones are forged."""
         self.reply(BUSINESS, NULL_CONTENT)
 
 
@@ -101,12 +101,12 @@ async def test_forged_messages_far_ahead_delay_nobody_and_are_told_in_one_error(
     ):
         for n in range(FORGED):
             if n % 10 == 0:
-                # So that the walks are always those of the current session, also after it was replaced.
+                # The chain walks then always concern the current session, also after it was replaced.
                 device.settle()
                 await asyncio.sleep(0.01)
             device.forge()
         await device.settled()
-        # Then a steady stream of them.
+        # A steady stream of forged messages follows.
         for _ in range(form.count(short=10, long=300)):
             for _ in range(10):
                 device.forge()
@@ -135,7 +135,7 @@ async def test_a_flood_of_undecryptable_messages_does_not_fill_the_callback_queu
         waiting = await target.metric("coreapp", "tidings_callbacks_from_recipients")
         strike.figure("callbacks that wait for the webhook", waiting, 100)
     errors = await target.metric("coreapp", "callback_requests_total", 'type="error"') - before
-    # With one that counts them, a minute after the first that is not told by itself.
+    # Plus one with the number of the others, a minute after the first that is not reported singly.
     strike.figure("errors posted", errors, ERRORS + form.count(short=1, long=4))
 
 
@@ -152,7 +152,7 @@ async def test_a_flood_of_texts_of_one_recipient_delays_no_callback_about_anothe
             for _ in range(1_000):
                 device.reply(BUSINESS, text)
             await device.settled()
-            # What the network lets a pair send for long is 500 a second.
+            # The network lets a pair send at most 500 per second for long.
             await asyncio.sleep(form.pick(short=0.0, long=2.0))
         received = await target.metric("coreapp", "tidings_events_total", 'outcome="received"') - before
         strike.figure("texts that have arrived meanwhile", received, None)

@@ -1,5 +1,5 @@
-"""What a stranger tries first: requests that two servers would read differently, names that become labels, texts for
-which a regular expression never ends."""
+"""First probes of an attacker: requests that two servers would parse differently, names that become labels, and texts
+for which a regular expression never ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.security.scene import Target
 
 SECOND = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 HEAD = b"POST /v1/users/login HTTP/1.1\r\nHost: x\r\n"
-# Each with a body that holds a second request for whoever reads the length in the other way.
+# Each has a body that contains a second request for a server that determines the length the other way.
 AMBIGUOUS = {
     "a length and chunks": HEAD + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
     "chunks and a length": HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + SECOND,
@@ -40,7 +40,7 @@ AMBIGUOUS = {
 }
 PRODUCT = ("tidings", "webapp", "coreapp", "network", "handset", "cli")
 SILENCE_S = 1.5
-# Series that strange names may add to the metrics of a process: answers of kinds that were not there before.
+# Series that unknown names may add to the metrics of a process: kinds of response that did not occur before.
 NEW_SERIES = 200
 REGULAR_SECONDS = 0.1
 LONG_TEXT = 20_000
@@ -56,13 +56,13 @@ async def test_no_second_request_is_found_within_one_of_ambiguous_length(
 
 
 async def test_two_requests_one_after_the_other_are_two(target: Target) -> None:
-    """Or the test before could not fail."""
+    """Proof that the test above can fail."""
     for place in ("webapp", "network"):
         assert (await _answers(target, place, SECOND + SECOND)).count(b"HTTP/1.1 404") == 2
 
 
 async def _answers(target: Target, place: str, request: bytes) -> bytes:
-    """Everything that comes until the end of the connection, or until nothing comes any more."""
+    """Return everything received until the connection ends or stays silent."""
     reader, writer = await target.dial(place)
     writer.write(request)
     answers = b""
@@ -96,7 +96,7 @@ async def _series(target: Target) -> dict[str, int]:
 
 
 def _patterns() -> Iterator[tuple[str, re.Pattern[str] | re.Pattern[bytes]]]:
-    """Every regular expression that a module of the product keeps."""
+    """Yield every regular expression that a module of the product holds."""
     for top in PRODUCT:
         package = importlib.import_module(top)
         for info in pkgutil.walk_packages(package.__path__, f"{top}."):
@@ -106,7 +106,10 @@ def _patterns() -> Iterator[tuple[str, re.Pattern[str] | re.Pattern[bytes]]]:
 
 
 def _slowest(pattern: re.Pattern[str] | re.Pattern[bytes], size: int = LONG_TEXT) -> float:
-    """Seconds for the worst of long texts of one kind of character, or two in turn, that end in something else."""
+    """Return the seconds for the worst of long texts.
+
+    Each text repeats one or two characters and ends in a different one.
+    """
     pieces = ("a", "A", "0", " ", ".", "-", "/", ":", "\\", '"', "{", "}", "\n", "a.", "0-", " \t", "a ", "{{1}}")
     worst = 0.0
     for piece in pieces:
@@ -127,5 +130,5 @@ def test_no_regular_expression_takes_long_for_any_text(figures: Figures) -> None
 
 
 def test_a_regular_expression_that_backtracks_is_slow() -> None:
-    """Or the test before could not fail."""
+    """Proof that the test above can fail."""
     assert _slowest(re.compile("a*a*b"), 5_000) > 10 * _slowest(re.compile("a*b"), 5_000)

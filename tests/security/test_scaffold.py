@@ -1,4 +1,4 @@
-"""The scaffold itself: what is measured is what was, and a figure beyond its limit fails."""
+"""The scaffold itself: measurements are true, and a figure beyond its limit fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.security.scene import Target
 
 @pytest.fixture
 def apart(tmp_path: Path) -> Figures:
-    """Figures that are in nobody's table."""
+    """Figures that do not appear in the session's table."""
     return Figures(Form(long=False), tmp_path / "figures.jsonl")
 
 

@@ -1,4 +1,4 @@
-"""Requests that never get as far as the end of their head: the example of an attack on the Webapp and the network."""
+"""Requests whose head never ends: the example of an attack on the Webapp and the network."""
 
 from __future__ import annotations
 

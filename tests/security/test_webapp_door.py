@@ -1,4 +1,4 @@
-"""What those who have no token may cost a Webapp and the HTTP side of the network."""
+"""Costs that clients without a token can cause in a Webapp and on the HTTP side of the network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def request(path: bytes, *headers: bytes, method: bytes = b"GET") -> bytes:
 
 
 async def write(writer: asyncio.StreamWriter, data: bytes, times: int = 1) -> None:
-    """As much of it as is taken within a second at a time, until the connection is closed."""
+    """Write the data until a write is blocked for a second or the connection is closed."""
     with contextlib.suppress(OSError, TimeoutError):
         for _ in range(times):
             writer.write(data)
@@ -34,7 +34,7 @@ async def write(writer: asyncio.StreamWriter, data: bytes, times: int = 1) -> No
 
 
 async def go_on(seconds: float, count: int, use: Callable[[], Awaitable[None]]) -> None:
-    """So many at a time of what strangers do, again and again."""
+    """Run `count` unauthenticated clients at a time, repeatedly, for `seconds`."""
 
     async def repeat() -> None:
         while True:

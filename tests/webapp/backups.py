@@ -1,4 +1,4 @@
-"""What the tests of backups share: something of everything, backups of it, and their restoring."""
+"""Helpers for backup tests: one of every kind of setting, backups of them, and their restoration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def restore(api: Served, data: str, password: str = PASSWORD) -> Any:
 
 
 async def fill(api: Served) -> None:
-    """Something of everything."""
+    """Set one of every kind of setting."""
     for method, path, content in (
         ("PATCH", "/v1/settings/application", {"webhooks": {"url": "https://example.com/"}, "sent_status": True}),
         ("PATCH", "/v1/settings/profile/about", {"text": "about us"}),
@@ -79,13 +79,13 @@ async def everything(api: Served) -> list[bytes]:
 
 
 async def changed(api: Served, **parts: Any) -> str:
-    """A backup that has been opened, changed and sealed again."""
+    """Return a backup that was opened, changed and sealed again."""
     content = msgspec.json.decode(password_box.open_box(PASSWORD, await backup(api), purpose="tidings backup"))
     return password_box.seal(PASSWORD, msgspec.json.encode(content | parts), purpose="tidings backup")
 
 
 def packed(content: bytes) -> str:
-    """As bytes are written in a backup."""
+    """Encode bytes as a backup does."""
     return base64.b64encode(content).decode()
 
 

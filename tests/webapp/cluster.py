@@ -1,4 +1,4 @@
-"""A shard map of several Coreapps."""
+"""Shard map of several Coreapps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business.nodes import Member
 from tidings.storage.business.shards import Owner
 
-NOBODY = "127.0.0.1:1"  # where nobody listens
+NOBODY = "127.0.0.1:1"  # address at which no process listens
 
 
 class Cluster:
-    """Shards with an owner each, called `node0`, `node1` …"""
+    """Shards with one owner each, called `node0`, `node1` …"""
 
     def __init__(self, *addresses: str, members: Sequence[Member] = ()) -> None:
         self._addresses = addresses
@@ -26,6 +26,6 @@ class Cluster:
 
 
 async def two(coreapp: FakeCoreapp) -> tuple[FakeCoreapp, Cluster]:
-    """A second Coreapp, and the map of both."""
+    """Return a second Coreapp, and the map of both."""
     other = await FakeCoreapp().start()
     return other, Cluster(coreapp.address, other.address)

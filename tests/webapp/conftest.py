@@ -1,4 +1,4 @@
-"""A Webapp served over a real socket, with a scripted Coreapp behind it."""
+"""Webapp served over a real socket, with a scripted Coreapp behind it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ BODIES = Path(__file__).parents[1] / "data" / "api"
 
 @pytest.fixture
 def database_engine() -> str:
-    """The SQL is tested on every database in `tests/storage`."""
+    """Kind of database. `tests/storage` tests the SQL on every database."""
     return "sqlite"
 
 
 def body(name: str) -> Any:
-    """A JSON file below `tests/data/api`."""
+    """Return a JSON file below `tests/data/api`."""
     return json.loads((BODIES / f"{name}.json").read_text())
 
 
@@ -51,7 +51,7 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 def errors(response: httpx.Response) -> list[dict[str, Any]]:
-    """The errors of an answer, whose form is checked."""
+    """Return the errors of a response, after checking its format."""
     payload = response.json()
     assert response.status_code >= 400
     assert set(payload) == {"errors", "meta"}
@@ -73,25 +73,22 @@ def check_headers(response: httpx.Response) -> None:
 
 
 def code(response: httpx.Response) -> tuple[int, int]:
-    """HTTP status and the first error's code."""
+    """Return the HTTP status and the first error's code."""
     return response.status_code, errors(response)[0]["code"]
 
 
 @dataclasses.dataclass
 class Served:
-    """One running Webapp. `http` is logged in once `log_in` was called.
-
-    first_password: one that was made at its start.
-    """
+    """One running Webapp. `http` is logged in once `log_in` was called."""
 
     parts: services.Parts
     settings: Settings
     http: httpx.AsyncClient
     port: int
-    first_password: str | None
+    first_password: str | None  # generated at its start; None when it was set already
 
     async def log_in(self) -> None:
-        """Log in as the administrator, with the first change of the password where that is needed."""
+        """Log in as the administrator, and change the first password if that is still required."""
         answer = await self.http.post("/v1/users/login", headers=basic("admin", PASSWORD))
         if answer.status_code != 200:
             answer = await self.http.post(
@@ -101,7 +98,7 @@ class Served:
         self.http.headers["Authorization"] = "Bearer " + answer.json()["users"][0]["token"]
 
     async def send(self, **fields: Any) -> httpx.Response:
-        """Send a good message, with some fields changed."""
+        """Send a valid message, with some fields changed."""
         return await self.http.post("/v1/messages", json=body("message_text") | fields)
 
 
@@ -109,7 +106,7 @@ Serve = Callable[..., Awaitable[Served]]
 
 
 def make_settings(database: Database, **changes: Any) -> Settings:
-    """Files go into a directory beside the database, which is there."""
+    """Return settings with files in an existing directory next to the database."""
     media_dir = changes.pop("media_dir", None) or Path(database.settings.url.partition(":///")[2]).parent / "media"
     media_dir.mkdir(exist_ok=True)
     settings = Settings(
@@ -148,9 +145,10 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
 
 @pytest.fixture
 async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve]:
-    """`await serve(**changes of the settings)` starts a Webapp on the test's database; all stop with the test.
+    """Function that starts Webapps on the test's database: `await serve(**changes of the settings)`.
 
-    `over_socket` serves it by uvicorn; without, requests reach the application in this process.
+    All Webapps stop with the test. With `over_socket` uvicorn serves the Webapp; without it, requests reach the
+    application in this process.
     """
     async with contextlib.AsyncExitStack() as stack:
 
@@ -200,13 +198,13 @@ async def _logged_in(served: Served, coreapp: FakeCoreapp) -> Served:
 
 @pytest.fixture
 async def api(serve: Serve, coreapp: FakeCoreapp) -> Served:
-    """A Webapp without rate limits, logged in and connected to `coreapp`; called without a socket."""
+    """Webapp without rate limits, logged in and connected to `coreapp`; called without a socket."""
     return await _logged_in(await serve(), coreapp)
 
 
 @pytest.fixture
 async def served_api(serve: Serve, coreapp: FakeCoreapp) -> Served:
-    """As `api`, served by uvicorn over a real socket."""
+    """The `api` fixture served by uvicorn over a real socket."""
     return await _logged_in(await serve(over_socket=True), coreapp)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the link to the Coreapps share: shard maps, questions, and what becomes of connections."""
+"""Helpers for tests of the link to the Coreapps: shard maps, requests, and states of connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webapp.coreapp_link import CoreappLinks
 
 
 class ScriptedMap:
-    """A shard map that the test changes."""
+    """Shard map that the test changes."""
 
     def __init__(self, *owners: Owner) -> None:
         self.now: Sequence[Owner] | Exception = owners
@@ -35,7 +35,7 @@ def owner(coreapp: FakeCoreapp | None, shard: int = 0, epoch: int = 1) -> Owner:
 
 
 def standby(address: str) -> Member:
-    """A process that is there and owns nothing."""
+    """Return a live process that owns nothing."""
     return Member(Node("other", "1", address, 5.0), 0, 0, 0.0)
 
 
@@ -49,7 +49,7 @@ async def accept(links: CoreappLinks, to: str = "15550110001") -> core.Accepted:
 
 
 async def accept_once(links: CoreappLinks, to: str = "15550110001") -> core.Accepted:
-    """As a request does: under an id, and asked again when no answer comes."""
+    """Call as a request of the API does: with an id, and repeated when no response comes."""
 
     def make(n: int, *, repeated: bool = False) -> core.AcceptMessage:
         return core.AcceptMessage(
@@ -66,12 +66,12 @@ async def check_contact(links: CoreappLinks) -> core.Contacts:
 
 
 async def noticed() -> None:
-    """Wait until the loss of every connection has been seen."""
+    """Wait until the loss of every connection was detected."""
     await soon(lambda: not metrics.value("tidings_webapp_coreapps_connected"))
 
 
 def cut(links: CoreappLinks) -> None:
-    """Lose the only connection at the end of this turn of the loop, before what it holds is written."""
+    """Cut the only connection at the end of this event-loop iteration, before its buffer is written."""
     [peer] = links._peers.values()
     assert peer._connection is not None
     asyncio.get_running_loop().call_soon(peer._connection.abort, "cut by the test")

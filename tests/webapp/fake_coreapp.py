@@ -1,4 +1,4 @@
-"""A Coreapp as a Webapp sees it: a real link server whose answers are scripted."""
+"""Coreapp as a Webapp sees it: a real link server with scripted responses."""
 
 from __future__ import annotations
 
@@ -17,19 +17,15 @@ GROUP = "15550000000-1700000000"
 
 
 class FakeCoreapp:
-    """Answers as a healthy Coreapp would unless told otherwise.
-
-    questions: all that came, except greetings and pings. stands_still: answers nothing, as a stopped process.
-    version: of the link; 0 is a release that closes a connection over a ping.
-    answer(kind, make): what to say to a kind of question; `None` says nothing at all.
-    """
+    """Coreapp that responds like a healthy one, unless the test scripts something else."""
 
     def __init__(self, key: str = LINK_KEY) -> None:
-        self.questions: list[Any] = []
+        self.questions: list[Any] = []  # all requests received, except greetings and pings
         self.greetings = 0
-        self.version = core.LINK_VERSION
-        self.stands_still = False
+        self.version = core.LINK_VERSION  # of the link; 0 is a release that closes a connection on a ping
+        self.stands_still = False  # True to respond to nothing, like a stopped process
         self._key = key
+        # Response to each kind of request; None for no response.
         self._script: dict[type[core.Frame], Callable[[Any], core.Frame | None]] = {
             core.CheckContacts: _all_valid,
             core.AcceptMessage: lambda q: core.Accepted(n=q.n, id=f"gBEG{len(self.questions)}", wa_id=q.to),
@@ -70,20 +66,20 @@ class FakeCoreapp:
         return [question for question in self.questions if isinstance(question, kind)]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something came that makes `holds()` true."""
+        """Wait until a request arrived that makes `holds()` true."""
         async with asyncio.timeout(30):
             while not holds():
                 self._news = asyncio.Event()
                 await self._news.wait()
 
     async def start(self) -> FakeCoreapp:
-        """Listen; again at the same port after a `stop`."""
+        """Listen. After a `stop` it listens on the same port again."""
         self._server = await wire.listen("127.0.0.1", self.port, core.Question, lambda: self)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def take_no_more(self) -> None:
-        """Refuse new connections; those that are open stay."""
+        """Refuse new connections; open ones stay."""
         assert self._server is not None
         self._server.close()
 
@@ -92,7 +88,7 @@ class FakeCoreapp:
             self._server.close()
             self._server = None
         self.drop()
-        # What was aborted is closed in the next turn of the loop.
+        # An aborted connection is closed in the next event-loop iteration.
         await asyncio.sleep(0)
 
     def drop(self) -> None:

@@ -1,8 +1,8 @@
-"""Reads the cases below `tests/data/api/messages`: good bodies, and what is wrong with changed ones.
+"""Reader of the cases below `tests/data/api/messages`: valid bodies, and the errors of changed ones.
 
 A file is `{"good": {name: {"body", "content"}}, "wrong": [{"case", "of", "set", "drop", "code", "details"}]}`. A wrong
-case is the good body `of` that name, with the values at some paths set and some paths dropped. The value
-`{"repeat": [x, n]}` stands for n times x: a string, or the entries of a list in which `#` becomes the index.
+case is the good body `of` that name, with the values at some paths set and some paths dropped. The value `{"repeat":
+[x, n]}` stands for n times x: a string, or the entries of a list in which `#` becomes the index.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.webapp.conftest import body
 
 
 def good(file: str) -> list[Any]:
-    """(body, content) of each good case."""
+    """Return (body, content) of each good case."""
     return [
         pytest.param(expand(case["body"]), expand(case.get("content")), id=name)
         for name, case in body(f"messages/{file}")["good"].items()
@@ -25,7 +25,7 @@ def good(file: str) -> list[Any]:
 
 
 def wrong(file: str) -> list[Any]:
-    """(body, code, beginning of the details) of each wrong case."""
+    """Return (body, code, start of the details) of each wrong case."""
     cases = body(f"messages/{file}")
     return [
         pytest.param(changed(cases["good"][case["of"]]["body"], case), case["code"], case["details"], id=case["case"])
@@ -34,7 +34,7 @@ def wrong(file: str) -> list[Any]:
 
 
 def expand(value: Any) -> Any:
-    """With every `repeat` written out."""
+    """Return the value with every `repeat` expanded."""
     if isinstance(value, dict):
         if set(value) == {"repeat"}:
             what, count = value["repeat"]
@@ -46,7 +46,7 @@ def expand(value: Any) -> Any:
 
 
 def changed(value: Any, case: dict[str, Any]) -> Any:
-    """A copy with the changes of a case."""
+    """Return a copy with the changes of a case."""
     value = copy.deepcopy(value)
     for path, entry in case.get("set", {}).items():
         *steps, last = path.split(".")

@@ -1,4 +1,4 @@
-"""HTTP by hand, for what a client library would not send."""
+"""HTTP by hand, for requests that a client library would not send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.webapp.conftest import Served
 async def call(
     api: Served, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, dict[str, str], Any]:
-    """One request on a connection of its own."""
+    """Make one request on a new connection."""
     content = b"" if body is None else json.dumps(body).encode()
     fields = {"Host": "tests", "Content-Length": str(len(content)), **(headers or {})}
     if "Authorization" in api.http.headers:
@@ -23,7 +23,7 @@ async def call(
 
 
 async def exchange(port: int, *parts: bytes) -> tuple[int, dict[str, str], Any]:
-    """Send bytes, read one answer."""
+    """Send bytes and read one response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for part in parts:
@@ -35,7 +35,7 @@ async def exchange(port: int, *parts: bytes) -> tuple[int, dict[str, str], Any]:
 
 
 async def stream(port: int, head: bytes, chunks: AsyncIterator[bytes]) -> tuple[int, dict[str, str], Any]:
-    """Send a head and then chunks until they end or the answer is there; read the answer."""
+    """Send a head and then chunks until they end or the response has arrived, and return the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
     async def write() -> None:
@@ -55,7 +55,7 @@ async def stream(port: int, head: bytes, chunks: AsyncIterator[bytes]) -> tuple[
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], Any]:
-    """Status, headers in lower case, and the JSON body."""
+    """Return the status, the headers in lower case, and the JSON body."""
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
     payload = json.loads(await reader.readexactly(int(headers["content-length"])))

@@ -1,4 +1,4 @@
-"""The three kinds of caller, and the rule that each endpoint keeps them apart."""
+"""The three kinds of caller, and checks that an endpoint distinguishes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ORDINARY = "observer"
 
 
 async def ordinary(api: Served, name: str = ORDINARY) -> dict[str, str]:
-    """The header of an ordinary user, who is made when there is none of that name yet."""
+    """Return the header of an ordinary user, who is created if no user has that name yet."""
     made = await api.http.post("/v1/users", json={"username": name, "password": PASSWORD})
     assert made.status_code in (201, 500), made.text
     answer = await api.http.post("/v1/users/login", headers=basic(name, PASSWORD))
@@ -19,13 +19,13 @@ async def ordinary(api: Served, name: str = ORDINARY) -> dict[str, str]:
 
 
 async def check_is_for_administrators(api: Served, method: str, path: str, **body: Any) -> None:
-    """Neither a stranger nor an ordinary user gets in."""
+    """Check that neither an unauthenticated client nor an ordinary user is admitted."""
     assert code(await api.http.request(method, path, headers=await ordinary(api), **body)) == (403, 1005)
     await check_takes_a_token(api, method, path, **body)
 
 
 async def check_takes_a_token(api: Served, method: str, path: str, **body: Any) -> None:
-    """A stranger does not get in."""
+    """Check that an unauthenticated client is not admitted."""
     for header in ("", "Bearer x", "Apikey x", "Basic eDp4"):
         answer = await api.http.request(method, path, headers={"Authorization": header}, **body)
         assert code(answer) == (401, 1005), (method, path)

@@ -1,4 +1,4 @@
-"""Bodies that a test makes up: any JSON, and JSON with the right names."""
+"""Generated bodies: any JSON, and JSON with the right names."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ JSON = st.recursive(
 
 
 def shaped(names: list[str], inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Objects with some of these fields, and whatever else `inner` may be."""
+    """Return objects with some of these fields, and anything that `inner` generates."""
     return st.fixed_dictionaries({}, optional=dict.fromkeys(names, inner)) | inner

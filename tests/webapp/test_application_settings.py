@@ -1,4 +1,4 @@
-"""`/v1/settings/application`: what is kept, what is refused, and who hears of it."""
+"""`/v1/settings/application`: values that are stored, values that are refused, and who is notified."""
 
 from __future__ import annotations
 

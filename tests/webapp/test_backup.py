@@ -1,4 +1,4 @@
-"""`/v1/settings/backup` and `/v1/settings/restore`: what was set comes back."""
+"""`/v1/settings/backup` and `/v1/settings/restore`: a backup restores every setting."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from webapp.tokens import Caller
 from webapp.users.passwords import Hasher
 
 META = {"version": "2.57.2", "api_status": "stable"}
-# A document with a value of its own for every setting.
+# A document with a distinct value for every setting.
 SETTINGS: dict[str, Any] = {
     "callback_persist": False,
     "callback_backoff_delay_ms": 1,
@@ -164,7 +164,7 @@ async def test_a_certificate_whose_time_is_over_is_left_out_and_the_present_one_
 
 
 class Coreapps:
-    """Takes every key."""
+    """Coreapps that accept every key."""
 
     async def ask_first(self, make: Callable[[int], Any], expect: type[Any]) -> Any:
         return core.Done(n=1)

@@ -1,4 +1,4 @@
-"""A backup that is wrong, or that somebody says no to, is refused and changes nothing."""
+"""A backup that is invalid, or that a process rejects, is refused and changes nothing."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_whatever_is_in_a_backup_is_refused_or_right(parts: dict[str, Any], docu
         found = msgspec.json.decode(msgspec.json.encode(MINIMAL | parts), type=Contents)
         checked = checks.check(found, ACCOUNT, NOW)
         msgspec.json.decode(checked.contents.settings, type=application_settings.ApplicationSettings)
-        # What is right stays as it is.
+        # Valid contents stay unchanged.
         assert checks.check(checked.contents, ACCOUNT, NOW) == checked
 
 

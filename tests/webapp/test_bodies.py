@@ -1,4 +1,4 @@
-"""Bodies that are no JSON, or too much of it: always a 4xx in the API's format, soon, and nothing is sent."""
+"""Bodies that are not JSON, or too large: always a 4xx in the API's format, quickly, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def api(served_api: Served) -> Served:
-    """Everything here goes over a real socket."""
+    """Webapp over a real socket, for all tests of this module."""
     return served_api
 
 
@@ -139,7 +139,7 @@ async def test_a_body_without_a_length_is_cut_off_at_the_limit_and_costs_no_memo
     head = _head(api, "Transfer-Encoding: chunked")
     answers = await asyncio.gather(*(raw.stream(api.port, head, _chunked(_endless(200))) for _ in range(20)))
     assert {status for status, _, _ in answers} == {413}
-    # Twenty bodies of 200 MB each, of which a little over 1 MiB was looked at.
+    # Twenty bodies of 200 MB each, of which little more than 1 MiB was read.
     assert process.memory_info().rss - before < 100 * MIB
 
 

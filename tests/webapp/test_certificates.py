@@ -141,7 +141,7 @@ def test_what_repeats_itself_is_refused_in_time_that_grows_with_its_size_only(te
     for read_it in (pem.parse_authorities, CertificateBundle.load, lambda given: CertificateBundle.parse(given, NOW)):
         with pytest.raises(pem.UnusablePem):
             read_it(text)
-    # Some hundredths of a second; seconds if it grew with the square.
+    # Some hundredths of a second; seconds if the time grew with the square.
     assert time.process_time() - started < 1
 
 
@@ -180,7 +180,7 @@ def trusting(pem: bytes) -> ssl.SSLContext:
 
 
 class Running:
-    """A whole Webapp over TLS."""
+    """Whole Webapp over TLS."""
 
     def __init__(self, database: Database, coreapp: FakeCoreapp) -> None:
         chosen = make_settings(database, coreapp=("127.0.0.1", coreapp.port), tls=True)
@@ -200,7 +200,7 @@ class Running:
         await self._task
 
     async def made(self) -> bytes:
-        """The certificate that it made for itself."""
+        """Return the self-signed certificate of the Webapp."""
         async with self._database.reading() as connection:
             sealed = await certificates.find_certificate(connection, "15550000000", certificates.SELF_SIGNED)
         assert sealed is not None

@@ -1,4 +1,4 @@
-"""What is changed through one process is in force in all others within a second."""
+"""A change made through one process takes effect in all others within a second."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_two_webapps_and_a_coreapp_follow_what_changes_within_a_second(
         async def heartbeat_is_new() -> bool:
             return shard.settings.heartbeat_interval == 7
 
-        # The scripted Coreapp of the link hears of it, this one has only the database.
+        # The scripted Coreapp of the link is notified; this one has only the database.
         await api.http.patch("/v1/settings/application", json={"heartbeat_interval": 7})
         assert await holds_within_a_second(heartbeat_is_new)
 

@@ -1,4 +1,4 @@
-"""What a field takes is what its schema says: tried with values that fit, that nearly fit, and any others."""
+"""A field accepts what its schema describes: tested with valid, nearly valid, and any other values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VALUES = (
     | st.none()
     | st.lists(st.integers(), max_size=1)
 )
-# The schema may leave out what is taken, where a pattern for all of it would be unreadable: numbers in strings.
+# Numbers in strings: the schema may omit accepted forms where a complete pattern would be unreadable.
 MORE_IS_TAKEN = {"integer", "hour", "milliseconds", "latitude", "longitude"}
 
 
@@ -57,7 +57,7 @@ def test_a_field_takes_what_its_schema_says(name: str) -> None:
     @hypothesis.settings(max_examples=500)
     @hypothesis.given(VALUES)
     def agree(value: Any) -> None:
-        # The end of a text is its end in JSON Schema, but not to this checker.
+        # In JSON Schema `$` matches only at the end of a text, but this checker also accepts a line break after it.
         hypothesis.assume(not (isinstance(value, str) and value.endswith("\n")))
         try:
             adapter.validate_python(value)

@@ -1,4 +1,4 @@
-"""The link to the Coreapps: waiting, reconnecting, limits, and who is no Coreapp."""
+"""The link to the Coreapps: waiting, reconnecting, limits, and peers that are no Coreapps."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def test_while_no_message_at_all_is_accepted_one_is_given_up_soon(coreapp:
         with pytest.raises(CoreappAway, match="timed out") as caught:
             await accept(links)
     assert caught.value.problems[0].code == 1014, "it may be accepted yet"
-    # The connection is not to blame: what else was asked on it is still answered.
+    # The connection stays: other requests on it still get their responses.
     assert coreapp.greetings == 1
 
 

@@ -1,4 +1,4 @@
-"""Checking passwords: what is cheap, what is not, and how guessing is slowed."""
+"""Password checks: cheap ones, expensive ones, and how guessing is slowed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from webapp.users.passwords import Hasher
 
 
 class CountingHasher(Hasher):
-    """Counts what argon2 costs."""
+    """Hasher that counts the runs of argon2."""
 
     def __init__(self) -> None:
         super().__init__(memory_kib=8)
@@ -41,7 +41,7 @@ class CountingHasher(Hasher):
 
 
 class Checks:
-    """One user, `admin` with the password `PASSWORD`."""
+    """Checks with one user, `admin` with the password `PASSWORD`."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -145,7 +145,7 @@ async def test_a_hash_that_is_none_matches_nothing() -> None:
 
 async def test_a_client_that_logs_in_before_every_request_is_not_limited(checks: Checks) -> None:
     await asyncio.gather(*(checks.right() for _ in range(500)))
-    # Nor one that was left with an old password.
+    # A client that still uses an old password is not limited either.
     await asyncio.gather(*(checks.wrong(address="192.0.2.1") for _ in range(500)))
     await checks.right()
     assert checks.hasher.verified == 2

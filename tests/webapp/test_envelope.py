@@ -1,4 +1,4 @@
-"""What every answer has, and what is tolerated in every request."""
+"""Properties of every response, and what every request may contain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidings.wire import core
 
 @pytest.fixture
 def api(served_api: Served) -> Served:
-    """Everything here goes over a real socket."""
+    """Webapp over a real socket, for all tests of this module."""
     return served_api
 
 
@@ -100,7 +100,7 @@ async def test_a_head_request_gets_what_a_get_gets_but_for_the_body(served_api: 
         assert {k: v for k, v in head.headers.items() if k not in varying} == {
             k: v for k, v in get.headers.items() if k not in varying
         }, path
-        # What is counted, and so said, may have changed meanwhile.
+        # These contain counters, which may have changed between the two requests.
         if "stats" not in path and "metrics" not in path and path != "/v1/support":
             assert head.headers["content-length"] == get.headers["content-length"], path
 
@@ -126,7 +126,7 @@ async def test_every_answer_has_the_same_headers(api: Served) -> None:
 async def test_a_bug_of_ours_is_a_500_without_a_trace_of_it(
     api: Served, coreapp: FakeCoreapp, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Fewer contacts than were asked for: nothing here expects that.
+    # Fewer contacts than requested: no code expects that.
     coreapp.answer(core.CheckContacts, lambda q: core.Contacts(n=q.n, contacts=[]))
     answer = await api.http.post("/v1/contacts", json={"contacts": ["+15550110001"]}, headers={"X-Request-ID": "bug"})
     assert code(answer) == (500, 1000)
@@ -166,7 +166,7 @@ async def test_a_database_that_is_away_is_a_503_unless_something_may_have_been_d
     assert code(answer) == expected
     assert answer.headers.get("Retry-After") == retry_after
     assert "secret" not in answer.text
-    # What needs no database works on.
+    # Calls that need no database still work.
     assert (await api.send()).status_code == 201
 
 

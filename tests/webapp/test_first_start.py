@@ -1,4 +1,4 @@
-"""The first password: random where others reach the API, and nothing but a login until it is changed."""
+"""The first password: random where other machines reach the API, and valid only for a login until it is changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "a key of the tests"
 
 
 async def login(api: Served, password: str, new: str | None = None) -> tuple[int, str]:
-    """Status, and the token if there is one."""
+    """Return the status, and the token or an empty string."""
     body = {} if new is None else {"new_password": new}
     answer = await api.http.post("/v1/users/login", headers=basic("admin", password), json=body)
     return answer.status_code, answer.json()["users"][0]["token"] if answer.status_code == 200 else ""

@@ -1,4 +1,4 @@
-"""Any JSON at all, and any bytes: never a 5xx, always the API's format."""
+"""Any JSON and any bytes: never a 5xx, always the API's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any JSON, any bytes and any path to the endpoints of administration: never a 5xx but the documented one."""
+"""Any JSON, bytes and paths to the administration endpoints: no 5xx except the documented one."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ Fuzz = Callable[[str, str, st.SearchStrategy[Any]], Awaitable[None]]
 
 @pytest.fixture
 def fuzz(api: Served, examples: Callable[[int], int]) -> Fuzz:
-    """Send generated contents by a method to a path. A content is a body, or a pair of a path and a body."""
+    """Function that sends generated contents by a method to a path. A content is a body, or a pair of a path and a
+    body."""
     return lambda method, path, contents: _fuzz(api, method, path, contents, count=examples(100))
 
 

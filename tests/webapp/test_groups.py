@@ -1,4 +1,4 @@
-"""`/v1/groups`, and messages to groups: what the Coreapp is asked, and what each wrong input is told."""
+"""`/v1/groups`, and messages to groups: requests to the Coreapp, and the error of each wrong input."""
 
 from __future__ import annotations
 
@@ -133,6 +133,6 @@ async def test_a_message_to_a_group_that_is_not_there_is_refused(api: Served, co
 
 
 async def test_the_id_of_a_group_is_no_number(api: Served, coreapp: FakeCoreapp) -> None:
-    # Hyphens are left out of numbers, so that this is one of too many digits.
+    # Hyphens are removed from numbers, so this number has too many digits.
     assert code(await api.send(to=GROUP)) == (400, 1009)
     assert not coreapp.questions

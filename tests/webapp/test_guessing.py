@@ -14,14 +14,14 @@ from webapp.users.guessing import Guessing
 from webapp.users.refusals import Refusals
 from webapp.users.upkeep import LoginUpkeep
 
-# Literals from docs/security.md: a test that reads its limits from the product cannot notice that one was loosened.
-BURST = 10  # guesses at one user, or from one address, at once
-SECONDS = 10  # for one more
+# Literals from docs/security.md: a test that reads its limits from the product cannot detect that one was loosened.
+BURST = 10  # guesses at once for one user, or from one address
+SECONDS = 10  # seconds until one more guess
 FAMILIAR = 20  # checks at once for a user at an address where that user has logged in before
 DAY = 86_400
 REMEMBERED = 90 * DAY
-LIMIT = 10_000  # familiar addresses
-LINES = 10  # of the log at once
+LIMIT = 10_000  # familiar addresses that are remembered
+LINES = 10  # log lines at once
 
 
 class Scene:
@@ -35,12 +35,12 @@ class Scene:
         return Guessing(self.database, self.clock)
 
     async def drain(self, username: str, address: str) -> None:
-        """Use up the bucket of an account or an address, through as many Webapps as it takes."""
+        """Exhaust the bucket of an account or an address, through as many Webapps as it takes."""
         for _ in range(BURST):
             await self.webapp().admit(username, address)
 
     async def count(self, guessing: Guessing, username: str, address: str, *, tries: int = 100) -> int:
-        """How many checks at once are let through."""
+        """Return how many checks at once are admitted."""
         for number in range(tries):
             try:
                 await guessing.admit(username, address)
@@ -90,7 +90,7 @@ async def test_strangers_together_cost_a_webapp_no_more_than_their_share(scene: 
         for number in range(50):
             admitted += await scene.count(guessing, f"user {second} {number}", f"192.0.{second}.{number}", tries=1)
         scene.clock.advance(1)
-    # 3 at once, then one in 4 s.
+    # 3 at once, then one per 4 s.
     assert 3 < admitted <= 3 + 60 / 4
 
 

@@ -1,4 +1,4 @@
-"""`GET /v1/health` and `/metrics`: the truth, and who may see it."""
+"""`GET /v1/health` and `/metrics`: their content is true, and who may read it."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def test_without_a_key_metrics_take_a_token_where_others_reach_the_api(ser
 
 
 async def linked(serve: Serve, coreapp: FakeCoreapp, clock: ManualClock) -> Served:
-    """A Webapp whose Coreapp can be asked."""
+    """Webapp whose Coreapp accepts calls."""
     api = await serve(clock=clock)
     await coreapp.until(lambda: coreapp.greetings > 0)
     await soon(lambda: all(peer.is_ready for peer in api.parts.links._peers.values()))
@@ -200,14 +200,14 @@ async def test_without_a_token_a_webapp_says_that_it_runs_and_whether_it_is_read
         (core.Health(0, "connecting"), "network"),
         (core.Health(0, "disconnected", shards=[0], away=["database"]), "database"),
         (core.Health(0, "disconnected", shards=[0], away=["network"]), "network"),
-        # It has just lost its shard, or not opened it yet: databases and network may be well.
+        # The Coreapp has just lost its shard, or not opened it yet: databases and network may be healthy.
         (core.Health(0, "disconnected"), "coreapps"),
-        # Of a release that does not say why.
+        # A release that does not report the reason.
         (core.Health(0, "disconnected", shards=[0]), "database"),
     ):
         coreapp.answer(core.GetHealth, lambda q, health=health: msgspec.structs.replace(health, n=q.n))  # type: ignore[misc]
         assert await ready() == (503, {"status": "not ready", **fine, what: "away"})
-    # It waits for its number, which is registered through the API.
+    # The Coreapp waits for its number, which is registered through the API.
     coreapp.answer(core.GetHealth, lambda q: core.Health(q.n, "unregistered"))
     assert (await ready())[0] == 200
     await coreapp.stop()

@@ -1,4 +1,5 @@
-"""A database that hangs keeps no caller for longer than 5 s, health says so, and its end is the end of it."""
+"""A database that hangs delays no caller by more than 5 s, health reports it, and everything recovers when it
+resumes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def database_engine() -> str:
 
 @pytest.fixture
 async def database(database_factory: Callable[[str], Awaitable[Database]]) -> AsyncIterator[Database]:
-    """As a Webapp opens it."""
+    """Database opened as a Webapp does."""
     url = (await database_factory("business")).settings.url
     seconds = services.DATABASE_SECONDS
     made = Database(DatabaseSettings(url), "business", deadline=seconds, patience=seconds)
@@ -38,7 +39,7 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> As
 
 @pytest.fixture
 def hanging(mariadb: MariaDB) -> Iterator[MariaDB]:
-    """The test pauses it; it goes on when the test ends."""
+    """Database that the test pauses. It resumes when the test ends."""
     yield mariadb
     mariadb.resume()
 
@@ -58,7 +59,7 @@ async def test_while_the_database_hangs_every_call_is_answered_within_5_seconds(
     http = api.http
 
     def guesses() -> list[Awaitable[httpx.Response]]:
-        # More than there are connections: who waits for one waits no longer than who has one.
+        # More requests than connections: a request that waits for a connection waits no longer than one that has it.
         return [http.post("/v1/users/login", headers=basic(f"user{n}", "wrong")) for n in range(12)]
 
     def calls() -> list[Awaitable[httpx.Response]]:
@@ -73,19 +74,19 @@ async def test_while_the_database_hangs_every_call_is_answered_within_5_seconds(
     hanging.pause()
     health, *answers = await asyncio.gather(*map(timed, [http.get("/v1/health"), *guesses(), *calls()]))
     assert health[0].json()["health"] == {"gateway_status": "disconnected"}
-    # One address may guess ten times before the database is asked whether it may go on.
+    # Ten guesses per address are allowed without the database. Only later ones need it.
     assert {code(answer) for answer, _ in answers} <= {(503, 1011), (503, 1016), (429, 1015)}
     assert {code(answer) for answer, _ in answers[12:]} <= {(503, 1011), (503, 1016)}
     assert all(answer.headers["Retry-After"] for answer, _ in answers)
     assert max(seconds for _, seconds in (health, *answers)) < ANSWER_SECONDS
-    # The Coreapp is asked as ever: whoever has a token needs no database for a message.
+    # Coreapp calls still work: with a known token no database is needed for a message.
     sent = await asyncio.gather(
         timed(api.send()),
         timed(http.post("/v1/messages", json=body("message_text"), headers={"Idempotency-Key": "fresh"})),
     )
     assert [answer.status_code for answer, _ in sent] == [201, 201]
     assert max(seconds for _, seconds in sent) < 1.0
-    # What would be refused may have been accepted before, under the same key.
+    # A message that would be refused may have been accepted before, under the same key.
     for headers in ({}, {"Idempotency-Key": "other"}):
         answer = await http.post("/v1/messages", json=TEMPLATE, headers=headers)
         assert code(answer) in ((503, 1011), (503, 1016))

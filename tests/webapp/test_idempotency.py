@@ -1,4 +1,4 @@
-"""`Idempotency-Key` on `POST /v1/messages`: what reaches the Coreapp, and what repeats are answered."""
+"""`Idempotency-Key` on `POST /v1/messages`: requests that reach the Coreapp, and responses to repetitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMAGE = {"to": "15550110001", "type": "image", "image": {"id": "8e4d2e0c-6c3d-4b
 async def remember(
     database: Database, key: str, request: Any, answer: str, created_at: int, username: str = "admin"
 ) -> None:
-    """As a Coreapp does, in the transaction of the message."""
+    """Store a used key, as a Coreapp does in the transaction of the message."""
     shared = idempotency.key_of(username, key).shared
     used = idempotency.UsedKey(
         ACCOUNT, idempotency.MESSAGES, shared, fingerprint_of(request), answer, created_at, username or None

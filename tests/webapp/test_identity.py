@@ -1,4 +1,4 @@
-"""`GET` and `PUT /v1/contacts/{wa_id}/identity`, and what an identity that is not acknowledged refuses."""
+"""`GET` and `PUT /v1/contacts/{wa_id}/identity`, and the requests that an unacknowledged identity refuses."""
 
 from __future__ import annotations
 

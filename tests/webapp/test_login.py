@@ -22,7 +22,7 @@ LOGIN, LOGOUT, HEALTH = "/v1/users/login", "/v1/users/logout", "/v1/health"
 
 @pytest.fixture
 async def fresh(serve: Serve) -> Served:
-    """A Webapp at its first start."""
+    """Webapp at its first start."""
     return await serve()
 
 

@@ -1,4 +1,4 @@
-"""Questions to a Coreapp whose answer, or whose connection, was lost: done, not done, or in doubt."""
+"""Coreapp calls whose response, or whose connection, was lost: done, not done, or unknown."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_coreapp_that_does_not_know_whether_it_wrote_a_message_is_asked_
 
     coreapp.answer(core.AcceptMessage, broke_off)
     assert (await accept_once(links)).id == "gBEG-of-the-webapp"
-    # One that cannot be recognised is not.
+    # A call that cannot be recognised is not repeated.
     with pytest.raises(CoreappRefused, match="1014 the database broke off"):
         await accept(links)
 
@@ -131,7 +131,7 @@ async def test_a_question_whose_connection_is_lost_before_it_is_written_goes_to_
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     asking = [asyncio.create_task(accept(links)) for _ in range(3)]
-    # They have put their questions into the connection's buffer, which is written at the end of the turn.
+    # The requests are in the connection's buffer, which is written at the end of the event-loop iteration.
     cut(links)
     assert len(await asyncio.gather(*asking)) == 3
     assert len(coreapp.asked(core.AcceptMessage)) == 4

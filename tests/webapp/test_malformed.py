@@ -1,4 +1,5 @@
-"""Malformed bodies for every operation that takes JSON, as the OpenAPI document lists them: 4xx, quickly, in format."""
+"""Malformed bodies for every operation with a JSON body in the OpenAPI document: 4xx, quickly, in the API's
+format."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ import pytest
 from tests.webapp import raw
 from tests.webapp.conftest import PASSWORD, Served, basic, errors
 
-# Seconds that the answer to one small request may take.
+# Maximum seconds for the response to one small request.
 SOON = 2.0
 DEEP = 1_000
 DIGITS = "9" * 5_000
-# More than any body may have, and what the server may keep of it.
+# Bytes: more than any body may have, and what the server may keep of it.
 MUCH = 64 * 1024 * 1024
 LITTLE = 24 * 1024 * 1024
 
-# What is no JSON, or cannot be used; put in the place of each value of a good body.
+# Invalid or unusable values, each put in the place of each value of a good body.
 VALUES = {
     "nested": "[" * DEEP + "]" * DEEP,
     "nested and open": '{"a":' * DEEP,
@@ -40,17 +41,17 @@ VALUES = {
 
 
 class Operation:
-    """One that takes JSON, with a good body."""
+    """Operation with a JSON body, with a good body."""
 
     def __init__(self, method: str, path: str, good: Any) -> None:
         self.method, self.path, self.good = method.upper(), path, good
         self.text = json.dumps(good)
-        # Login takes a password; it looks at the body before it looks at that.
+        # Login requires a password. It reads the body before it checks that.
         self.headers = basic("admin", PASSWORD) if path == "/v1/users/login" else {}
 
 
 async def operations(api: Served) -> list[Operation]:
-    """All of the document, with the examples of their path parameters."""
+    """Return all operations of the document, with the examples of their path parameters."""
     found = []
     document = (await api.http.get("/openapi.json")).json()
     for template, methods in document["paths"].items():
@@ -67,7 +68,8 @@ async def operations(api: Served) -> list[Operation]:
 
 
 def with_each_value(good: Any, placed: str) -> Iterator[str]:
-    """The JSON text of `good` with the text `placed` instead of one of its values, each in its turn, and of all."""
+    """Yield the JSON text of `good` with the text `placed` instead of one of its values, for each value, and of
+    all."""
     yield placed
     mark = "\N{PLACE OF INTEREST SIGN}"
 
@@ -141,7 +143,7 @@ async def test_json_is_taken_whatever_its_type_is_called(api: Served) -> None:
         for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded", "\xff", ""):
             headers = {name.encode(): value.encode() for name, value in operation.headers.items()}
             headers[b"Content-Type"] = kind.encode("latin-1")
-            # JSON, which none of them can use: another refusal than that of what is no JSON.
+            # JSON that no operation can use: another error than for a body that is not JSON.
             answer = await api.http.request(operation.method, operation.path, content=b'"text"', headers=headers)
             seen.add((answer.status_code, errors(answer)[0]["code"]))
         assert seen <= {(400, 1009), (403, 1005), (404, 1006)}
@@ -160,7 +162,7 @@ async def test_too_much_is_refused_everywhere_by_its_length(served_api: Served) 
 
 async def test_too_much_without_a_length_is_refused_everywhere_and_costs_no_memory(served_api: Served) -> None:
     async def endless() -> AsyncIterator[bytes]:
-        # 64 MiB would be the end; nobody reads that far.
+        # The body would end after 64 MiB, but no operation reads that far.
         for _ in range(MUCH // 65_536):
             yield b"10000\r\n" + b" " * 65_536 + b"\r\n"
 
@@ -181,7 +183,10 @@ async def test_too_much_without_a_length_is_refused_everywhere_and_costs_no_memo
 
 
 def head(api: Served, operation: Operation, length: str) -> bytes:
-    """The head of a request, whose body is described by `length`."""
+    """Return the head of a request.
+
+    length: header line that describes the body.
+    """
     token = operation.headers.get("Authorization", api.http.headers["Authorization"])
     lines = [f"{operation.method} {operation.path} HTTP/1.1", "Host: tests", f"Authorization: {token}", length]
     return "\r\n".join([*lines, "", ""]).encode()

@@ -1,4 +1,4 @@
-"""`/v1/media` over a real socket: what is kept, what is refused, and that nothing else stays on the disk."""
+"""`/v1/media` over a real socket: stored files, refused files, and no other files left on disk."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def upload(api: Served, content: Any = PNG, kind: str = "image/png", **hea
 
 
 class Events(logging.Handler):
-    """Wakes who waits for a line of the log."""
+    """Log handler that wakes a test that waits for a log line."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -201,7 +201,7 @@ def head_of(api: Served, *, length: int, kind: str = "application/octet-stream")
 
 @contextlib.asynccontextmanager
 async def upload_in_progress(api: Served, **headers: str) -> AsyncIterator[None]:
-    """An upload that ends well with the block."""
+    """Start an upload that completes when the block ends."""
     finish = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:

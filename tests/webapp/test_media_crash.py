@@ -1,4 +1,4 @@
-"""A Webapp that is killed in an upload: what was answered is on disk, what was not is at most an orphan."""
+"""Webapp killed during an upload: a file whose upload was answered is on disk, any other is at most an orphan."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MIB = 1024 * 1024
 
 
 def stored(directory: Path) -> list[str]:
-    """Files in the directory, without its marker."""
+    """Return the files in the directory, without its marker."""
     return [name for name in os.listdir(directory) if name != marker.NAME]
 
 
 @contextlib.asynccontextmanager
 async def webapp(directory: Path, **variables: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """The process, and the address that it serves at; killed in the end."""
+    """Yield the process and its URL. The process is killed at the end."""
     reading, writing = os.pipe()
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -108,7 +108,7 @@ def linked(link: str) -> dict[str, Any]:
 async def test_only_administrators_use_credentials_that_are_bound_to_no_hosts(
     api: Served, coreapp: FakeCoreapp
 ) -> None:
-    """They can read them anyway. Another user could have them sent to a host of his own."""
+    """Administrators can read them anyway. Another user could have them sent to an arbitrary host."""
     await api.http.post(PATH, json=[{"name": "files", "type": "www", "config": {"bearer": "secret"}}])
     message = linked("https://files.example.com/a.png")
     answer = await api.http.post("/v1/messages", json=message, headers=await ordinary(api))

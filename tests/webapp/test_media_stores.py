@@ -1,4 +1,4 @@
-"""Webapps on several hosts: a directory of files that is not the shared one is refused, or an outage."""
+"""Webapps on several hosts: a directory of files that is not the shared one is refused, or counts as an outage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPE = {"Content-Type": "image/png"}
 
 
 async def refused(directory: Path, **variables: str) -> str:
-    """What a Webapp says that does not start."""
+    """Return the error output of a Webapp that does not start."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "cli.main", "webapp"),

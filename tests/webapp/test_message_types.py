@@ -1,4 +1,4 @@
-"""Every type of message: what reaches the Coreapp of a good one, and what each wrong one is told."""
+"""Every type of message: content that reaches the Coreapp for a good one, and the error for each wrong one."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from webapp.openapi import Lenient
 FILES = ["location", "contacts", "interactive", "template", "hsm", "media"]
 GOOD = [case for file in FILES for case in message_cases.good(file)]
 WRONG = [case for file in FILES for case in message_cases.wrong(file)]
-# Taken in capitals, too, which the document does not say.
+# Also accepted in capitals, which the document does not state.
 ALSO_TAKEN = {"picture", "zero tap", "cards without an index", "catalogue"}
 OPTIONAL = ["id", "link", "caption", "filename", "text", "title", "description", "mode", "policy", "sub_type", "zip"]
 
 
 @pytest.fixture
 async def ready(api: Served, database: Database) -> Served:
-    """With the templates, files and media providers that the cases are about."""
+    """Webapp with the templates, files and media providers of the cases."""
     rows = [stored(**entry) for entry in body("media_stored")]
     strange = dataclasses.replace(rows[0], id="00000000-0000-4000-8000-000000000009", account="15550000001")
     async with database.transaction() as connection:
@@ -47,7 +47,7 @@ async def ready(api: Served, database: Database) -> Served:
 
 
 def category_of(message: Any) -> str:
-    """Of the template that a message is made from."""
+    """Return the category of the template that a message uses."""
     kind = message["type"]
     if kind not in ("template", "hsm"):
         return ""
@@ -108,7 +108,7 @@ def test_the_document_says_which_strings_may_be_empty() -> None:
 
 
 def _with_one_empty(message: Any) -> Iterator[Any]:
-    """A message with one of its strings emptied, or one that it does not have put beside them."""
+    """Yield the message with one of its strings emptied, or with an empty optional string added."""
 
     def visit(node: Any) -> Iterator[Any]:
         if isinstance(node, dict):
@@ -121,7 +121,7 @@ def _with_one_empty(message: Any) -> Iterator[Any]:
             for index, entry in enumerate(node):
                 yield from ([*node[:index], inner, *node[index + 1 :]] for inner in visit(entry))
 
-    # What `to` may be is looked at once it is known whether it is a group.
+    # An empty `to` is checked at another stage, after it is known whether the recipient is a group.
     yield from (changed for changed in visit(message) if changed["to"])
 
 

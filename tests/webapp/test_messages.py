@@ -1,4 +1,4 @@
-"""`POST /v1/messages`: what is accepted, what reaches the Coreapp, and what each wrong input is told."""
+"""`POST /v1/messages`: accepted messages, content that reaches the Coreapp, and the error of each wrong input."""
 
 from __future__ import annotations
 

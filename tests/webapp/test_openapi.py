@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the API does."""
+"""The OpenAPI document describes what the API does."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _operations(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _contents(operation: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Where, the media type, and what is said of it: body and answers."""
+    """Yield (place, media type, description) for the body and for each response."""
     for where, part in [("body", operation.get("requestBody", {})), *operation["responses"].items()]:
         for kind, media in part.get("content", {}).items():
             yield where, kind, media

@@ -1,4 +1,4 @@
-"""Rate limits: the bucket itself, and that no endpoint touches another's."""
+"""Rate limits: the bucket itself, and the independence of endpoints."""
 
 from __future__ import annotations
 

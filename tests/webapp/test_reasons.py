@@ -1,4 +1,4 @@
-"""Why a request was refused is told in sentences about its fields, never in the words of what checks them."""
+"""The reason for a refusal is a sentence about a field, never the text of a validation library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webapp.errors import InvalidRequest
 from webapp.messages import schemas
 from webapp.templates.schemas import Definition
 
-# Each is wrong for most fields: in its type, its length, its form or its size.
+# Each is invalid for most fields: in type, length, format or size.
 WRONG = {
     "null": "null",
     "true": "true",
@@ -40,12 +40,12 @@ OF_VALIDATORS = re.compile(
     r"|\^|\$|\[[a-zA-Z0-9]-|\{\d|\\[a-zA-Z]|greater than|less than or|String |List |Tag |Object |\bunion\b|malformed"
     r"|openapi"
 )
-# Of a list of templates, with the template's name in brackets.
+# Template lists have the template's name in brackets.
 NAMED = re.compile(r"([A-Za-z_#/-]+|\[\d+\])(\[\d+\]|\.[A-Za-z0-9_]+)*( \(.*\))?: \S", re.DOTALL)
 
 
 def without_each_field(value: Any) -> Iterator[Any]:
-    """Copies of a body, each without one of its fields, however deep."""
+    """Yield copies of a body, each without one of its fields at any depth."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         if isinstance(value, dict):
@@ -57,7 +57,7 @@ def without_each_field(value: Any) -> Iterator[Any]:
 
 
 def is_a_sentence(code: int, details: str, sent: str) -> bool:
-    """Fails for details that are none; is it told of a field?"""
+    """Assert that the details are a sentence, and return whether it names a field."""
     assert not OF_VALIDATORS.search(details), f"{details!r} for {sent[:500]}"
     named = code in (PARAMETER_MISSING, PARAMETER_INVALID)
     assert not named or NAMED.match(details), f"{details!r} for {sent[:500]}"
@@ -65,7 +65,7 @@ def is_a_sentence(code: int, details: str, sent: str) -> bool:
 
 
 async def count_told(api: Served, operation: Operation, texts: Iterable[str]) -> int:
-    """How many of the bodies were refused with the name of a field."""
+    """Return how many of the bodies were refused with the name of a field."""
     told = 0
     for text in texts:
         answer = await api.http.request(

@@ -1,4 +1,4 @@
-"""What arrives that is hardly HTTP, and how a Webapp starts and stops."""
+"""Input that is hardly HTTP, and start and stop of a Webapp."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from webapp import services
 
 @pytest.fixture
 def api(served_api: Served) -> Served:
-    """Everything here goes over a real socket."""
+    """Webapp over a real socket, for all tests of this module."""
     return served_api
 
 
@@ -96,7 +96,7 @@ async def test_a_client_that_asks_for_http_2_is_served_over_http_1(
     size = -(-len(sent) // pieces)
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
     async with asyncio.timeout(20):
-        # Again and again on one connection, with the body near its head and far from it.
+        # Repeated on one connection, with the body right after its head and far behind it.
         for _ in range(3):
             for start in range(0, len(sent), size):
                 writer.write(sent[start : start + size])

@@ -1,4 +1,4 @@
-"""`/v1/services`, `/v1/support`, and `/v1/health` of several Coreapps."""
+"""`/v1/services`, `/v1/support`, and `/v1/health` with several Coreapps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a Webapp."""
+"""Settings of a Webapp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The link to the Coreapps follows the map of the shards: each question goes to its owner."""
+"""The link to the Coreapps follows the shard map: each request goes to the shard's owner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from webapp.tokens import Caller
 async def test_a_message_that_has_waited_for_an_owner_has_as_long_as_any_other_for_the_answer(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given up sooner, its outcome would be unknown after each planned stop that takes a while."""
+    """A shorter wait would leave the outcome unknown after each planned stop that takes some time."""
     monkeypatch.setattr(coreapp_link, "LONG_WAIT", 0.0)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5, timeout=60.0, stall=60.0)
     coreapp.answer(core.AcceptMessage, lambda question: None)
@@ -78,7 +78,7 @@ async def test_a_contacts_call_that_does_not_wait_or_meets_an_earlier_release_is
     coreapps = [await FakeCoreapp().start() for _ in range(2)]
     coreapps[1].version = version
     links = await link(ScriptedMap(*(owner(coreapp, shard) for shard, coreapp in enumerate(coreapps))))
-    # Both are known when both have been asked something.
+    # Both versions are known when each Coreapp has received a request.
     for shard in range(2):
         await accept(links, of_shard(shard, 2))
     inputs = [of_shard(1, 2), of_shard(0, 2)]

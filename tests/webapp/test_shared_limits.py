@@ -1,4 +1,4 @@
-"""The rate limits hold for the installation, whatever the share of each Webapp."""
+"""Rate limits hold for the installation as a whole, however the load is spread over the Webapps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEP = 0.005  # seconds
 
 
 class Fleet:
-    """Webapps that share one bucket of a real database, by a clock that the test moves."""
+    """Webapps that share one bucket in a real database, on a clock that the test moves."""
 
     def __init__(self, database: Database, count: int, *, rate: float = RATE, burst: float = BURST) -> None:
         self.clock = ManualClock()
@@ -54,7 +54,10 @@ class Fleet:
             self.refused[webapp] += 1
 
     async def load(self, rates: Sequence[float], seconds: float) -> None:
-        """Requests a second at each, spread by chance."""
+        """Send requests at random times.
+
+        rates: requests per second at each Webapp.
+        """
         for _ in range(round(seconds / STEP)):
             for webapp, rate in enumerate(rates):
                 count = int(rate * STEP) + (self.chance.random() < rate * STEP % 1)
@@ -127,7 +130,7 @@ async def test_a_burst_at_one_of_several_is_accepted_as_at_the_only_one(database
     await fleet.load([0] * 4, 0.5)
     for _ in range(200):
         await fleet.request(2)
-    # The others hold two each, for whoever comes there.
+    # The other three Webapps hold two permits each for their own clients.
     assert BURST - 3 * 2 <= fleet.accepted[2] <= BURST
 
 
@@ -186,7 +189,7 @@ def test_a_bucket_gives_what_it_holds_and_gains_by_time() -> None:
     assert grant(wanted, full_at, 1_000_000_000) == (0, full_at)
     assert grant(wanted, full_at, 1_000_500_000)[0] == 40
     assert grant(wanted, full_at, 1_009_000_000)[0] == 80
-    # Whatever another clock wrote, it is full again after a second.
+    # Whatever value another clock wrote, the bucket is full again after a second.
     _, mended = grant(wanted, 10**18, 1_000_000_000)
     assert mended == 1_001_000_000
 

@@ -1,4 +1,4 @@
-"""`/v1/stats` and `/metrics`: the original's names in both forms."""
+"""`/v1/stats` and `/metrics`: the On-Premises API's names in both formats."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def api(api: Served, coreapp: FakeCoreapp) -> Served:
 
 
 def families(answer: httpx.Response) -> dict[str, Metric]:
-    """The text form, checked as strictly as the client library can."""
+    """Parse the text format as strictly as the client library can."""
     assert answer.status_code == 200
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     assert answer.text.endswith("\n")

@@ -1,4 +1,4 @@
-"""Names and ids that nothing can have, in every path: 4xx in format, whatever the database is."""
+"""Impossible names and ids in every path: 4xx in the API's format, on every database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def database_engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def paths(api: Served) -> list[tuple[str, str]]:
-    """(method, template) of every operation without a body that names something in its path."""
+    """Return (method, template) of every operation without a body that has a name in its path."""
     found = []
     for template, methods in (await api.http.get("/openapi.json")).json()["paths"].items():
         if "{" in template:

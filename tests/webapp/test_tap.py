@@ -1,4 +1,4 @@
-"""Copies of requests for a listener on this machine, for which no request ever waits."""
+"""Copies of requests for a listener on this machine, which no request ever waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 30.0
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with what it was sent."""
+    """Respond with the request's body."""
     body, more = b"", True
     while more:
         message: Message = await receive()
@@ -93,7 +93,7 @@ async def test_a_listener_that_does_not_read_costs_its_copies_and_no_request(tmp
     async with tapping(path) as (_, client), asyncio.timeout(PATIENCE):
         deaf, before = await arrived.get(), DROPPED._value.get()
         body = bytes(tap.MAX_BODY)
-        # All that the system and the process keep for it is full at some time.
+        # Enough to fill every buffer of the system and of the process for the listener.
         for _ in range(4 * ROOM // len(body) + 20):
             assert (await client.post("/v1/messages", content=body)).status_code == 201
         assert DROPPED._value.get() > before

@@ -1,4 +1,4 @@
-"""`/v1/configs/templates`: what is kept, what each wrong definition is told, and who may."""
+"""`/v1/configs/templates`: stored definitions, the error of each wrong one, and who may change them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_a_template_with_a_code_says_what_all_such_templates_say(api: Serv
 async def test_without_a_namespace_the_accounts_own_is_meant(api: Served, coreapp: FakeCoreapp) -> None:
     for namespace in ("other", default_namespace("15550000000")):
         assert (await api.http.post(PATH, json=PLAIN | {"namespace": namespace})).status_code == 201
-        # The only one there is, or the one of the account.
+        # The only namespace with this template, or the account's own.
         assert (await api.http.post("/v1/messages", json=sending())).status_code == 201
     await api.http.delete(f"{PATH}/plain?namespace={default_namespace('15550000000')}")
     assert (await api.http.post(PATH, json=PLAIN | {"namespace": "another"})).status_code == 201

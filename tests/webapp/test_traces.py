@@ -1,4 +1,4 @@
-"""Which requests are traced, and in whose trace: nobody says what is sampled who has not logged in."""
+"""Requests that are traced, and their trace ids: an unauthenticated client cannot decide what is sampled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTEXT = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
 
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
-    """Spans of a tracer that samples what the caller has sampled, and nothing else."""
+    """Yield the spans of a tracer that samples what the caller has sampled, and nothing else."""
     with spans.exported(sampler=ParentBased(ALWAYS_OFF)) as exporter:
         yield exporter
 

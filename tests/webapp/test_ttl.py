@@ -1,4 +1,4 @@
-"""`ttl` of a message: which forms are taken, and what reaches the Coreapp."""
+"""`ttl` of a message: accepted forms, and the value that reaches the Coreapp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/users`: who may make, see, change and delete users, and what becomes of their tokens."""
+"""`/v1/users`: who may create, see, change and delete users, and what happens to their tokens."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ async def test_a_new_user_of_the_name_of_a_deleted_one_does_not_revive_its_token
 
 
 async def test_another_webapp_learns_of_a_deletion_with_its_next_look(api: Served, serve: Serve) -> None:
-    """It looks once a second."""
+    """The other Webapp polls once a second."""
     other = await serve()
     await other.parts.tokens.poll()
     token = await ordinary(api)

@@ -1,4 +1,4 @@
-"""Messages from people in groups to the business, and the statuses of its own messages for each of them."""
+"""Messages from people in groups to the business, and the statuses of the business's messages for each of them."""
 
 from __future__ import annotations
 

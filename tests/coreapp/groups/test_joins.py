@@ -30,15 +30,11 @@ async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path)
 
 @dataclasses.dataclass
 class Posted:
-    """Ids of accepted messages to one member, in order.
-
-    promised: messages posted after the network had answered the join with 200.
-    unread: those of the promised that did not arrive.
-    """
+    """Ids of accepted messages to one member, in order."""
 
     all: list[str] = dataclasses.field(default_factory=list)
-    promised: list[str] = dataclasses.field(default_factory=list)
-    unread: list[str] = dataclasses.field(default_factory=list)
+    promised: list[str] = dataclasses.field(default_factory=list)  # posted after the network's 200
+    unread: list[str] = dataclasses.field(default_factory=list)  # promised, but not received
 
 
 async def join_once(scene: Scene, member: Member, group: str, offset: float, posted: Posted) -> None:

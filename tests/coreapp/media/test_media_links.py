@@ -325,7 +325,7 @@ async def test_a_host_that_does_not_answer_holds_up_no_other_hosts_links(world: 
     await send_link(running, server.url)
     await inbox.until(1)
     assert len(connections) == links.AT_ONCE_FROM_HOST
-    # The next request to the busy host starts when one of its own has ended.
+    # The next request to the busy host starts when another request to that host has ended.
     connections[0].write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
     await signals.until(lambda: len(connections) == links.AT_ONCE_FROM_HOST + 1)
     dead.close()

@@ -34,7 +34,7 @@ NUMBER = "15550110001"
 
 
 class Person:
-    """Recipient who reads everything. What was shown outlives the fleet."""
+    """Recipient who reads everything. The list of shown messages outlives the fleet."""
 
     def __init__(self, network: RealNetwork, database: Database) -> None:
         self._network = network

@@ -1,4 +1,4 @@
-"""No key is used twice and no message overtakes another, whatever happens concurrently.
+"""Order of messages and uniqueness of keys, whatever happens concurrently.
 
 The oracle is the recipient: a second message under one key, or one that was sent uncommitted, does not decrypt.
 """

@@ -95,7 +95,7 @@ async def gate(world: World) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def behind(world: World, gate: Proxy) -> AsyncIterator[World]:
-    """The same world, for a Coreapp that reaches the database through the proxy."""
+    """World for a Coreapp that reaches the database through the proxy."""
     url = sa.make_url(world.database.settings.url).set(host=gate.address[0], port=gate.address[1])
     settings = dataclasses.replace(world.database.settings, url=url.render_as_string(hide_password=False))
     # The idle time-out of a Coreapp: a transaction that is cut off keeps no locks.
@@ -154,7 +154,7 @@ async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_b
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By the first process's clock its lease is valid, for example because its setting is longer."""
+    """The first process regards its lease as valid, for example because its setting is longer."""
     logins = Logins(monkeypatch)
     async with real_network(world, database_factory, tmp_path) as network:
         first = await behind.start(

@@ -205,8 +205,8 @@ async def ready(running: Running, numbers: list[str]) -> None:
 
 
 def events(world: World) -> dict[str, tuple[str, str]]:
-    """Return the webhook's events in order. What was being posted when a shard was given up is posted again, by
-    its id."""
+    """Return the webhook's events in order. A callback in progress when its shard is given up is posted again, by its
+    id."""
     return {post.event_id: post.label for post in world.sink.taken()}
 
 

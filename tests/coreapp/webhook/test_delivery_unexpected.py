@@ -1,5 +1,5 @@
-"""No error, expected or not, makes a callback repeat without end, and only errors of the webhook count against
-it."""
+"""Errors in the delivery of callbacks: none repeats a callback without end, and only the webhook's count
+against it."""
 
 from __future__ import annotations
 
