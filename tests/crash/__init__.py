@@ -1,1 +1,1 @@
-"""Every process is killed under load, again and again; afterwards the books must balance."""
+"""Crash tests: every process is killed repeatedly under load, and afterwards the ledger must balance."""

@@ -1,4 +1,4 @@
-"""The options of the crash test."""
+"""Options of the crash test."""
 
 from __future__ import annotations
 

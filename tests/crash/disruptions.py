@@ -1,4 +1,4 @@
-"""What goes wrong while messages flow: kills, a pause past the lease, death at a named point."""
+"""Disruptions while messages flow: kills, a pause past the lease, death at a crash point."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.crash.scene import LEASE_SECONDS, Phase, Scene
 from tidings.runtime import crashpoints
 
 KILLS = 3
-# Seconds in which a process must reach the point at which it is to die, or a standby take over.
+# Seconds within which a process must reach its crash point, or a standby take over.
 PATIENCE = 60.0
 _WRITTEN = "SELECT COUNT(*) FROM envelopes WHERE recipient = '15550000000' AND kind = 'message'"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kill:
-    """`kill -9` a process at a random moment of each third of the phase, and start it again at once."""
+    """`kill -9` a process at a random moment in each third of the phase, and restart it at once."""
 
     process: str
 
@@ -36,7 +36,7 @@ class Kill:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KillMariaDB:
-    """The same for the database server."""
+    """`kill -9` the database server at a random moment in each third of the phase, and restart it at once."""
 
     kills: int = KILLS
 
@@ -54,9 +54,9 @@ class KillMariaDB:
 
 
 class PausePastTheLease:
-    """Stop the Coreapp until a standby has taken its shard, and let it wake up believing that it still owns it.
+    """Pause the Coreapp until a standby has taken its shard, and let it resume in the belief that it still owns it.
 
-    Then the standby is killed, and the Coreapp takes the shard back when the lease has run out.
+    Then the standby is killed, and the Coreapp takes the shard back when the lease has expired.
     """
 
     async def prepare(self, scene: Scene) -> None:
@@ -79,9 +79,10 @@ class PausePastTheLease:
 
 
 class LoseSessions:
-    """Kill the Coreapp, delete its sessions as after a restored backup, and start it again: it asks the recipients for
-    what they wrote on those sessions meanwhile. It is killed twice more while it does: once before anybody has heard
-    its request, and once at a random moment while they answer.
+    """Kill the Coreapp, delete its sessions as after a restored backup, and restart it.
+
+    It then requests what recipients wrote on those sessions. It is killed twice more while it does: once before any
+    recipient has received its request, and once at a random moment while they respond.
     """
 
     async def prepare(self, scene: Scene) -> None:
@@ -90,7 +91,7 @@ class LoseSessions:
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
         coreapp, robots = scene.installation.processes["coreapp"], scene.installation.processes["robots"]
         await until(time.monotonic() + scene.rng.uniform(duration / 8, duration / 4))
-        # Mail for the robots piles up, and is answered while the Coreapp is gone.
+        # Envelopes for the robots accumulate, and are answered while the Coreapp is down.
         robots.pause()
         try:
             await until(time.monotonic() + 0.5)
@@ -122,7 +123,7 @@ class LoseSessions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CrashAt:
-    """The process dies at a named point, reached for the so-manyth time, and is started again."""
+    """Let a process die when it reaches a crash point for the `count`-th time, and restart it."""
 
     point: str
     process: str
@@ -148,12 +149,12 @@ class CrashAt:
         await process.start()
 
 
-# Numbers of shards that follow each other; at the end there is one again.
+# Successive numbers of shards. At the end there is one again.
 SHARDS = (4, 2, 1)
 
 
 class ChangeShards:
-    """Another number of shards in each third of the phase; while the second is made, the Coreapp is killed."""
+    """Change the number of shards in each third of the phase. The Coreapp is killed during the second change."""
 
     async def prepare(self, scene: Scene) -> None:
         pass
@@ -175,7 +176,7 @@ class ChangeShards:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CrashInChange:
-    """The Coreapp dies at a named point while it makes another number of shards, and is started again."""
+    """Let the Coreapp die at a crash point during a change of the number of shards, and restart it."""
 
     point: str
     count: int
@@ -203,12 +204,12 @@ class CrashInChange:
 
 
 async def _until_shards(scene: Scene, count: int) -> None:
-    """Until there are so many, all with owners, and nothing is to be changed."""
+    """Wait until `count` shards exist, all with owners, and no change is pending."""
     await polling.until(lambda: scene.shards() == (count, count, 0), seconds=PATIENCE)
 
 
 async def _hold_up_the_robots(scene: Scene, ended: asyncio.Task[int]) -> None:
-    """Only what its recipient does not acknowledge at once is stored by the network."""
+    """Pause the robots: the network stores only what a recipient does not acknowledge at once."""
     robots = scene.installation.processes["robots"]
     robots.pause()
     try:
@@ -226,7 +227,7 @@ async def _until_found(scene: Scene, family: str, count: str) -> None:
 
 
 def moments(scene: Scene, duration: float, count: int = KILLS) -> list[float]:
-    """A random one in each of so many parts of the phase, in monotonic seconds."""
+    """Return `count` moments in monotonic seconds, one at random in each equal part of the phase."""
     now = time.monotonic()
     return [now + (part + scene.rng.random()) * duration / count for part in range(count)]
 
@@ -235,8 +236,8 @@ async def until(moment: float) -> None:
     await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
 
-# Each point in each process that passes it, and the greatest count: points that are passed once for a batch come less
-# often than those that are passed once for a message.
+# Crash point, a process that passes it, and the highest pass at which it dies. Points that are passed once per batch
+# are passed less often than those that are passed once per message.
 POINTS: tuple[tuple[str, str, int], ...] = (
     (crashpoints.AFTER_COMMIT_BEFORE_REPLY, "coreapp", 200),
     (crashpoints.AFTER_SEAL_BEFORE_COMMIT, "coreapp", 20),
@@ -247,7 +248,7 @@ POINTS: tuple[tuple[str, str, int], ...] = (
     (crashpoints.AFTER_STORE_BEFORE_ACCEPTED, "network", 2),
     (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, "robots", 6),
 )
-# Likewise, of a change of the number of shards.
+# Crash points during a change of the number of shards, and the highest pass at which the process dies.
 CHANGE_POINTS: tuple[tuple[str, int], ...] = (
     (crashpoints.AFTER_SHARDS_TAKEN, 1),
     (crashpoints.AFTER_MOVED_PAGE, 1),

@@ -1,4 +1,4 @@
-"""What a database may answer short of being gone: full, refusing, limited, read-only, hung; each for a while."""
+"""Database faults other than a crash: full, refusing, limited, read-only, hung; each for a while."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from harness.http_connection import NoAnswer
 from harness.mariadb import MariaDB
 from tests.crash.scene import Phase, Scene
 
-# The longest that health may take to say that a database cannot be used, in seconds.
+# Maximum seconds until health reports that a database cannot be used.
 HEALTH_SECONDS = 10.0
-# One call of health may take so long; one that takes longer says nothing.
+# Time-out of one health request, in seconds. A request that takes longer counts as no report.
 HEALTH_TIMEOUT = 5.0
 PASSWORD = "of the fault test"
-# A file system this small is filled in a moment.
+# A file system of this size is full within a moment.
 DISK_BYTES = 48 * 1024 * 1024
-# Of a MariaDB, whose log and system tables take most of it.
+# File system of a MariaDB, whose log and system tables take most of it.
 MARIADB_DISK_BYTES = 320 * 1024 * 1024
 
 Fault = Callable[[Scene], AbstractAsyncContextManager[None]]
@@ -33,17 +33,14 @@ Fault = Callable[[Scene], AbstractAsyncContextManager[None]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class During:
-    """The fault holds for `seconds` in the middle of the phase. Health must tell of it, and of its end.
-
-    told_by: whose health has to say so: `webapp` for the business's database, `network` for the network's; nobody for
-             a recipient's.
-    stored:  the recipients stand still meanwhile, so that the network has to store what comes for them.
-    """
+    """Fault that lasts for `seconds` in the middle of the phase. Health must report its start and its end."""
 
     fault: Fault
+    # Processes whose health must report it: `webapp` for the business's database, `network` for the network's. None of
+    # them for a recipient's.
     told_by: tuple[str, ...]
     seconds: float = 12.0
-    stored: bool = False
+    stored: bool = False  # True to pause the recipients, so that the network must store their envelopes
 
     async def prepare(self, scene: Scene) -> None:
         pass
@@ -78,7 +75,7 @@ class During:
 
 
 async def _seconds(tasks: list[asyncio.Task[float]]) -> list[float | None]:
-    """What those that are done have found; the others are given up."""
+    """Return the results of the finished tasks, and None for the others, which are cancelled."""
     for task in tasks:
         task.cancel()
     found = await asyncio.gather(*tasks, return_exceptions=True)
@@ -86,7 +83,10 @@ async def _seconds(tasks: list[asyncio.Task[float]]) -> list[float | None]:
 
 
 async def _until_told(scene: Scene, name: str, *, well: bool) -> float:
-    """Seconds until the health of `webapp` or `network` says that all is well, or that something is not."""
+    """Return the seconds until the health of `webapp` or `network` reports this state.
+
+    well: True to wait for a healthy state, False for a failure.
+    """
     ask = {"webapp": _webapp_is_well, "network": _network_is_well}[name]
     started = time.monotonic()
 
@@ -120,7 +120,7 @@ async def _health(business: Business, path: str) -> tuple[int, Any]:
 
 
 def create_users(server: MariaDB) -> dict[str, str]:
-    """A user for each family of tables, who owns it and nothing else; the addresses, by variable."""
+    """Create a user per family of tables, who owns only that family. Returns the URLs by variable."""
     with server.connect() as connection, connection.cursor() as cursor:
         for family in ("business", "network"):
             cursor.execute(f"CREATE USER {family}@127.0.0.1 IDENTIFIED BY '{PASSWORD}'")
@@ -133,7 +133,8 @@ def create_users(server: MariaDB) -> dict[str, str]:
 
 
 def _fault(begin: Callable[[Any], None], end: Callable[[Any], None], scene: Scene) -> AbstractAsyncContextManager[None]:
-    """Statements of root's before and after; both get a cursor, on connections of their own."""
+    """Return a fault that runs root's statements before and after. Both callbacks get a cursor on a new
+    connection."""
 
     def execute(work: Callable[[Any], None]) -> None:
         assert scene.installation.mariadb is not None
@@ -154,12 +155,12 @@ def _fault(begin: Callable[[Any], None], end: Callable[[Any], None], scene: Scen
 def _end_connections(cursor: Any, user: str) -> None:
     cursor.execute("SELECT id FROM information_schema.processlist WHERE user = %s", (user,))
     for (number,) in cursor.fetchall():
-        with contextlib.suppress(Exception):  # it has ended meanwhile
+        with contextlib.suppress(Exception):  # the connection may have ended
             cursor.execute(f"KILL CONNECTION {number}")
 
 
 def password_changed(user: str) -> Fault:
-    """1045 for every new connection, and the old ones are ended."""
+    """Fault: error 1045 for every new connection. Existing connections are closed."""
 
     def begin(cursor: Any) -> None:
         cursor.execute(f"ALTER USER {user}@127.0.0.1 IDENTIFIED BY 'another'")
@@ -172,7 +173,7 @@ def password_changed(user: str) -> Fault:
 
 
 def questions_limited(user: str) -> Fault:
-    """1226: the user may ask one question an hour."""
+    """Fault: error 1226, as the user may run one query per hour."""
 
     def begin(cursor: Any) -> None:
         cursor.execute(f"ALTER USER {user}@127.0.0.1 WITH MAX_QUERIES_PER_HOUR 1")
@@ -186,7 +187,7 @@ def questions_limited(user: str) -> Fault:
 
 
 def connections_limited(user: str) -> Fault:
-    """1226 and 1203: the user's connections are taken by somebody else."""
+    """Fault: errors 1226 and 1203, as the user's connections are taken by another client."""
 
     @contextlib.asynccontextmanager
     async def fault(scene: Scene) -> AsyncIterator[None]:
@@ -216,7 +217,7 @@ def _take_the_connection(server: MariaDB, user: str) -> Any:
         try:
             return server.connect(user=user, password=PASSWORD)
         except Exception:
-            # One of the user's own was faster.
+            # One of the product's connections was faster.
             with server.connect() as connection, connection.cursor() as cursor:
                 _end_connections(cursor, user)
             if time.monotonic() > deadline:
@@ -224,7 +225,7 @@ def _take_the_connection(server: MariaDB, user: str) -> Any:
 
 
 def read_only(scene: Scene) -> AbstractAsyncContextManager[None]:
-    """1290, as during the fail-over of a replicated database."""
+    """Fault: error 1290, as during the failover of a replicated database."""
     return _fault(
         lambda cursor: cursor.execute("SET GLOBAL read_only = 1"),
         lambda cursor: cursor.execute("SET GLOBAL read_only = 0"),
@@ -234,7 +235,7 @@ def read_only(scene: Scene) -> AbstractAsyncContextManager[None]:
 
 @contextlib.asynccontextmanager
 async def hung(scene: Scene) -> AsyncIterator[None]:
-    """The server is stopped: connections stay, and nothing answers."""
+    """Fault: the server is stopped, so connections stay open and get no response."""
     server = scene.installation.mariadb
     assert server is not None
     server.pause()
@@ -245,7 +246,7 @@ async def hung(scene: Scene) -> AsyncIterator[None]:
 
 
 def tables_locked(family: str) -> Fault:
-    """Every question to one family of tables hangs, and the server itself answers."""
+    """Fault: every query to one family of tables hangs, while the server itself responds."""
 
     @contextlib.asynccontextmanager
     async def fault(scene: Scene) -> AsyncIterator[None]:
@@ -270,7 +271,7 @@ def tables_locked(family: str) -> Fault:
 
 
 def queries_killed(user: str) -> Fault:
-    """1317 or a closed connection for whatever runs at each of many moments."""
+    """Fault: error 1317 or a closed connection for every query that runs at one of many moments."""
 
     @contextlib.asynccontextmanager
     async def fault(scene: Scene) -> AsyncIterator[None]:
@@ -304,10 +305,13 @@ def queries_killed(user: str) -> Fault:
 
 
 class Disk:
-    """A small file system in memory, which can be filled to the last byte and emptied again. Needs root."""
+    """Small file system in memory that can be filled to the last byte and emptied again. Needs root."""
 
     def __init__(self, directory: Path, size: int = DISK_BYTES) -> None:
-        """size: in bytes."""
+        """Create the file system.
+
+        size: bytes.
+        """
         self.directory = directory
         self._size = size
         self._ballast = directory / "ballast"
@@ -320,7 +324,7 @@ class Disk:
         try:
             yield self
         finally:
-            # A process that is just ending may still hold a file.
+            # A process that is about to end may still hold a file.
             subprocess.run(["umount", "--lazy", self.directory], check=True)
 
     @contextlib.asynccontextmanager

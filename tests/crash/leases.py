@@ -1,4 +1,4 @@
-"""The log of leases of a run: who owned which shard when, and what came too late."""
+"""Lease log of a run: the owners of each shard over time, and the commits that came too late."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ _LATE = re.compile(r"lease\.late_commit")
 
 
 def owners(cluster: Cluster) -> set[str]:
-    """The names of the processes that own a shard by the database."""
+    """Return the names of the processes that own a shard according to the database."""
     return {row[0] for row in cluster.read_rows("business", "SELECT owner FROM shards") if row[0]}
 
 
 def read(cluster: Cluster) -> Sequence[Tenure]:
-    """By shard and epoch."""
+    """Return the leases by shard and epoch."""
     rows = cluster.read_rows("business", f"SELECT {_COLUMNS} FROM shard_leases ORDER BY shard, epoch")
     return [Tenure(*row) for row in rows]
 
 
 def late_commits(cluster: Cluster) -> int:
-    """Commits of owners that were none any more, all of them refused: by the logs, which outlive the processes."""
+    """Return the number of commits by former owners, all of them refused, from the logs, which outlive the
+    processes."""
     logs = [cluster.processes[name].log_path.read_text(errors="replace") for name in cluster.named("coreapp")]
     return sum(len(_LATE.findall(text)) for text in logs)
 
 
 def overlaps(tenures: Sequence[Tenure]) -> list[str]:
-    """Shards that had two owners at a time, a line each."""
+    """Return one line for each time that a shard had two owners."""
     return [
         f"shard {before.shard}: {before.owner} (epoch {before.epoch}) until {before.ended_at or 'the end'}, "
         f"{after.owner} (epoch {after.epoch}) from {after.claimed_at}"
@@ -42,13 +43,13 @@ def overlaps(tenures: Sequence[Tenure]) -> list[str]:
 
 
 def take_over_seconds(tenures: Sequence[Tenure], troubles: Sequence[float]) -> list[float]:
-    """From each of these moments (Unix seconds), at which an owner was killed, to the next claim of a shard."""
+    """Return the seconds from each kill of an owner (Unix seconds) to the next claim of a shard."""
     claims = sorted(tenure.claimed_at / 1000 for tenure in tenures)
     return [next((claim - moment for claim in claims if claim >= moment), math.inf) for moment in troubles]
 
 
 def describe(tenures: Sequence[Tenure], late: int) -> str:
-    """For a report."""
+    """Return a text for a report."""
     gaps = [
         (after.claimed_at - before.ended_at) / 1000
         for before, after in itertools.pairwise(tenures)

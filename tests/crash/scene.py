@@ -1,4 +1,4 @@
-"""A running installation under load, and its books: who sent what, who showed it, what the webhook got."""
+"""Running installation under load, and its ledger: messages sent, messages shown, callbacks received."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.installation import Installation
 from harness.sink import Record
 from harness.sink_process import SinkProcess
 
-# Recipients who read, and, one in five, who read and send each text back.
+# Prefixes of the recipients: those that read, and, one in five, those that read and send each text back.
 ROBOTS = 500
 READING, ECHOING = "1555011", "1555014"
 LEASE_SECONDS = 3.0
@@ -26,7 +26,7 @@ ENVIRONMENT = {
     "TIDINGS_ROBOTS_PER_KIND": str(ROBOTS - ROBOTS // 5),
     "TIDINGS_LEASE_SECONDS": str(LEASE_SECONDS),
 }
-# The longest that recovery and delivery of everything may take after the last kill, in seconds.
+# Maximum seconds until everything is recovered and delivered after the last kill.
 SETTLE_SECONDS = 120.0
 SETTLE_AGAIN_SECONDS = 15.0
 POLL_SECONDS = 0.25
@@ -36,32 +36,32 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz äöüß你好👋\n\"'\\"
 
 @dataclasses.dataclass(slots=True)
 class Phase:
-    """A stretch of load with something going wrong in it. troubles: Unix seconds of each."""
+    """Period of load with a disruption in it."""
 
     name: str
     sent: list[Sent] = dataclasses.field(default_factory=list)
-    troubles: list[float] = dataclasses.field(default_factory=list)
+    troubles: list[float] = dataclasses.field(default_factory=list)  # Unix seconds of each failure
     problem: str = ""
 
     def trouble(self) -> None:
-        """Something is about to go wrong."""
+        """Record that a failure is about to happen."""
         self.troubles.append(time.time())
 
 
 class Disruption(Protocol):
-    """What goes wrong in a phase."""
+    """Failure in a phase."""
 
     async def prepare(self, scene: Scene) -> None:
-        """Before the load begins."""
+        """Prepare the failure before the load starts."""
         ...
 
     async def disrupt(self, scene: Scene, phase: Phase, duration: float) -> None:
-        """While it flows, for `duration` seconds."""
+        """Cause the failure while messages flow, for `duration` seconds."""
         ...
 
 
 class Scene:
-    """An installation with a logged-in business, a webhook, and known contacts."""
+    """Installation with a logged-in business, a webhook, and known contacts."""
 
     def __init__(self, installation: Installation, sink: SinkProcess, business: Business, rng: random.Random) -> None:
         self.installation = installation
@@ -75,20 +75,20 @@ class Scene:
         self._patience = SETTLE_SECONDS
 
     async def open(self) -> None:
-        """Log in, set the webhook, check every contact."""
+        """Log in, set the webhook, and check every contact."""
         await self.business.log_in()
         await self.business.set_webhook(self._sink.url)
         await self.business.check_contacts([number(index) for index in range(ROBOTS)])
 
     async def play(self, name: str, messages: int, rate: float, disruption: Disruption) -> None:
-        """Send at `rate` a second while `disruption` does its work.
+        """Send `rate` messages per second during the disruption.
 
-        The last tenth is sent when both are over, to see that everything has recovered.
+        The last tenth is sent when both are over, to check that everything has recovered.
         """
         phase = Phase(name)
         self.phases.append(phase)
         print(f"{name} ...", flush=True)
-        # More recipients with every phase, so that in each some are written to for the first time.
+        # More recipients with every phase, so that each phase has some that are written to for the first time.
         reach = min(ROBOTS, 60 * len(self.phases))
         work = [(number(self.rng.randrange(reach)), self._text()) for _ in range(messages)]
         during = messages - messages // 10
@@ -101,23 +101,24 @@ class Scene:
         phase.sent += (await client.open_loop(self.business, work[during:], rate)).sent
 
     async def settle(self) -> bool:
-        """Wait until everything accepted was shown and reported and no queue holds anything; false at the deadline."""
+        """Wait until everything accepted was shown and reported and no queue holds anything; False at the
+        deadline."""
         deadline = time.monotonic() + self._patience
         while True:
             await self.collect()
             if self._is_balanced() and await asyncio.to_thread(self._queues_are_empty):
-                # What was in flight between the two looks is in the books now.
+                # Items in flight between the two checks are in the ledger by now.
                 await self.collect()
                 if self._is_balanced():
                     return True
             if time.monotonic() > deadline:
-                # What is missing now will hardly come later: the phases after this one wait for it only briefly.
+                # Anything missing now will hardly come later: the phases after this one wait for it only briefly.
                 self._patience = SETTLE_AGAIN_SECONDS
                 return False
             await asyncio.sleep(POLL_SECONDS)
 
     async def collect(self) -> None:
-        """Bring the books up to date."""
+        """Update the ledger."""
         self.shown = await asyncio.to_thread(self.installation.list_shown)
         self.records += await self._sink.take()
 
@@ -133,16 +134,17 @@ class Scene:
         return not any(read("business", f"SELECT COUNT(*) FROM {table}") for table in ("jobs", "callbacks"))
 
     def owner(self) -> str:
-        """The node that owns the shard now, by the database."""
+        """Return the node that owns the shard according to the database."""
         return str(self.installation.read_value("business", "SELECT owner FROM shards WHERE shard = 0") or "")
 
     async def ask_for_shards(self, count: int) -> None:
-        """Have another number of shards; the answer may be lost."""
+        """Request another number of shards. The response may be lost."""
         body = {"cc": "1", "phone_number": "5550000000", "shards": count}
         await self.business.must("POST", "/v1/account/shards", body)
 
     def shards(self) -> tuple[int, int, int]:
-        """How many there are, how many of them have owners, and how many are wanted in their place, 0 for none."""
+        """Return the number of shards, how many of them have owners, and the number requested instead, 0 for
+        none."""
         read = self.installation.read_value
         owned = read("business", "SELECT COUNT(*) FROM shards WHERE address <> ''")
         return (
@@ -152,18 +154,18 @@ class Scene:
         )
 
     def next_message(self) -> tuple[str, str]:
-        """A recipient and a text for it, of a load without an end."""
+        """Return a recipient and a text for it, for a load without end."""
         return number(self.rng.randrange(ROBOTS)), self._text()
 
     def _text(self) -> str:
-        """Unlike any other of the run, of 20 to 300 characters."""
+        """Return a text of 20 to 300 characters that is unique in the run."""
         self._count += 1
         rest = "".join(self.rng.choices(_LETTERS, k=self.rng.randint(10, 290)))
         return f"#{self._count:06d} {rest}."
 
 
 def verdict(phases: Sequence[Phase], scene: Scene) -> ledger.Verdict:
-    """The balance of these phases: of all of them together also what belongs to none."""
+    """Return the balance of these phases. The balance of all phases includes what belongs to none."""
     requests = [sent.request for phase in phases for sent in phase.sent]
     shown, records = scene.shown, scene.records
     if len(phases) < len(scene.phases):
@@ -182,7 +184,8 @@ def verdict(phases: Sequence[Phase], scene: Scene) -> ledger.Verdict:
 
 
 def recovery_seconds(phase: Phase, scene: Scene) -> float | None:
-    """The longest time from a trouble to the first callbacks, all three, of a message that was sent after it."""
+    """Return the longest time from a failure to the first callbacks, all three, of a message that was sent
+    after it."""
     done = measure.completion_times(scene.records)
     waits = []
     for trouble in phase.troubles:

@@ -1,4 +1,4 @@
-"""The crash test's result as a table: a row for each phase, and one for all of them."""
+"""Result of the crash test as a table: one row per phase, and one for all of them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ message sent after it."""
 
 
 def rows(scene: Scene) -> list[list[str]]:
-    """One for each phase, then the balance of everything, which also holds what belongs to no phase."""
+    """Return a row per phase, then the balance of everything, which also includes what belongs to no phase."""
     found = [_row(phase.name, verdict([phase], scene), recovery_seconds(phase, scene)) for phase in scene.phases]
     slowest = max((seconds for phase in scene.phases if (seconds := recovery_seconds(phase, scene))), default=None)
     return [*found, _row("all", verdict(scene.phases, scene), slowest)]
 
 
 def markdown(scene: Scene) -> str:
-    """The table."""
+    """Return the table in Markdown."""
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [*_head(), *rows(scene)])
 
 
 def aligned(scene: Scene) -> str:
-    """The table for a terminal."""
+    """Return the table for a terminal."""
     lines = [list(COLUMNS), *rows(scene)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
     return "\n".join(
@@ -61,7 +61,7 @@ def _row(name: str, found: ledger.Verdict, recovery: float | None) -> list[str]:
 
 
 def problems(scene: Scene, *, settled: bool) -> list[str]:
-    """What is wrong, a line each; empty when the test has passed."""
+    """Return the problems, one line each; empty when the test has passed."""
     found = [f"{phase.name}: {phase.problem}" for phase in scene.phases if phase.problem]
     if not settled:
         found.append("not everything was settled in time")
@@ -70,6 +70,6 @@ def problems(scene: Scene, *, settled: bool) -> list[str]:
 
 
 def describe_phase(phase: Phase) -> str:
-    """Progress for the console."""
+    """Return a progress line for the console."""
     accepted = sum(sent.request.accepted for sent in phase.sent)
     return f"{phase.name}: {accepted} of {len(phase.sent)} accepted, {len(phase.troubles)} troubles"

@@ -1,6 +1,5 @@
 """`make test-crash`, on a cluster: 2 Webapps, 3 Coreapps with 2 shards, 2 network nodes, MariaDB and Redis, under 200
-messages a second, with 5 kills of each kind of process.
-"""
+messages per second, with 5 kills of each kind of process."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from tidings.storage.business.leases import Tenure
 
 SHAPE = Shape(webapps=2, coreapps=3, networks=2, shards=2)
 KILLS = 5
-# Times as many messages as the test of one of each has: five kills, with the time to start again, take some 20 s.
+# Factor on the number of messages of the test without a cluster: five kills with restarts take some 20 s.
 LONGER = 3
 # Seconds of silence after which a shard is taken over, and within which its messages must flow again.
 TAKE_OVER, BACK = 2.0, 3.0
@@ -38,7 +37,7 @@ CLUSTER = ENVIRONMENT | {"TIDINGS_LEASE_SECONDS": str(TAKE_OVER), "TIDINGS_HEART
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KillOneOf:
-    """`kill -9` one of a role at random, five times; it is started again when the others have had time to go on."""
+    """`kill -9` a random process of a role, five times. It restarts after the others had time to continue."""
 
     role: str
     is_owner: bool = False  # of Coreapps, one that owns a shard
@@ -61,7 +60,7 @@ class KillOneOf:
 
 
 class KillRedis:
-    """The same for Redis, which forgets everything with it."""
+    """`kill -9` Redis five times. It loses all its data."""
 
     async def prepare(self, scene: Scene) -> None:
         pass
@@ -78,7 +77,7 @@ class KillRedis:
 
 
 class PauseAnOwner:
-    """An owner stands still until its shards are others', and goes on as if no time had passed."""
+    """Pause an owner until its shards belong to others. It resumes as if no time had passed."""
 
     async def prepare(self, scene: Scene) -> None:
         pass
@@ -98,7 +97,7 @@ class PauseAnOwner:
 
 
 class RestartInGoodOrder:
-    """Each Coreapp is stopped as for an upgrade, and started again."""
+    """Stop each Coreapp as for an upgrade, and start it again."""
 
     async def prepare(self, scene: Scene) -> None:
         pass

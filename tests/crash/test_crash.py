@@ -1,6 +1,5 @@
-"""`make test-crash`: 10,000 messages at 200 a second on MariaDB while everything is killed, in turn, then each crash
-point; afterwards sender, recipients and webhook must agree on every message.
-"""
+"""`make test-crash`: 10,000 messages at 200 per second on MariaDB, while every process is killed one after the other,
+then each crash point. Afterwards sender, recipients and webhook must agree on every message."""
 
 from __future__ import annotations
 

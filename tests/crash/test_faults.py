@@ -1,7 +1,7 @@
-"""`make test-crash`, second part: databases that are full, refuse, hang or break off, while messages flow.
+"""`make test-crash`, second part: databases that are full, refuse, hang or disconnect while messages flow.
 
-Nobody dies. Sender, recipients and webhook must agree on every message as after kills; besides, no message fails for
-it, health tells of it within 10 s, and messages flow again within 5 s of its end.
+No process dies. Sender, recipients and webhook must agree on every message as after kills. In addition no message fails
+because of the fault, health reports it within 10 s, and messages flow again within 5 s of its end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.crash.faults import Disk, During
 from tests.crash.scene import ENVIRONMENT, Scene, recovery_seconds
 
 RATE = 40.0
-# Seconds of load in a phase on top of those of its fault.
+# Seconds of load in a phase in addition to those of its fault.
 AROUND = 4.0
 RECOVERY_SECONDS = 5.0
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -82,7 +82,7 @@ async def test_a_full_disk_costs_no_message(tmp_path: Path, request: pytest.Fixt
 @pytest.mark.whole_system
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file system that is full")
 async def test_a_full_disk_under_mariadb_costs_no_message(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """What fits no file any more is refused (1021, 1114) or waits, as the server sees fit."""
+    """A row that no longer fits into a file is refused (1021, 1114) or waits: the server decides."""
     with Disk(tmp_path / "mariadb", faults.MARIADB_DISK_BYTES).mounted() as disk:
         mariadb = database_server.make(flush_log=1, buffer_pool_mb=64, parent=disk.directory)
         mariadb.start()

@@ -1,4 +1,4 @@
-"""A business as a device of the network: it sends texts and keeps what comes back."""
+"""Business as a device of the network: it sends texts and keeps what it receives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidings.storage.database import Database
 
 
 class Recorder:
-    """An application that answers nothing and remembers everything."""
+    """Application that replies to nothing and records everything."""
 
     def __init__(self) -> None:
         self.messages: list[ReceivedMessage] = []
@@ -48,7 +48,7 @@ class Recorder:
         self._changed.set()
 
     def events(self, message_id: str) -> list[str]:
-        """What happened to one of our messages, in order."""
+        """Return what happened to one of the business's messages, in order."""
         return [notice.kind for notice in self.notices if message_id in notice.refs]
 
     async def send(self, to: str, text: str) -> str:
@@ -56,7 +56,7 @@ class Recorder:
         return await self.fleet.send(BUSINESS, to, text)
 
     async def until_registered(self, *numbers: str) -> None:
-        """Ask the network until it knows all of them."""
+        """Query the network until all these numbers are registered."""
         assert self.fleet is not None
         device = self.fleet.devices[BUSINESS]
         async with asyncio.timeout(30):
@@ -72,7 +72,7 @@ class Recorder:
 
 @contextlib.asynccontextmanager
 async def business(network: LiveNetwork, folder: Path) -> AsyncIterator[Recorder]:
-    """Registered and logged in."""
+    """Run a business that is registered and logged in."""
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'business.db'}", pool_size=3), "handset")
     recorder = Recorder()
     stop = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A real network in this process, and recipients on it."""
+"""Real network in this process, and recipients on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECRETS = HandsetSecrets(registration_key="r" * 32, handset_key=SecretKeys.of(HA
 
 @dataclasses.dataclass(slots=True)
 class LiveNetwork:
-    """A network process's services, running in this loop; can be stopped and started again on the same ports."""
+    """Services of a network process, running in this loop. They can be stopped and restarted on the same ports."""
 
     folder: Path
     http: tuple[str, int] = ("127.0.0.1", 0)
@@ -81,7 +81,7 @@ async def live_network(tmp_path: Path) -> AsyncIterator[LiveNetwork]:
 
 @pytest.fixture
 def robots_settings(tmp_path: Path, live_network: LiveNetwork) -> RobotsSettings:
-    """Two robots of each kind."""
+    """Settings for two robots of each kind."""
     folder = tmp_path / "robots"
     folder.mkdir()
     return RobotsSettings(
@@ -102,7 +102,7 @@ def robots_settings(tmp_path: Path, live_network: LiveNetwork) -> RobotsSettings
 
 @contextlib.asynccontextmanager
 async def robots_running(settings: RobotsSettings) -> AsyncIterator[None]:
-    """The whole process of robots, from start to ready to stop."""
+    """Run the whole process of robots, from start to stop."""
     stop, ready = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(run_robots(settings, stop, ready))
     waiter = asyncio.create_task(ready.wait())

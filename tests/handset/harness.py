@@ -1,4 +1,4 @@
-"""A fleet on a scripted network, and a store that fails when it is told to."""
+"""Fleet on a scripted network, and a store with scripted failures."""
 
 from __future__ import annotations
 
@@ -31,14 +31,11 @@ VAULT, LIMITS = Vault(bytes(32)), FleetLimits()
 
 
 class FailingDatabase(Database):
-    """Loses its connection before or after the commit of the transactions that `failures` names.
-
-    failures: one of `ok`, `before`, `after` for each transaction to come; `ok` when it has run out.
-    """
+    """Database that loses its connection before or after the commit of scripted transactions."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(DatabaseSettings(f"sqlite+aiosqlite:///{path}", pool_size=3), "handset")
-        self.failures: list[str] = []
+        self.failures: list[str] = []  # `ok`, `before` or `after` for each next transaction
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -52,7 +49,8 @@ class FailingDatabase(Database):
 
 
 class Phone:
-    """An application that behaves as its numbers say; what it has shown outlives the fleet, like a screen."""
+    """Application that behaves as its numbers determine. The list of what it has shown outlives the fleet, like a
+    screen."""
 
     def __init__(self, log: ShownLog) -> None:
         self._log = log
@@ -83,7 +81,7 @@ class Phone:
 
 
 class Bench(DeviceObserver):
-    """Everything that a test of a fleet needs, in one folder."""
+    """Everything that a fleet test needs, in one folder."""
 
     def __init__(self, folder: Path, *, clock: Clock | None = None, limits: FleetLimits = LIMITS) -> None:
         self.limits = limits
@@ -124,7 +122,7 @@ class Bench(DeviceObserver):
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Fleet]:
-        """A fleet loaded from the store; stopped in good order at the end."""
+        """Run a fleet loaded from the store, and stop it in an orderly way at the end."""
         context = FleetContext("fleet", self.database, VAULT, self.clock, self.limits)
         fleet = Fleet(context, await self.devices(), self.phone, dials=[transports.tcp(*self.address)])
         fleet.observe(self)
@@ -153,7 +151,7 @@ class Bench(DeviceObserver):
 async def bench(
     folder: Path, *numbers: str, clock: Clock | None = None, limits: FleetLimits = LIMITS
 ) -> AsyncIterator[Bench]:
-    """Set up with registered devices of these numbers."""
+    """Bench with registered devices of these numbers."""
     made = Bench(folder, clock=clock, limits=limits)
     await made.open(*numbers)
     try:

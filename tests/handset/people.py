@@ -1,4 +1,4 @@
-"""People with a phone each, on a real network: they read what comes, and their phones can be switched off."""
+"""People with a phone each, on a real network: they read what arrives, and their phones can be switched off."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADA, BOB, CID, DOT = "15550000001", "15550000002", "15550000003", "15550000004"
 
 
 class Person:
-    """What this person has seen outlives the phone's process."""
+    """Person whose list of seen messages outlives the phone's process."""
 
     def __init__(self, number: str, network: LiveNetwork, folder: Path) -> None:
         self.number = number
@@ -40,7 +40,7 @@ class Person:
 
     @property
     def store(self) -> FailingDatabase:
-        """Of the phone while it is on."""
+        """Database of the phone while it is on."""
         assert self._store is not None
         return self._store
 
@@ -55,7 +55,10 @@ class Person:
 
     @contextlib.asynccontextmanager
     async def phone(self, *, fresh: bool = False) -> AsyncIterator[Fleet]:
-        """Switched on and logged in. fresh: a new device, with another identity and nothing in it."""
+        """Run the phone, logged in.
+
+        fresh: True for a new device, with another identity and an empty store.
+        """
         if fresh:
             (self._folder / f"{self.number}.db").unlink(missing_ok=True)
         database, stop = self.database, asyncio.Event()
@@ -88,18 +91,18 @@ class Person:
         return await self.fleet.groups.send(self.number, group, encode_text(text))
 
     async def reads(self, *texts: str) -> None:
-        """Until these are the texts that came, each once, in this order."""
+        """Wait until exactly these texts have arrived, each once, in this order."""
         await self.until(lambda: len(self.messages) >= len(texts))
         assert [message.text for message in self.messages] == list(texts)
 
     async def hears(self, change: str, *numbers: str) -> None:
-        """Until the network has said so of a group."""
+        """Wait until the network has notified the phone of this change of a group."""
         await self.until(
             lambda: any(n.kind == "group_changed" and n.detail == change and n.refs == numbers for n in self.notices)
         )
 
     def events(self, message_id: str) -> list[tuple[str, str]]:
-        """(who, what) for one of our messages."""
+        """Return (peer, kind) of the notices about one of the person's messages."""
         return [(notice.peer, notice.kind) for notice in self.notices if message_id in notice.refs]
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -108,7 +111,7 @@ class Person:
                 self._changed.clear()
                 await self._changed.wait()
 
-    # What the phone calls.
+    # Methods that the phone calls.
 
     def actions(self, message: ReceivedMessage) -> Sequence[Action]:
         return behaviours.actions(None, message)
@@ -126,7 +129,7 @@ class Person:
 
 
 async def meet(creator: Person, *others: Person) -> str:
-    """The id of a new group that these have joined, all of whose phones are on."""
+    """Create a group that the others join, and return its id. All phones are on."""
     group = (await creator.fleet.groups.create(creator.number, "Lunch")).id
     code = await creator.fleet.groups.get_code(creator.number, group)
     for other in others:

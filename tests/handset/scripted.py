@@ -1,4 +1,4 @@
-"""A network that does what a test says, over a real socket: it delivers, drops, forgets and repeats at will."""
+"""Network scripted by a test, over a real socket: it delivers, drops, forgets and repeats."""
 
 from __future__ import annotations
 
@@ -19,17 +19,23 @@ BUSINESS = "15550000000"
 
 
 class Business:
-    """The other end of the encryption: one session with each device, set up from its keys."""
+    """Other end of the encryption: one session with each device, set up from its keys."""
 
     def __init__(self, number: str = BUSINESS, *, sent: int = 0) -> None:
-        """sent: texts before this one, which the ids count."""
+        """Create the business.
+
+        sent: number of earlier texts, from which the ids continue.
+        """
         self.number = number
         self.identity = e2ee.IdentityKeyPair.generate()
         self.sessions: dict[str, e2ee.SessionRecord] = {}
         self._count = sent
 
     def open(self, device: Device, key_set: KeySet, *, one_time: int | None = 0) -> None:
-        """Set a session up; with the one-time pre-key of that index, or without one."""
+        """Set up a session.
+
+        one_time: index of the one-time pre-key; None for none.
+        """
         assert key_set.signed is not None
         assert key_set.kyber_last is not None
         prekey = key_set.one_time[one_time] if one_time is not None else None
@@ -48,7 +54,7 @@ class Business:
         self.sessions[device.number] = e2ee.SessionRecord.initiate(self.identity, 1, bundle)
 
     def seal(self, number: str, text: str) -> wire.Deliver:
-        """A text as it is delivered, but for its number."""
+        """Return a text as it is delivered, without its delivery number."""
         self._count += 1
         return self.seal_raw(number, msgspec.json.encode({"type": "text", "text": {"body": text}}), f"m{self._count}")
 
@@ -58,17 +64,13 @@ class Business:
         return wire.Deliver(0, number, self.number, message_id, name, 1_700_000_000_000, body)
 
     def open_sealed(self, frame: wire.Send) -> Any:
-        """The content of what a device has sent."""
+        """Return the content of what a device has sent."""
         kind = e2ee.PREKEY if frame.kind == wire.PREKEY else e2ee.MESSAGE
         return msgspec.json.decode(self.sessions[frame.sender].decrypt(kind, frame.body))
 
 
 class ScriptedNetwork:
-    """Listens, logs everybody in, and accepts every send unless told otherwise.
-
-    answer: what a send is answered with; `None` for no answer.
-    mail:   envelopes that are delivered at each login until they are acknowledged, as the real network does.
-    """
+    """Network that accepts all logins, and every send unless scripted otherwise."""
 
     def __init__(self) -> None:
         self.sends: list[wire.Send] = []
@@ -76,7 +78,9 @@ class ScriptedNetwork:
         self.deliveries: dict[int, wire.Deliver] = {}
         self.online: set[str] = set()
         self.connections: list[connection.Connection] = []
+        # Returns the response to a send; None for no response.
         self.answer: Callable[[wire.Send], Any] = lambda frame: wire.Accepted([frame.n])
+        # Envelopes delivered at each login until they are acknowledged, as by the real network.
         self.mail: list[wire.Deliver] = []
         self.bundles: list[wire.Bundle] = []
         self.refuse_logins: set[str] = set()
@@ -97,14 +101,14 @@ class ScriptedNetwork:
             await self._server.wait_closed()
 
     def drop(self) -> None:
-        """Cut every connection off."""
+        """Cut every connection."""
         for each in self.connections:
             each.abort("cut")
         self.connections.clear()
         self.online.clear()
 
     def deliver(self, frame: wire.Deliver) -> int:
-        """Deliver on the newest connection; returns the number to be acknowledged."""
+        """Deliver on the newest connection. Returns the delivery number that the device must acknowledge."""
         self._last += 1
         copy = msgspec.structs.replace(frame, n=self._last)
         self.deliveries[self._last] = copy
@@ -112,7 +116,7 @@ class ScriptedNetwork:
         return self._last
 
     def post(self, *frames: wire.Deliver) -> None:
-        """Deliver now if the device is there, and again at each login until it is acknowledged."""
+        """Deliver now if the device is connected, and again at each login until it is acknowledged."""
         self.mail += frames
         for frame in frames:
             if frame.to in self.online:
@@ -122,7 +126,7 @@ class ScriptedNetwork:
         self.connections[-1].send(frame)
 
     async def until(self, condition: Callable[[], bool], *, timeout: float = 30.0) -> None:
-        """Wait for something that frames bring about."""
+        """Wait for a condition that frames bring about."""
         async with asyncio.timeout(timeout):
             while not condition():
                 self._changed.clear()
@@ -138,7 +142,7 @@ class ScriptedNetwork:
         await self.until(lambda: len(self.sends) >= count, timeout=timeout)
         return self.sends
 
-    # Called by the connections.
+    # Methods that the connections call.
 
     def opened(self, each: connection.Connection) -> None:
         self.connections.append(each)
@@ -179,7 +183,7 @@ class ScriptedNetwork:
 
 
 def make_device(number: str, *, one_time: int = 2) -> tuple[Device, KeySet]:
-    """A registered device and what it has uploaded."""
+    """Return a registered device and the keys that it has uploaded."""
     device = keys.new_device(number)
     key_set = keys.make(device, one_time=one_time, lasting=True)
     device.token = f"token of {number}"

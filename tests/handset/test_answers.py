@@ -1,4 +1,4 @@
-"""The robot that answers by the type of message that is asked for: each reaches the webhook in its documented form."""
+"""Robot that replies with the requested type of message: each reply reaches the webhook in its documented form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILE = {
 
 
 def asked(kind: str, inside: Any) -> Content | None:
-    """What the robot answers to a content."""
+    """Return the robot's reply to a content."""
     text = inside["body"] if kind == "text" else ""
     raw = "" if kind == "text" else json.dumps({"type": kind, kind: inside})
     done = actions(Behaviour.ANSWERS, ReceivedMessage(NUMBER, PEER, "gBEG1", 1, 1, 1_700_000_000_000, kind, text, raw))
@@ -39,7 +39,7 @@ def asked(kind: str, inside: Any) -> Content | None:
 
 
 def posted(answer: Content | None) -> dict[str, Any]:
-    """The message that the webhook gets of it."""
+    """Return the message that the webhook gets for a reply."""
     assert answer is not None
     body = json.loads(bodies.inbound("ABGG1", NUMBER, 1_700_000_000, inbound.read(content.encode(answer))))
     webhook_schemas.check(body)

@@ -1,4 +1,4 @@
-"""What numbers mean, and what each robot does with a message."""
+"""Behaviour of a robot according to its number, and its reaction to a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet between its store and a network that loses, repeats and refuses."""
+"""Fleet between its store and a network that loses, repeats and refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READER, ECHO, SLOW, QUIET = "15550110001", "15550140001", "15550150001", "155501
 
 
 def receipts(world: Bench) -> list[tuple[str, str]]:
-    """(kind, message id) of the receipts that reached the network, in order."""
+    """Return (kind, message id) of the receipts that reached the network, in order."""
     return [(frame.kind, ref) for frame in world.network.sends for ref in frame.refs]
 
 
@@ -41,7 +41,7 @@ async def test_a_message_is_acked_shown_and_answered_in_order(tmp_path: Path) ->
         sends = await world.network.until_sent(3)
         assert [message.text for message in world.phone.shown] == ["hello"]
         assert receipts(world) == [(wire.DELIVERED, "m1"), (wire.READ, "m1")]
-        # The first message of a session is answered, so that the sender stops repeating the key exchange.
+        # The first message of a session gets a reply, so that the sender stops repeating the key exchange.
         (empty,) = [frame for frame in sends if frame.body]
         assert business.open_sealed(empty) == {"type": "null"}
         assert business.seal(READER, "again").kind == wire.MESSAGE
@@ -216,7 +216,7 @@ async def test_an_overloaded_network_gets_the_receipt_again_later(tmp_path: Path
         world.network.deliver(business.seal(QUIET, "hello"))
         await world.network.until_sent(2)
         world.network.answer = lambda frame: wire.Accepted([frame.n])
-        # One more round trip, so that the refusals have been read.
+        # One more round trip, after which the refusals have been read.
         await world.network.until_acked(world.network.deliver(world.network.deliveries[1]))
         clock.advance(5)
         fleet.release_due()
@@ -249,7 +249,7 @@ async def test_a_slow_robot_holds_its_receipts_back_but_not_its_ack(tmp_path: Pa
             fleet.release_due()
             await world.network.until_acked(world.network.deliver(business.seal(SLOW, "two")))
             assert not receipts(world)
-        # They are on disk: a restart keeps them, and their time.
+        # They are on disk: after a restart they still exist, with their due times.
         clock.advance(0.02)
         async with world.running():
             await world.network.until(lambda: len(receipts(world)) >= 2)
@@ -265,7 +265,7 @@ async def test_an_undecryptable_message_is_acked_kept_by_its_id_and_answered_by_
         sends = await world.network.until_sent(2)
         assert not world.phone.shown
         assert [notice.kind for notice in world.phone.notices] == ["undecryptable"]
-        # First the session, on which it can come, then what is asked for.
+        # First the session on which it can be sent, then the request for it.
         assert [send.kind for send in sends] == [wire.PREKEY, wire.RETRY]
         assert receipts(world) == [(wire.RETRY, "broken")]
         assert [(m.id, m.kind) for m in await world.inbox()] == [("broken", inbox.UNREADABLE)]
@@ -374,8 +374,9 @@ async def test_a_full_outbox_stops_the_intake_until_the_network_accepts(tmp_path
 def test_wherever_it_dies_each_message_is_shown_once_and_answered(
     failures: list[str], cuts: set[int], kills: set[int]
 ) -> None:
-    """The store fails before or after commits, the connection is cut, the process stops and starts: 12 messages."""
-    # Failures follow one another at once here: what a fleet waits between its tries is not what this is about.
+    """The store fails before or after commits, the connection is cut, the process stops and restarts: 12
+    messages."""
+    # Failures follow one another at once here: the delay between a fleet's attempts is not under test.
     with tempfile.TemporaryDirectory() as folder, mock.patch("handset.fleet.MAX_DELAY", 0.05):
         asyncio.run(_survive(Path(folder), failures, cuts, kills))
 

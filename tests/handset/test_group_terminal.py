@@ -24,7 +24,7 @@ from tidings.runtime import crashpoints
 async def test_two_terminals_meet_in_a_group_talk_and_part(live_network: LiveNetwork, tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         terminals = []
-        # One after the other: two migrations in one process would meet.
+        # Sequentially: two concurrent migrations in one process would conflict.
         for name, number in (("ada", ADA), ("bob", BOB)):
             session = at_the_terminal(settings_for(live_network, tmp_path / name), f"+{number}")
             terminals.append(await stack.enter_async_context(session))
@@ -56,7 +56,7 @@ async def test_two_terminals_meet_in_a_group_talk_and_part(live_network: LiveNet
         ada.type("Alone now")
         ada.type("/group list")
         await ada.until(rf"1\. Lunch with friends \({ADA}-\d+\)")
-    # After a restart the groups are still known.
+    # The groups are still known after a restart.
     async with at_the_terminal(settings_for(live_network, tmp_path / "ada"), f"+{ADA}") as ada:
         await ada.until("Connected")
         ada.type("/group lunch WITH friends")

@@ -1,4 +1,4 @@
-"""Groups among phones on a real network: everybody there reads each message once, and nobody else can."""
+"""Groups of phones on a real network: each participant reads each message once, and no other phone can."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_message_to_a_group_is_read_by_everybody_there_and_receipts_say_
         await bob.say(group, "Hello Ada")
         await ada.reads("Hello Ada")
         await cid.reads("Hello all", "Hello Ada")
-        # Nothing about keys is ever shown, and no secret of it is in the inbox.
+        # Messages about keys are never shown, and their secrets are not in the inbox.
         kinds = [(message.kind, message.content) for message in await received(cid)]
         assert kinds.count((inbox.CONTROL, "")) == 2
         assert {kind for kind, _ in kinds} == {inbox.CONTROL, inbox.TEXT}
@@ -101,7 +101,7 @@ async def test_a_phone_that_was_off_reads_what_was_sent_and_one_that_sends_need_
         await ada.say(group, "two")
         await ada.fleet.wait_until_sent()
         await live_network.stop()
-        # Everybody has the key, so this is safe in the outbox.
+        # All participants have the key, so the message is safe in the outbox.
         await ada.say(group, "three")
     await live_network.start()
     async with phones(ada, bob):
@@ -115,7 +115,7 @@ async def test_whoever_joins_reads_from_then_on(person: MakePerson) -> None:
         await ada.say(group, "before")
         await bob.reads("before")
         code = await ada.fleet.groups.get_code(ADA, group)
-        # Ada has not heard of it when she sends: the network tells her that the group is another.
+        # Ada has no notice of the join when she sends: the network reports that the group has changed.
         await cid.fleet.groups.join(CID, code)
         await ada.say(group, "after")
         await cid.reads("after")
@@ -164,7 +164,7 @@ async def test_after_somebody_left_the_next_message_is_under_a_key_that_they_do_
         await cid.reads("one")
         with pytest.raises(NoSuchGroup):
             await cid.say(group, "let me in")
-        # What Cid kept of the old key opens nothing of the new one.
+        # The old key that Cid kept decrypts nothing under the new one.
         sealed: list[wire.Deliver] = []
         arrived = bob.fleet.arrived
 
@@ -178,7 +178,7 @@ async def test_after_somebody_left_the_next_message_is_under_a_key_that_they_do_
         (frame,) = [frame for frame in sealed if frame.kind == wire.GROUP]
         with pytest.raises(e2ee.NoSession):
             kept.decrypt(frame.body)
-    # Of a group that one is not in, nothing is kept.
+    # Nothing is kept of a group that the phone is not in.
     database = cid.database
     async with database.reading() as connection:
         assert await handset_groups.list_groups(connection, CID) == []

@@ -1,4 +1,4 @@
-"""Robots as a process of their own, killed with SIGKILL while messages come in."""
+"""Robots as a separate process, killed with SIGKILL while messages arrive."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def shown_ids(log_path: Path) -> list[str]:
 
 
 async def reconcile(sender: Recorder, sent: dict[str, str], log_path: Path) -> None:
-    """Every message shown once, every receipt there, every echo back."""
+    """Check that every message was shown once, and that every receipt and every echo has arrived."""
     await sender.until(lambda: all({"delivered", "read"} <= set(sender.events(m)) for m in sent), timeout=60)
     echoes = sorted(text for text in sent.values() if text.startswith("echo"))
     await sender.until(lambda: sorted(m.text for m in sender.messages) == echoes, timeout=30)
@@ -104,7 +104,7 @@ async def test_killed_at_any_moment_nothing_is_lost_or_shown_twice(
             text = f"echo {n}" if n % 4 > 1 else f"read {n}"
             sent[await sender.send(numbers[n % 4], text)] = text
             if n % 20 == 15:
-                # As soon as anything has been read since the last time, in the middle of the rest.
+                # As soon as any message was read since the last kill, in the middle of the others.
                 marks = len(sender.notices)
                 await sender.until(lambda marks=marks: len(sender.notices) > marks, timeout=30)  # type: ignore[misc]
                 process.kill()

@@ -1,4 +1,4 @@
-"""Files between handsets: what is sent is what is saved, whatever is in the way is one clear error."""
+"""Files between handsets: the saved file equals the sent one, and every obstacle leads to one clear error."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def api(live_network: LiveNetwork) -> AsyncIterator[NetworkApi]:
 
 @pytest.fixture
 async def device(live_network: LiveNetwork, api: NetworkApi, tmp_path: Path) -> AsyncIterator[Device]:
-    """A registered one."""
+    """Registered device."""
     database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path / 'device.db'}", pool_size=3), "handset")
     await schema.upgrade(database)
     device = keys.new_device(ADA)
@@ -81,7 +81,7 @@ def write(folder: Path, name: str, data: bytes) -> Path:
 
 
 def only(made: Any) -> Attachment:
-    """The one pointer of a content."""
+    """Return the only pointer in a content."""
     (found,) = pointers.find(made["type"], content.encode(made).decode())
     return found
 
@@ -112,7 +112,7 @@ def test_a_file_is_sent_as_what_it_is(name: str, data: bytes, mime_type: str, ki
 
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 3 * CHUNK + 5])
 async def test_what_is_sent_is_what_is_saved(api: NetworkApi, device: Device, tmp_path: Path, size: int) -> None:
-    data = random.Random(size).randbytes(size)  # the same in every run: by chance, bytes look like a sound
+    data = random.Random(size).randbytes(size)  # the same in every run, as random bytes can look like a sound file
     seen: list[tuple[int, int]] = []
     made = await transfer.upload(
         api, device, write(tmp_path, "data.bin", data), progress=lambda *done: seen.append(done), caption="Look"
@@ -126,7 +126,7 @@ async def test_what_is_sent_is_what_is_saved(api: NetworkApi, device: Device, tm
     assert saved.name == "data.bin"
     assert saved.read_bytes() == data
     assert seen[-1] == (attachments.blob_size(size),) * 2
-    # Nothing is overwritten, and nothing is left besides.
+    # No file is overwritten, and no other file is left.
     again = await transfer.save(api, device, pointer, tmp_path / "files")
     assert sorted(path.name for path in (tmp_path / "files").iterdir()) == ["data (2).bin", "data.bin"]
     assert again.read_bytes() == data
@@ -268,7 +268,7 @@ def test_any_json_has_files_or_none(kind: str, raw: Any) -> None:
 
 
 async def pointed(sender: Recorder, path: Path, **options: Any) -> dict[str, Any]:
-    """A content of the business's with a file that is on the network."""
+    """Return a content of the business's with a file that is stored on the network."""
     assert sender.fleet is not None
     async with NetworkApi(sender.http_url) as api:
         return await transfer.upload(api, sender.fleet.devices[BUSINESS], path, **options)

@@ -1,4 +1,4 @@
-"""What a person sees of each type of message, and what their answers are."""
+"""Display of each type of message to a person, and the replies that a person can give."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATA = Path(__file__).parents[1] / "data" / "api" / "messages"
 
 
 def sent(file: str, case: str) -> tuple[str, str]:
-    """(type, JSON) of a message as the business's API sends it."""
+    """Return (type, JSON) of a message as the business's API sends it."""
     found = json.loads((DATA / f"{file}.json").read_text())["good"][case]["content"]
     return found["type"], json.dumps(found)
 

@@ -1,4 +1,4 @@
-"""What a handset could not decrypt it asks for again and shows once; what a peer could not, it sends again."""
+"""A handset requests what it could not decrypt and shows it once, and resends what a peer could not decrypt."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def again(business: Business, body: str, *, id: str, repeats: str) -> wire.Deliv
 
 
 def sent(world: Bench, kind: str) -> list[wire.Send]:
-    """The latest of each id, in order."""
+    """Return the latest send of each id, in order."""
     return [send for send in {send.id: send for send in world.network.sends}.values() if send.kind == kind]
 
 
@@ -51,7 +51,8 @@ def repetitions(world: Bench, id: str) -> list[wire.Send]:
 
 
 def answered(business: Business, send: wire.Send) -> Any:
-    """What the business reads in a first message to it, in the session that it sets up; it has one key of each kind."""
+    """Return the content of a first message to the business, in the session that it sets up with its one key of each
+    kind."""
     first = e2ee.PreKeySignalMessage.parse(send.body)
     record = business.sessions.get(READER)
     if record is None or record.needs_setup(first):
@@ -65,7 +66,7 @@ _KEYS: dict[str, tuple[e2ee.SignedPreKey, e2ee.KyberPreKey]] = {}
 
 
 def offer(world: Bench, business: Business) -> None:
-    """The network hands out keys of the business's, with which `answered` can do something."""
+    """Let the network hand out keys of the business for which `answered` has the private parts."""
     signed = e2ee.SignedPreKey.generate(business.identity, 7)
     kyber = e2ee.KyberPreKey.generate(business.identity, 8)
     _KEYS[business.number] = signed, kyber
@@ -85,7 +86,7 @@ def offer(world: Bench, business: Business) -> None:
 
 
 async def with_session(world: Bench) -> tuple[Business, Device, KeySet]:
-    """A business on whose session the device has answered."""
+    """Return a business with a session on which the device has replied."""
     business = Business()
     device = await _device(world, READER)
     business.open(device, world.keys[READER])
@@ -109,7 +110,7 @@ async def test_a_message_that_could_not_be_decrypted_is_asked_for_and_shown_once
 
         answer = again(business, "found", id="other", repeats="lost")
         await world.network.until_acked(*[world.network.deliver(answer) for _ in range(2)])
-        # The lost one itself comes again, too.
+        # The lost message itself arrives again, too.
         await world.network.until_acked(world.network.deliver(garbage("lost")))
         await world.network.until_acked(world.network.deliver(business.seal(READER, "after")))
         assert [message.text for message in world.phone.shown] == ["hello", "found", "after"]
@@ -141,7 +142,7 @@ async def test_a_request_that_was_not_sent_before_the_end_goes_out_at_the_next_s
     async with bench(tmp_path, READER, clock=clock) as world:
         async with world.running():
             await with_session(world)
-            # No keys are to be had: no session, and nothing to hurry for.
+            # No keys are available, so no session, and no hurry either.
             await world.network.until_acked(world.network.deliver(garbage("lost")))
             assert not sent(world, wire.RETRY)
         clock.advance(2.1)
@@ -219,7 +220,7 @@ async def test_what_waits_for_a_session_when_the_fleet_ends_goes_out_at_its_next
             business, _, _ = await with_session(world)
             id = await fleet.send(READER, business.number, "precious")
             await world.network.until(lambda: any(send.id == id for send in world.network.sends))
-            # No keys of the business's are to be had.
+            # No keys of the business are available.
             await world.network.until_acked(world.network.deliver(retry(id)))
             assert not repetitions(world, id)
         offer(world, business)

@@ -99,7 +99,7 @@ async def test_robots_register_anew_when_the_network_has_forgotten_them(
     await live_network.stop()
     for path in live_network.folder.glob("network.db*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    # A new database takes no directory with the marker of another one.
+    # A new database rejects a directory that has another database's marker.
     shutil.rmtree(live_network.folder / "blobs")
     await live_network.start()
     reader, blocker = number_of(Behaviour.READS, 0), number_of(Behaviour.BLOCKS, 0)

@@ -1,4 +1,4 @@
-"""Recipients' pre-keys: lasting ones replaced weekly, old ones kept for a month, ids of 24 bits."""
+"""Pre-keys of recipients: lasting ones replaced weekly, old ones kept for a month, ids of 24 bits."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Flee
     await fleet.pass_()
     assert first[0][0] not in await fleet.kept(device, prekeys.SIGNED)
     assert first[1][0] not in await fleet.kept(device, prekeys.KYBER_LAST)
-    # One-time keys that the network still has stay.
+    # One-time pre-keys that the network still has are kept.
     assert await fleet.kept(device, prekeys.ONE_TIME) == (await fleet.api.count_keys(device)).prekey_ids
 
 

@@ -1,4 +1,4 @@
-"""Who has which sender key, as a mailroom keeps it."""
+"""Sender keys that a participant has been given, as a mailroom records them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chain_of(body: bytes) -> int:
 
 
 async def give_to_all(keys: SenderKeyStore, connection: Connection, group: DescribedGroup = GROUP) -> bytes:
-    """The distribution that everybody who lacked it has been given."""
+    """Return the distribution message for all participants that lacked it, and mark it as given."""
     preparation = await keys.prepare(connection, ADA, group)
     await keys.mark_distributed(connection, ADA, group.id, group.epoch, preparation)
     return preparation.distribution
@@ -81,7 +81,7 @@ async def test_in_the_transaction_in_which_somebody_goes_the_old_key_encrypts_no
         epoch, body = await encrypted(keys, connection)
         assert (epoch, chain_of(body) != old) == (4, True)
         await keys.save(connection)
-    # And so it is after a restart.
+    # The same holds after a restart.
     again = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
         assert chain_of((await encrypted(again, connection))[1]) == chain_of(body)
@@ -133,7 +133,7 @@ async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_o
 ) -> None:
     keys = SenderKeyStore(VAULT)
     async with database.transaction() as connection:
-        # It may have left for everybody, Cid among them.
+        # The key may have been sent to all participants, Cid included.
         preparation = await keys.prepare(connection, ADA, GROUP)
         await keys.save(connection)
     before = e2ee.DistributionMessage.parse(preparation.distribution)
@@ -142,7 +142,7 @@ async def test_whoever_may_have_a_key_that_did_not_count_as_given_forces_a_new_o
         if what == "somebody joined":
             await again.apply_change(connection, ADA, GROUP.id, change("joined", "15550100009"))
             await again.mark_distributed(connection, ADA, GROUP.id, GROUP.epoch, preparation)
-        # Cid was removed since, of which only the network has told.
+        # Cid was removed since then, as only the network's description of the group shows.
         left = DescribedGroup(GROUP.id, "Lunch", ADA, 5, 5, participants=GROUP.participants[:2])
         later = await again.prepare(connection, ADA, left)
         assert later.missing == {BOB}
@@ -192,7 +192,7 @@ async def test_a_message_is_read_once_with_the_key_that_was_given(database: Data
         await again.load(connection, [(BOB, GROUP.id, ADA)])
         with pytest.raises(e2ee.DuplicateMessage):
             again.read(BOB, frame)
-        # Nobody else's message opens with it.
+        # It decrypts no other sender's message.
         with pytest.raises(e2ee.NoSession):
             again.read(BOB, wire.Deliver(1, BOB, CID, "m1", wire.GROUP, 1, body, group=GROUP.id))
 

@@ -1,4 +1,4 @@
-"""What robots have shown is on record, and the record has an end."""
+"""Log of the messages that robots have shown, and its size limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The handset in a terminal, typed to by a test."""
+"""Handset in a terminal that a test types into."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DATA = Path(__file__).parents[1] / "data" / "api"
 
 
 class Session:
-    """A person at the terminal: types lines, waits for lines."""
+    """Person at the terminal: types lines, waits for lines."""
 
     def __init__(self, settings: TerminalSettings, number: str = f"+{ADA}") -> None:
         self.stop = asyncio.Event()
@@ -187,7 +187,7 @@ async def test_a_handset_started_again_is_not_registered_again(live_network: Liv
         async with at_the_terminal(settings) as ada:
             await ada.until(": two")
             assert not [line for line in ada.lines if "is registered" in line or ": one" in line]
-            # The one peer it knows is still there.
+            # The one peer that it knows is still available.
             ada.type("a reply")
             await sender.until(lambda: [m.text for m in sender.messages] == ["a reply"])
 

@@ -1,4 +1,4 @@
-"""A server over HTTP."""
+"""Server over HTTP."""
 
 from __future__ import annotations
 

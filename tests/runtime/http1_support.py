@@ -1,4 +1,4 @@
-"""A server whose application says what it was given, and connections to it."""
+"""Server whose application reports what it received, and connections to it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ UNLIMITED = StrangerSettings(rate=0.0, rate_each=0.0)
 
 
 class Server(http_server.Server):
-    """Its application takes a request's body only if the path is `/read`, and answers with what came of it.
+    """Server whose application reads a request's body only if the path is `/read`, and responds with the result.
 
-    A request with `Authorization: good` has logged in, and so has one with `known`, which the door recognises.
+    A request with `Authorization: good` logs in. The connection limiter recognises `known` as logged in.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Server(http_server.Server):
         tls: ssl.SSLContext | None = None,
         **options: float,
     ) -> None:
-        # Paths that too many ask for.
+        # Paths that are overloaded.
         self.crowded: set[str] = set()
         self.door = Door(
             limits,
@@ -77,7 +77,7 @@ class Server(http_server.Server):
         self.started_serving.set()
 
     def protocol(self) -> http1.BoundedProtocol:
-        """Of the only connection."""
+        """Protocol of the only connection."""
         (protocol,) = self.server_state.connections
         assert isinstance(protocol, http1.BoundedProtocol)
         return protocol
@@ -115,7 +115,10 @@ async def serve(**options: Any) -> AsyncIterator[Server]:
 
 @contextlib.asynccontextmanager
 async def connected(server: Server, **options: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """options: of the connection, such as `ssl`."""
+    """Open a connection.
+
+    options: arguments of `asyncio.open_connection`, such as `ssl`.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, **options)
     async with asyncio.timeout(20):
         yield reader, writer
@@ -129,7 +132,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def write_on(writer: asyncio.StreamWriter, piece: bytes, size: int = 16 * 2**20) -> None:
-    """Raises `ConnectionError` once the other side has closed."""
+    """Write `size` bytes. Raises `ConnectionError` once the other side has closed."""
     for _ in range(size // len(piece)):
         writer.write(piece)
         await writer.drain()

@@ -1,4 +1,4 @@
-"""Allowances: so many for each in a period, and again in the next."""
+"""Limit per key and period: each key has a number of events per period, and again in the next."""
 
 from __future__ import annotations
 

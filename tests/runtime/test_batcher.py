@@ -1,4 +1,4 @@
-"""What callers of the batcher may rely on."""
+"""Guarantees of the batcher for its callers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_poisoned(error: Exception) -> bool:
 
 
 class Gate:
-    """A flush that waits until it is let through, and records what it was given."""
+    """Flush that waits until the test lets it through, and records its items."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -176,7 +176,7 @@ async def test_a_cancelled_flush_cancels_its_callers_also_in_the_middle_of_isola
 async def test_spacing_gathers_a_steady_stream_but_a_full_batch_goes_at_once() -> None:
     gate = Gate()
     gate.open.set()
-    # The spacing is longer than any test may run: only what needs no timer can come back.
+    # The spacing is longer than any test may run: only items that need no timer can return.
     batcher = Batcher("t", gate.flush, max_size=3, spacing=3600.0)
     assert await batcher.submit(0) == 0
     stream = [batcher.put(n) for n in (1, 2)]
@@ -216,7 +216,7 @@ async def test_an_urgent_item_takes_along_what_waits_for_the_spacing() -> None:
 def test_every_item_gets_exactly_its_own_result(
     items: list[tuple[int, int]], max_size: int, max_in_flight: int, delays: list[int]
 ) -> None:
-    """Items are (value, turns of the loop to wait before it is put); negative values are poisoned."""
+    """Items are (value, event-loop iterations to wait before it is put). Negative values are poisoned."""
 
     async def scenario() -> None:
         running = most = flushed = 0

@@ -30,7 +30,7 @@ async def log_in(server: Server, **options: object) -> None:
 
 
 async def burst(server: Server, count: int, request: bytes, **options: object) -> Counter[str]:
-    """What became of so many connections made at once: the status, or the name of the error."""
+    """Open `count` connections at once, and count the outcomes: the status, or the name of the error."""
 
     async def one() -> str:
         try:
@@ -70,7 +70,7 @@ async def test_more_than_may_wait_get_503_with_retry_after() -> None:
     limits = StrangerSettings(rate=0.0, rate_each=0.0, connections=2, waiting_known=3)
     async with serve(limits=limits, clock=ManualClock()) as server, contextlib.AsyncExitStack() as stack:
         await log_in(server)
-        # Those with a slot, and those that wait for one.
+        # Connections with a slot, and connections that wait for one.
         held = [await stack.enter_async_context(connected(server)) for _ in range(5)]
         await soon(lambda: len(server.door) == 2)
         for _ in range(20):

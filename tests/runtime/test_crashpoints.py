@@ -1,4 +1,4 @@
-"""A process dies where it was told to, at the pass it was told to, and nowhere else."""
+"""A process dies at its crash point, at the chosen pass, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who is served when many come at once: strangers, those who have logged in, proxies, and what is urgent."""
+"""Order of service when many connect at once: unauthenticated clients, known clients, proxies, and urgent
+requests."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ async def test_requests_of_strangers_have_their_turn_and_those_of_others_do_not_
     limits = StrangerSettings(rate=0.0, rate_each=10.0)
     request = b"GET / HTTP/1.1\r\n\r\n"
     async with serve(limits=limits) as server, connected(server) as stranger, connected(server) as other:
-        # A full bucket, and what they cost besides.
+        # More than the burst of a full token bucket, after which the unauthenticated requests are delayed.
         stranger[1].write(request * 400)
         while server.served < 150:
             assert (await answer(stranger[0]))[0] == 200
@@ -127,7 +128,7 @@ def test_what_a_proxy_asks_for_itself_waits_behind_no_stranger_and_is_bounded_fo
         pass
     assert wait == math.inf
     assert ask("10.0.0.1", b"192.0.2.3") > 0, "all strangers together are at their limit"
-    # Who can name a proxy in the header is a client all the same.
+    # A client that names a proxy's address in the header still counts as a client.
     assert ask("10.0.0.1", b"10.0.0.2") > 0
     assert ask("10.0.0.1") == 0
     while ask("10.0.0.1") == 0:
@@ -142,7 +143,7 @@ async def test_whose_handshake_does_not_come_makes_room_for_others(tmp_path: Pat
         await soon(lambda: len(server.door) == 1)
         clock.advance(2)
         async with connected(server):
-            # Long before the handshake would be late.
+            # Long before the time limit of the handshake.
             async with asyncio.timeout(30):
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
@@ -223,7 +224,7 @@ async def test_who_waits_to_be_begun_is_crowded_out_by_so_much_the_sooner(server
         return delay > 0.0
 
     server.door.is_crowded = is_crowded
-    # None is made before the test says so.
+    # No request is dispatched until the test allows it.
     server.door.turns = waiting = turns.Turns(each=0)
     async with connected(server) as (first, writer), connected(server) as (second, other):
         writer.write(b"GET /other" + KNOWN)
@@ -264,7 +265,7 @@ async def test_of_clients_that_hang_up_together_few_are_closed_in_a_turn(server:
 async def test_for_whoever_has_hung_up_nothing_is_begun(server: Server) -> None:
     paths: list[str] = []
     server.on_path = paths.append
-    # None is made before the test says so.
+    # No request is dispatched until the test allows it.
     server.door.turns, server.door.farewells = turns.Turns(each=0), turns.Turns(each=0)
     async with connected(server) as (reader, writer), connected(server) as (_, leaving):
         leaving.write(b"GET /gone" + KNOWN)

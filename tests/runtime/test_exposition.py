@@ -1,4 +1,4 @@
-"""The listener of metrics: text for each request, over TLS off this machine, and little for idle connections."""
+"""Metrics listener: text for each request, over TLS to other machines, and little memory for idle connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When garbage is collected, and that nothing is kept for good."""
+"""Interpreter GC: when it runs, and that no object stays forever."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tidings.runtime.garbage import BUSY, BUSY_GROWTH, CALM, GROWTH, PERIODS, Co
 
 
 class Knot:
-    """An object in a cycle with itself."""
+    """Object in a reference cycle with itself."""
 
     def __init__(self) -> None:
         self.itself = self
 
 
 class Process:
-    """A process whose memory and CPU are what the test says."""
+    """Process whose memory and CPU time the test sets."""
 
     def __init__(self) -> None:
         self.resident = 100_000_000
@@ -28,7 +28,10 @@ class Process:
         self.collector = Collector(lambda: self.resident, lambda: self.cpu)
 
     def pass_time(self, periods: int, cpu: float = 0.0) -> None:
-        """cpu: seconds in each period."""
+        """Let periods pass.
+
+        cpu: CPU seconds used in each period.
+        """
         for _ in range(periods):
             self.cpu += cpu
             self.collector.look()
@@ -113,7 +116,7 @@ async def test_from_the_start_on_nothing_is_collected_by_itself(process: Process
 def test_memory_is_read_in_bytes() -> None:
     resident = Resident()
     before = resident.read()
-    # From the kernel, and not from what the process has freed earlier and still holds.
+    # Memory from the kernel, not memory that the process has freed earlier and still holds.
     with mmap.mmap(-1, 50_000_000) as memory:
         memory.write(b"x" * len(memory))
         assert 40_000_000 < resident.read() - before < 60_000_000

@@ -1,4 +1,4 @@
-"""What a server keeps of requests that it has not looked at, and clients that ask for HTTP/2."""
+"""Memory that a server uses for requests that it has not read, and clients that request HTTP/2."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_any_number_of_requests_in_one_write_may_ask_for_http_2(server: Se
 
 
 def segments_of(writer: asyncio.StreamWriter) -> int:
-    """Segments with data that came, as the system has counted them (`tcpi_data_segs_in` in linux/tcp.h)."""
+    """Return the number of received segments with data (`tcpi_data_segs_in` in linux/tcp.h)."""
     information = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 156)
     return int.from_bytes(information[152:156], sys.byteorder)
 
@@ -171,7 +171,7 @@ async def test_who_reads_slowly_is_served() -> None:
         await reader.readuntil(b"\r\n\r\n")
         left = len(body)
         while left > 0:
-            # Each is less than what was written, and comes within the time of the one before.
+            # Each read takes less than what was written, and comes within the time limit of the one before.
             left -= len(await reader.read(1_000_000))
             await asyncio.sleep(0.02)
 

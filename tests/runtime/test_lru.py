@@ -1,4 +1,4 @@
-"""The cache holds what was used last, and no more than its limit."""
+"""The cache holds the most recently used entries, and no more than its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that come faster than the pace wait with the system, and are served in their turn."""
+"""Connections that arrive faster than the rate limit wait in the kernel, and are served in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_after_a_burst_connections_are_taken_at_the_pace_and_none_is_lost(
     try:
         port, began = server.sockets[0].getsockname()[1], time.monotonic()
         assert await asyncio.gather(*[_call(port) for _ in range(15)]) == [b"served"] * 15
-        # Ten of them waited, each for its own token.
+        # Ten of them waited, each for one token.
         assert time.monotonic() - began >= 10 / 50 - 0.03
     finally:
         server.close()

@@ -1,4 +1,4 @@
-"""What is pinned stays, and what nobody works with is forgotten beyond the limit, the longest untouched first."""
+"""Pinned entries stay. Others are evicted beyond the limit, the least recently used first."""
 
 from __future__ import annotations
 

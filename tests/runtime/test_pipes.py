@@ -1,4 +1,4 @@
-"""What another process says through a pipe."""
+"""Data that another process writes to a pipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_everything_is_read_and_the_descriptor_is_closed_once(new_loop: type[asy
         await asyncio.to_thread(os.write, write, said)
         os.close(write)
         assert await reading == said
-        # Whoever opens a file next gets the same number, and keeps it.
+        # The next opened file gets the same descriptor, and keeps it.
         file = os.open(os.devnull, os.O_RDONLY)
         try:
             assert file == pipe

@@ -1,4 +1,5 @@
-"""So many at a time, the others in the order of coming, and nobody behind one who has waited too long."""
+"""Slots: a bounded number at a time, the others in order of arrival, and none behind one that has waited too
+long."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tidings.runtime.places import Crowded, Places
 
 @pytest.fixture
 async def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Moves the loop's clock by so many seconds."""
+    """Return a function that advances the loop's clock by a number of seconds."""
     loop = asyncio.get_running_loop()
     now, ahead = loop.time, [0.0]
     monkeypatch.setattr(loop, "time", lambda: now() + sum(ahead))
@@ -45,7 +46,7 @@ async def test_whoever_waits_gets_a_place_in_the_order_of_coming() -> None:
 async def test_who_gives_up_keeps_no_place(gone: list[int]) -> None:
     places, order = Places(1), list[int]()
     tasks = await waiting(places, order, 4)
-    # The one whose turn it is may go in that very moment.
+    # The first waiter gets the slot at the same moment at which it may give up.
     places.give_back()
     for number in gone:
         tasks[number].cancel()

@@ -1,4 +1,4 @@
-"""What many ask is asked once."""
+"""Concurrent calls of a probe share one run."""
 
 from __future__ import annotations
 

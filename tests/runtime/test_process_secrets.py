@@ -1,4 +1,5 @@
-"""Secrets of a process: given, or made once, each process its own, and on disk before anything depends on them."""
+"""Secrets of a process: configured or generated once, separate for each process, and on disk before they are
+used."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def test_the_one_file_of_earlier_releases_is_moved_and_opens_what_it_opened(tmp_
     assert (found.link_key, found.webhook_secret) == (OLD["link_key"], OLD["webhook_secret"])
     assert secrets(tmp_path).jwt_key == OLD["jwt_key"]
     assert not (tmp_path / "secrets.json").exists()
-    # Settings and handsets' stores were sealed under what was derived from it.
+    # Settings and handsets' stores were sealed under a key derived from it.
     ring = e2ee.Keyring.from_master(bytes.fromhex(OLD["master_key"]), 1)
     assert found.settings_key.keys == (ring.data_keys[1],)
     assert process_secrets.read(HandsetSecrets, {}, tmp_path).handset_key.keys == (ring.data_keys[1],)
@@ -100,7 +101,7 @@ def test_the_one_file_of_earlier_releases_is_moved_and_opens_what_it_opened(tmp_
 def test_who_lacks_the_master_key_that_others_are_given_leaves_them_what_they_derive_from_it(
     tmp_path: Path, left: dict[str, str]
 ) -> None:
-    # All processes of earlier releases made the one file when anything was missing in their environment.
+    # In earlier releases every process created this one file when its environment lacked anything.
     if left:
         (tmp_path / "secrets.json").write_text(json.dumps(left))
     derived = secret_files.derive(bytes.fromhex(HEX))
@@ -336,7 +337,7 @@ def test_children_are_given_their_own_secrets_alone(tmp_path: Path) -> None:
         "WA_API_KEY",
         "TIDINGS_SETTINGS_KEY",
     }
-    # Each of those that serve metrics has the key for them.
+    # Each process that serves metrics has the key for them.
     assert own["network"] == {
         "TIDINGS_REGISTRATION_KEY",
         "WA_DB_PASSWORD",
@@ -356,7 +357,8 @@ def test_keys_do_not_keep_what_else_is_in_the_environment(tmp_path: Path) -> Non
 
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A directory in which nobody can write, not even root. What `tmp_path / "before"` holds is in it."""
+    """Yield a directory in which no process can write, not even root's. It has the contents of `tmp_path /
+    "before"`."""
     (tmp_path / "before").mkdir()
     if os.geteuid() != 0:
         (tmp_path / "before").chmod(0o500)

@@ -1,4 +1,4 @@
-"""The metrics of queues: read from them when somebody asks, and right across queues that come and go."""
+"""Queue metrics: read from the queues at each scrape, and correct across queues that are created and removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidings.runtime.queues import QUEUES, QueueMetrics, Reading
 
 
 def values(metrics: QueueMetrics, queue: str, shard: str = "") -> tuple[float | None, ...]:
-    """Depth, age of the oldest, how many entered and left."""
+    """Return depth, age of the oldest entry in seconds, number of entries added and removed."""
     registry = CollectorRegistry()
     registry.register(metrics)
     names = ("depth", "oldest_seconds", "entered_total", "left_total")

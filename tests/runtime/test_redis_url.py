@@ -1,4 +1,4 @@
-"""Addresses of Redis and Valkey: a server, or the Sentinels of a master."""
+"""URLs of Redis and Valkey: a server, or the Sentinels of a master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services start in order, stop in reverse, and never leave one behind."""
+"""Services start in order, stop in reverse, and none is left running."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from tidings.runtime.service import ServiceFailed, Wakeup, run_services, run_wor
 
 
 class Recorder:
-    """A service that writes down when it starts and ends.
-
-    fails: raise this at once; ends: return at once; deaf: ignore the stop event.
-    """
+    """Service that records its start and end."""
 
     def __init__(
         self,
         name: str,
         journal: list[str],
         *,
-        fails: Exception | None = None,
-        ends: bool = False,
-        deaf: bool = False,
+        fails: Exception | None = None,  # raised at once; None for no error
+        ends: bool = False,  # True to return at once
+        deaf: bool = False,  # True to ignore the stop event
         fails_at_stop: Exception | None = None,
     ) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""The environment is read completely, complained about completely, and never shown with its secrets."""
+"""Environment variables: all are read, all errors are reported at once, and secrets are never shown."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_an_address_may_name_the_files_for_tls_and_keeps_the_rest_of_its_query(t
     variables = {"TIDINGS_NETWORK_DB_URL": f"{address}?ssl_ca=/srv/ca.pem&program_name=t", "WA_DB_SSL_CA": "/other.pem"}
     found = databases(tmp_path, **variables)
     assert (found.network.url, found.network.tls) == (f"{address}?program_name=t", TlsFiles("", "", "/srv/ca.pem"))
-    # Of SQLite there is nothing to encrypt.
+    # SQLite has no connection to encrypt.
     assert found.business.tls is None
     found = databases(tmp_path, **variables, TIDINGS_BUSINESS_DB_URL="mysql+aiomysql://me@db/x")
     assert found.business.tls == TlsFiles("", "", "/other.pem")

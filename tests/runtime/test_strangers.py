@@ -1,4 +1,4 @@
-"""What addresses may have before anybody logs in: places for connections, and tokens for what is done for them."""
+"""Limits per address before a login: slots for connections, and tokens for the work done for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clock() -> ManualClock:
 
 
 class Door:
-    """Connections, by name, as a server would hold them."""
+    """Connections by name, as a server would hold them."""
 
     def __init__(self, table: Strangers) -> None:
         self.table = table
@@ -132,7 +132,7 @@ def test_tokens_are_those_of_the_address_and_of_all(clock: ManualClock) -> None:
     table = Strangers(clock, each=Bounds(9, 1, 2), together=Bounds(9, 1, 3))
     assert [table.take("192.0.2.1"), table.take("192.0.2.1")] == [None, None]
     assert table.take("192.0.2.1") == Refusal(ADDRESS, 1.0)
-    # What was refused cost nothing.
+    # A refusal consumed nothing.
     assert table.take("192.0.2.2") is None
     assert table.take("192.0.2.2") == Refusal(ALL, 1.0)
     clock.advance(1.0)

@@ -1,4 +1,4 @@
-"""TLS between machines: who is let in, renewed files, ends that are warned of, and handshakes that are bounded."""
+"""TLS between machines: admitted peers, renewed files, warnings before expiry, and bounded handshakes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Serve = Callable[..., Awaitable[int]]
 
 
 class Echo(asyncio.Protocol):
-    """Says hello, then what it is told."""
+    """Server protocol that sends a greeting, then echoes."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -42,7 +42,7 @@ class Echo(asyncio.Protocol):
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """`await serve(context)` is the port of a listener that echoes."""
+    """Function that starts an echoing listener: `await serve(context)` returns its port."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(context: ssl.SSLContext, **options: Any) -> int:
@@ -59,7 +59,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 
 async def converse(port: int, context: ssl.SSLContext, name: str = NAME) -> str:
-    """The common name of the server's certificate, after a question and its answer."""
+    """Exchange a line with the server and return the common name of its certificate."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
     try:
         writer.write(b"question\n")
@@ -100,7 +100,7 @@ async def test_only_those_with_a_certificate_of_the_authority_are_let_in(
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await converse(port, old)
-    # Whoever is refused is not told why, so the log says it; strangers cannot fill it.
+    # A refused peer gets no reason, so the log has it. Unauthenticated clients cannot flood the log.
     (said,) = [vars(record) for record in caplog.records if record.message == "tls.handshake_failed"]
     assert said["error"] == "TLS: peer did not return a certificate"
 
@@ -131,7 +131,7 @@ async def test_renewed_files_are_for_connections_from_then_on_and_broken_ones_ch
     assert await reader.readline() == b"hello\n"
     OURS.files(tmp_path, "server", "second", NAME)
     assert await converse(port, trust) == "second"
-    # Whoever was there stays.
+    # Existing connections stay open.
     writer.write(b"still here\n")
     assert await reader.readline() == b"still here\n"
     writer.close()
@@ -140,7 +140,7 @@ async def test_renewed_files_are_for_connections_from_then_on_and_broken_ones_ch
         assert await converse(port, trust) == "second"
         assert await converse(port, trust) == "second"
     assert [record.message for record in caplog.records] == ["tls.not_reloaded"]
-    # An authority that is taken away is trusted no more.
+    # A removed authority is no longer trusted.
     THEIRS.files(tmp_path, "server", "third", NAME)
     assert await converse(port, trust) == "third"
     (tmp_path / "server.ca").write_bytes(OURS.pem)
@@ -198,7 +198,7 @@ async def test_handshakes_that_do_not_come_are_bounded_and_end(serve: Serve, tmp
     port = await serve(tls.server("link", OURS.files(tmp_path, "server", NAME)), of_one=4, of_all=6, seconds=0.5)
     late, refused = count("late"), count("refused")
     silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(7)]
-    # The last three of this address are closed unread.
+    # The last three connections of this address are closed unread.
     await asyncio.gather(*(reader.read() for reader, _ in silent[4:]))
     assert count("refused") - refused == 3
     others = [await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.9.9.{n}", 0)) for n in (1, 2, 3)]
@@ -222,7 +222,7 @@ async def test_handshakes_that_go_on_give_their_places_to_others(
     trust = tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))
     assert await converse(port, trust) == NAME
     assert metrics.value("tidings_tls_handshakes_under_way", listener="test") == 3
-    # The oldest are gone, the latest wait on.
+    # The oldest connections are closed, the latest still wait.
     await asyncio.gather(*(reader.read() for reader, _ in silent[:37]))
     for _, writer in silent:
         writer.close()
@@ -272,7 +272,7 @@ async def test_what_comes_with_the_end_of_the_handshake_is_not_lost(serve: Serve
         except ssl.SSLWantReadError:
             writer.write(outgoing.read())
             incoming.write(await reader.read(65536))
-    # One segment: the client's last word of the handshake, and what it wants.
+    # One segment: the client's last message of the handshake, and its request.
     client.write(b"in the same segment\n")
     writer.write(outgoing.read())
     said = b""

@@ -1,4 +1,4 @@
-"""Token buckets: a burst at once, then a rate, each key by itself."""
+"""Token buckets: a burst at once, then a rate, independently for each key."""
 
 from __future__ import annotations
 

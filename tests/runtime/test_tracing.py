@@ -1,4 +1,4 @@
-"""Traces: nothing of them while nobody asks, and by the standard variables when somebody does."""
+"""Traces: none by default, and configured by the standard variables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_without_traces_nothing_of_opentelemetry_is_imported() -> None:
         "from tidings.runtime import tracing\n"
         "with tracing.kept('x', '1', wanted=False): assert tracing.TRACES.tracer is None\n"
         "assert tracing.start('x', '00-' + '1' * 32 + '-' + '1' * 16 + '-01', kind=tracing.Kind.CLIENT) is None\n"
-        # Others, the client of Redis say, may look whether the API is there.
+        # Other libraries, for example the Redis client, may check whether the API is installed.
         "ours = ('opentelemetry.sdk.', 'opentelemetry.exporter', 'tidings.runtime.opentelemetry')\n"
         "print([name for name in sys.modules if name.startswith(ours)])"
     )

@@ -1,4 +1,4 @@
-"""A loop looks at what else there is between the things that it is given at once."""
+"""The event loop gets to run other work between the items of a burst."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_call_that_is_not_wanted_any_more_costs_no_turn() -> None:
 
 
 def _groups(times: list[float]) -> list[int]:
-    """How many of them were at about the same time."""
+    """Return the sizes of the groups of nearly simultaneous events."""
     starts = [i for i, time in enumerate(times) if not i or time - times[i - 1] > PACE / 2]
     return [end - start for start, end in itertools.pairwise([*starts, len(times)])]
 
@@ -103,7 +103,7 @@ async def test_refusals_are_made_in_their_order_so_many_a_second_while_others_co
         made.append(number)
         times.append(loop.time())
         if number < 20:
-            # Whoever is refused comes again.
+            # A refused client comes again.
             loop.call_soon(refusals.take, functools.partial(refuse, number + 10))
         if len(made) == 30:
             over.set_result(None)

@@ -1,4 +1,4 @@
-"""How late the event loop is, and the room on the disks."""
+"""Lateness of the event loop, and free space on the disks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidings.runtime.vitals import GarbageCollector, Process, Vitals
 
 
 def above(seconds: str) -> float:
-    """Looks at the loop that found it later than this bound of the histogram."""
+    """Return how many measurements of the loop found more than this bound of the histogram."""
     return metrics.value("tidings_event_loop_lag_seconds_count") - metrics.value(
         "tidings_event_loop_lag_seconds_bucket", le=seconds
     )
@@ -87,7 +87,7 @@ def test_a_process_shows_what_the_library_would(tmp_path: Path) -> None:
             files.enter_context((tmp_path / str(index)).open("w"))
         ours = {sample.name: sample.value for family in Process().collect() for sample in family.samples}
         theirs = {sample.name: sample.value for family in PROCESS_COLLECTOR.collect() for sample in family.samples}
-    # The library opens the directory in order to list it; so do we where the system does not count them.
+    # The library opens the directory in order to list it. We do so only where the system does not count descriptors.
     assert theirs["process_open_fds"] - ours["process_open_fds"] in (0, 1)
     assert ours["process_max_fds"] == theirs["process_max_fds"]
     assert ours["process_start_time_seconds"] == theirs["process_start_time_seconds"]

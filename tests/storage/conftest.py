@@ -1,4 +1,4 @@
-"""Databases without tables, for tests of migrations."""
+"""Fixtures for migrations: databases without tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 async def make(database_engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MakeDatabase]:
-    """`await make("network")` is a database without any table."""
+    """Function that creates databases: `await make("network")` returns one without any table."""
     opened: list[Database] = []
     names: list[str] = []
     server: MariaDB | None = request.getfixturevalue("mariadb") if database_engine == "mariadb" else None

@@ -1,4 +1,4 @@
-"""Application settings: what was set is kept, the rest has its default."""
+"""Application settings: values that were set are kept, the others have their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of the business: copies, sender keys, receipts and what is unread."""
+"""Groups of the business: replicas, sender keys, receipts and unread messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def group(group_id: str = LUNCH, **more: object) -> Group:
 async def write(database: Database, *changes: GroupChanges) -> None:
     async with database.transaction() as connection:
         await group_changes.execute(connection, changes)
-        # What is tried again after an unknown outcome changes nothing.
+        # A repetition after an unknown outcome changes nothing.
         await group_changes.execute(connection, changes)
 
 

@@ -1,4 +1,4 @@
-"""The callback queue on disk and its dead letters."""
+"""Callback queue on disk and its dead letters."""
 
 from __future__ import annotations
 

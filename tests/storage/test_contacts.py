@@ -1,4 +1,4 @@
-"""The contact cache on disk."""
+"""Contact cache on disk."""
 
 from __future__ import annotations
 

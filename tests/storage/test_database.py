@@ -1,4 +1,4 @@
-"""A transaction is all or nothing, an outage is sat out, and a reader never stands in a writer's way."""
+"""A transaction is all or nothing, outages are waited out, and readers never block writers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def database(database_factory: DatabaseFactory) -> Database:
 
 @pytest.fixture
 def own_mariadb() -> Iterator[MariaDB]:
-    """A server that the test may kill; every commit is on disk."""
+    """Server that the test may kill. Every commit is on disk."""
     server = database_server.make(flush_log=1, buffer_pool_mb=32)
     server.start()
     yield server
@@ -69,7 +69,7 @@ def own_mariadb() -> Iterator[MariaDB]:
 
 @pytest.fixture
 async def fragile(own_mariadb: MariaDB) -> AsyncIterator[Database]:
-    """A database on the server that is killed."""
+    """Database on the server that is killed."""
     with own_mariadb.connect() as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE fragile CHARACTER SET utf8mb4")
     made = Database(DatabaseSettings(own_mariadb.url("fragile")), "business")
@@ -178,7 +178,7 @@ def test_upserts_behave_as_a_dictionary_does(
 def upsert_loop(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[asyncio.Runner, Database]]:
-    """A loop and a database for a test that hypothesis calls many times."""
+    """Event loop and database for a test that hypothesis calls many times."""
     if request.param == "sqlite":
         url = f"sqlite+aiosqlite:///{tmp_path_factory.mktemp('upsert')}/x.db"
     else:
@@ -243,7 +243,7 @@ async def test_writers_queue_rather_than_fail(database: Database) -> None:
         async def work(connection: AsyncConnection) -> None:
             locked = sa.select(things.c.value).where(things.c.name == "count").with_for_update()
             value = int((await connection.execute(locked)).scalar_one())
-            # On a busy machine a commit may take longer than a transaction may, and is then made again.
+            # On a busy machine a commit may exceed the time limit of a transaction, which is then repeated.
             if (await connection.execute(sa.select(things).where(things.c.name == name))).first() is None:
                 await connection.execute(things.insert(), [row(name)])
                 await connection.execute(things.update().where(things.c.name == "count").values(value=str(value + 1)))
@@ -348,7 +348,7 @@ async def test_a_commit_whose_answer_was_lost_is_tried_again_on_top_of_itself(
         tries += 1
         await connection.execute(insert_or_ignore(connection, things), [row("a", f"try {tries}")])
         if tries == 1:
-            # The transaction is committed behind the back of the program, which then loses its connection.
+            # The transaction is committed without the program's knowledge, which then loses its connection.
             await connection.exec_driver_sql("COMMIT")
             await asyncio.to_thread(own_mariadb.kill9)
             await asyncio.to_thread(own_mariadb.start)

@@ -1,4 +1,4 @@
-"""TLS to a server that takes nothing else, and to one that has none."""
+"""TLS to a server that requires it, and to one that does not support it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def secure(directory: Path) -> Iterator[MariaDB]:
-    """A server that wants TLS, and of the user `certified` a certificate, too."""
-    # Of RSA: MySQL 8.0 before 8.0.16 has no curves.
+    """Server that requires TLS, and a client certificate from the user `certified`."""
+    # RSA, as MySQL 8.0 before 8.0.16 supports no elliptic curves.
     files = OURS.files(directory, "server", NAME, of_rsa=True)
     paths = (("ssl-cert", files.chain), ("ssl-key", files.key), ("ssl-ca", files.authorities))
     server = database_server.make(flush_log=0, options=tuple(f"--{name}={path}" for name, path in paths))
@@ -53,7 +53,7 @@ Ask = Callable[..., Awaitable[str]]
 
 @pytest.fixture
 async def ask() -> AsyncIterator[Ask]:
-    """`await ask(url, files)` is the cipher of a connection, empty for none."""
+    """Function that connects: `await ask(url, files)` returns the cipher of the connection, empty for none."""
     opened: list[Database] = []
 
     async def cipher(url: str, files: TlsFiles | None) -> str:
@@ -110,7 +110,7 @@ async def test_another_name_and_another_authority_are_refused_in_words_and_tried
     ):
         with pytest.raises(DatabaseError, match=words) as caught:
             await ask(url(secure.port, host=host), files)
-        # A certificate can be renewed meanwhile.
+        # An outage, not a permanent error: the certificate may be renewed in the meantime.
         assert outages.is_outage(caught.value)
         assert "the database cannot be used" in str(outages.describe(caught.value))
 
@@ -120,7 +120,7 @@ async def test_plaintext_is_refused_by_the_one_side_and_by_the_other(
 ) -> None:
     with pytest.raises(DatabaseError, match=r"Access denied|insecure"):
         await ask(url(secure.port), None)
-    # A server, or whoever stands before it, that offers none is not given the password in the clear.
+    # The password is not sent in the clear to a server, or to an attacker in its place, that offers no TLS.
     with pytest.raises(DatabaseError, match="offers no TLS"):
         await ask(url(mariadb.port, "root"), trust(directory))
 
@@ -141,7 +141,7 @@ async def test_nothing_of_what_is_written_is_seen_on_the_way(secure: MariaDB, di
                 await database.close()
     finally:
         await proxy.stop()
-    # The server's greeting comes before TLS; the user's name only where there was none, and in MariaDB's refusal.
+    # The server's greeting precedes TLS. The user's name is visible only without TLS, and in MariaDB's refusal.
     assert secure.version.encode() in seen
     assert b"canary" not in seen
     assert seen.count(b"anybody") == (2 if database_server.kind() == "mariadb" else 1)

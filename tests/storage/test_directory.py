@@ -1,4 +1,4 @@
-"""The directory of devices, on both databases."""
+"""Directory of devices, on both databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event ids that are stored with their callbacks: how a callback, a replay and a choice are found by them."""
+"""Event ids that are stored with their callbacks: callbacks, replays and choices are found by them."""
 
 from __future__ import annotations
 

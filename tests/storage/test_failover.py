@@ -1,4 +1,4 @@
-"""A database that moves: another address behind its name, a primary that becomes read-only, a node that is cut off."""
+"""Database that moves: another address behind its name, a primary that becomes read-only, a node that is cut off."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ NAME = "db.example"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MariaDB]:
-    """A server of this module's own, which may become read-only."""
+    """Server for this module, which may become read-only."""
     made = database_server.make(flush_log=0, buffer_pool_mb=32)
     made.start()
     with made.connect() as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE moving CHARACTER SET utf8mb4")
-        # Unlike root it may not write on a read-only server.
+        # A user without root's privilege to write on a read-only server.
         cursor.execute("CREATE USER guest@127.0.0.1")
         cursor.execute("GRANT ALL ON moving.* TO guest@127.0.0.1")
     yield made
@@ -41,14 +41,14 @@ def server() -> Iterator[MariaDB]:
 
 
 class Addresses:
-    """Of a name: what the resolver answers, and the ways to the server at two of them."""
+    """Addresses of a name: the resolver's response, and proxies to the server at two of them."""
 
     def __init__(self, old: Proxy, new: Proxy) -> None:
         self.old, self.new = old, new
         self.current = "127.0.0.2"
 
     def move(self) -> None:
-        """From now on the name is the other address's."""
+        """Let the name resolve to the other address from now on."""
         self.current = "127.0.0.3"
 
 
@@ -77,7 +77,7 @@ async def database(server: MariaDB, addresses: Addresses) -> AsyncIterator[Datab
     url = f"mysql+aiomysql://guest@{NAME}:{addresses.old.address[1]}/moving"
     made = Database(DatabaseSettings(url, pool_size=5), "business", deadline=6.0)
     await create_things(made)
-    # As many connections as the pool may have, all of them idle.
+    # The maximum number of connections of the pool, all of them idle.
     await asyncio.gather(*(insert(made, f"before{n}") for n in range(5)))
     yield made
     await made.close()
@@ -99,14 +99,14 @@ async def insert(database: Database, name: str, *, patience: float = 30.0) -> No
 async def test_an_old_address_that_swallows_everything_costs_one_wait_and_not_one_for_each_connection(
     database: Database, addresses: Addresses
 ) -> None:
-    """Where the primary was goes silent, as when its machine is gone; the name leads to the new one."""
+    """The primary's former address is silent, as when its machine is gone. The name resolves to the new one."""
     loop = asyncio.get_running_loop()
     addresses.old.shut()
     addresses.move()
     started = loop.time()
     for n in range(5):
         await insert(database, f"after{n}")
-    # 6 s for the first, which nobody answers; for each of the five it would be 30 s.
+    # 6 s for the first insert, which gets no response. For each of the five it would be 30 s.
     assert loop.time() - started < 11.0
     assert {f"after{n}" for n in range(5)} <= (await stored(database)).keys()
 
@@ -116,7 +116,7 @@ async def test_an_old_address_that_ends_its_connections_costs_nothing_but_new_on
 ) -> None:
     addresses.old.cut()
     addresses.move()
-    # Less than the 6 s of a wait for an answer.
+    # Less than the 6 s of a wait for a response.
     async with asyncio.timeout(5):
         await asyncio.gather(*(insert(database, f"after{n}") for n in range(5)))
 
@@ -125,7 +125,7 @@ async def test_an_old_address_that_ends_its_connections_costs_nothing_but_new_on
 async def test_a_primary_that_becomes_read_only_is_left_with_all_connections(
     server: MariaDB, database: Database, addresses: Addresses, statement: str
 ) -> None:
-    """Its connections live on, and what is read there may be old: nobody asks there any more."""
+    """Its connections stay open, and what is read there may be outdated: no query is sent there from then on."""
     await asyncio.to_thread(execute, server, *statement.split("; "))
     try:
         with pytest.raises(Exception, match="read-only") as caught:
@@ -133,7 +133,7 @@ async def test_a_primary_that_becomes_read_only_is_left_with_all_connections(
         assert outages.is_outage(caught.value)
         waiting = asyncio.create_task(insert(database, "waits"))
         addresses.move()
-        # What is read until then is asked for at the new address, though the old one would answer.
+        # Later reads go to the new address, though the old one would still respond.
         asked = addresses.old.record()
         assert "before0" in await stored(database)
         assert b"SELECT" not in asked
@@ -189,7 +189,8 @@ def test_what_is_no_conflict(code: int) -> None:
 
 
 async def crossing(database: Database, run: Callable[..., Any]) -> tuple[list[str], int]:
-    """Two transactions that wait for each other, by `run`: what each returned, and how many tries both had."""
+    """Run two transactions that wait for each other, and return the result of each and the total number of
+    attempts."""
     both = asyncio.Barrier(2)
     tries = 0
 
@@ -227,7 +228,7 @@ async def test_a_deadlock_is_tried_again_and_counts_neither_against_the_database
 
 
 class Away(Exception):
-    """The server broke off."""
+    """Error of a connection that the server closed."""
 
 
 @pytest.mark.parametrize("database_engine", ["mariadb"])
@@ -262,7 +263,7 @@ async def test_an_outcome_is_unknown_only_when_a_commit_broke_off(
         assert outages.is_outage(caught.value)
         with pytest.raises(type(caught.value)):
             await database.commit(work)
-    # A later try that fails for another reason does not make it known.
+    # A later attempt that fails for another reason does not make the outcome known.
     breaking, tries = "commit", 0
 
     async def again(connection: AsyncConnection) -> None:
@@ -280,7 +281,8 @@ async def test_an_outcome_is_unknown_only_when_a_commit_broke_off(
 async def test_what_is_too_long_is_refused_and_texts_come_back_whatever_the_servers_own_mode_is(
     server: MariaDB,
 ) -> None:
-    """Managed databases cut what is too long for its column, and some take no backslash before a quote."""
+    """Managed databases truncate values that are too long for a column, and some accept no backslash before a
+    quote."""
     modes = ("", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES,PIPES_AS_CONCAT")
     for mode in modes:
         await asyncio.to_thread(
@@ -302,7 +304,7 @@ async def test_what_is_too_long_is_refused_and_texts_come_back_whatever_the_serv
 
 
 async def test_a_warning_of_the_server_costs_no_question(server: MariaDB) -> None:
-    """MySQL 8 has one for every statement that writes over rows."""
+    """MySQL 8 has a warning for every statement that updates existing rows."""
     database = Database(DatabaseSettings(server.url("moving")), "business")
     try:
         with statements.noted("SHOW WARNINGS") as noted, warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""The tables of recipients, on both kinds of database."""
+"""Tables of recipients, on both kinds of database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The owner of a shard that hangs, in the middle of a transaction, keeps neither its locks nor its shard."""
+"""The owner of a shard that hangs in the middle of a transaction keeps neither its locks nor its shard."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ async def test_a_hung_owner_does_not_keep_its_shard_by_the_locks_of_its_transact
         with pytest.raises(Exception) as caught:
             async with hung.transaction() as connection:
                 await shards.fence(connection, first)
-                # What waits for company is sent before what has an answer.
+                # A pipelined statement, here the fence, is sent with the next one that returns a result.
                 await connection.execute(sa.text("SELECT 1"))
                 await asyncio.sleep(SILENCE)
-                # Waits for the lock of the fence until the server has ended the owner's connection.
+                # The claim waits for the lock of the fence until the server has closed the owner's connection.
                 async with asyncio.timeout(20), other.transaction() as taking:
                     second = await shards.claim(taking, 0, owner="next", address="", silence=SILENCE)
                 async with other.transaction() as taking:

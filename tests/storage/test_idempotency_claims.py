@@ -1,4 +1,4 @@
-"""Of several requests that use one key at once, one is the first; keys of the release before are found."""
+"""Concurrent requests with one key: exactly one is the first. Keys of the previous release are found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def find(database: Database, *keys: Key) -> list[str]:
 
 
 async def execute_as_before(connection: Connection, text: str, **values: Any) -> Any:
-    """A statement of the release before, which does not know of users."""
+    """Execute a statement of the previous release, which does not know users."""
     known = {"account": ACCOUNT, "resource": MEDIA, "hash": KEY.shared}
     return await connection.execute(sa.text(text), {**known, **values})
 
@@ -111,5 +111,5 @@ async def test_the_release_before_finds_a_key_that_was_stored_since(database_fac
     database = await database_factory("business")
     assert await claim(database, KEY, use("first")) == "first"
     assert await find_as_before(database) == "first"
-    # Over a Webapp of that release no user is known.
+    # A request through a Webapp of that release has no user.
     assert await find(database, idempotency.key_of("", "k")) == ["first"]

@@ -1,4 +1,4 @@
-"""Errors of jobs: a row for a job that was held up, as long as there is the job, and none for any other."""
+"""Errors of jobs: one row for a job that was delayed, as long as the job exists, and none for any other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_the_last_error_stands_and_goes_with_its_job_whatever_the_order_in
     other = JobError("b", 1, "é" * 255, 3000)
     async with database.transaction() as connection:
         await fill(connection)
-        # Many changes are one write: the later row of a job is the one that is kept.
+        # Many changes are merged into one write, which keeps the later row of a job.
         later = dataclasses.replace(LOST, attempts=3, tried_at=2000)
         await job_errors.execute(connection, [Changes([LOST, other]), Changes([later])])
         assert sorted(await job_errors.list_of_shard(connection, 0), key=lambda row: row.id) == [later, other]

@@ -1,4 +1,4 @@
-"""The job queue as a log: what is there, in the order accepted, until it is finished."""
+"""Job queue as a log: unfinished jobs, in the order of acceptance."""
 
 from __future__ import annotations
 

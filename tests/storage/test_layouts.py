@@ -1,4 +1,4 @@
-"""The number of shards, wanted and made: who may change it, and what is refused meanwhile and afterwards."""
+"""Number of shards, requested and actual: who may change it, and what is refused during a change and afterwards."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_whoever_dies_in_a_change_is_followed_by_another_and_can_do_nothin
     dead = await begin(database, "dead")
     assert dead is not None
     assert await begin(database, "other") is None
-    # Back under its own name it need not wait.
+    # Under its own name it need not wait.
     back = await begin(database, "dead")
     assert back is not None
     other = await begin(database, "other", silence=-1)
@@ -148,7 +148,7 @@ async def test_a_number_that_is_wanted_during_a_change_is_made_in_its_place(data
         now = await layouts.find(connection)
         assert len(await shards.list_owners(connection)) == 2
     assert await finish(database, lease, now) == Layout(1, 4)
-    # Back to what there was is a change like any other, since it has begun.
+    # A return to the former number is a change like any other, since the change has started.
     await request(database, 8)
     back = await request(database, 4)
     assert (back.shards, back.wanted) == (4, 4)

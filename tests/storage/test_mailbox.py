@@ -1,4 +1,4 @@
-"""The mailbox, on both databases."""
+"""Mailbox, on both databases."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_an_envelope_is_stored_once_however_often_it_is_inserted(database_
     database = await database_factory("network")
     async with database.transaction() as connection:
         await mailbox.insert(connection, [envelope(1), envelope(2)])
-        # The same batch again, as after a commit whose outcome was not known, and a repeat of the sender's.
+        # The same batch again, as after a commit with an unknown outcome, and a repetition by the sender.
         await mailbox.insert(connection, [envelope(1), envelope(2), envelope(3, id="m1", body=b"later")])
         assert await mailbox.list_page(connection, BOB, after=0, now=NOW, limit=9) == [envelope(1), envelope(2)]
         await mailbox.delete(connection, [1, 2, 99])

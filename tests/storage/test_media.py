@@ -1,4 +1,4 @@
-"""What the table of files promises."""
+"""Guarantees of the media table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes merge into one write for each kind of row, in the order of the fields, as their policies say."""
+"""Changes merge into one write per kind of row, in the order of the fields, according to their policies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def inner(connection: Connection, found: Sequence[Any]) -> None:
 
 
 class Family:
-    """What is saved, and what is dropped before that."""
+    """Rows to save, and rows to delete before that."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self.saved: set[str] = set()

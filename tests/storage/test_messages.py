@@ -1,4 +1,4 @@
-"""Messages and how far they got."""
+"""Messages and their statuses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_message_that_is_there_already_stays_as_it_is(database_factory: 
 
 
 async def test_tens_of_thousands_at_once(database_factory: DatabaseFactory) -> None:
-    """More than one statement takes parameters on SQLite."""
+    """More than the maximum number of parameters of one statement on SQLite."""
     database = await database_factory("business")
     ids = [f"m{n}" for n in range(33_000)]
     async with database.transaction() as connection:

@@ -1,4 +1,5 @@
-"""A migration only adds, so that programs of the release before go on working; one that removes declares it."""
+"""A migration only adds, so that programs of the previous release still work. A migration that removes declares
+it."""
 
 from __future__ import annotations
 
@@ -17,22 +18,22 @@ from tests.storage.conftest import MakeDatabase
 from tidings.storage import revisions, schema
 from tidings.storage.database import Database
 
-# The first migration of each family that the rules are about.
+# First migration of each family that the rules apply to.
 FIRST = {"business": "0027", "network": "0010", "handset": "0005"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """The tables of a family. columns: by table and name; unique: names of columns that are unique together."""
+    """Tables of a family."""
 
-    columns: Mapping[str, Mapping[str, Any]]
-    unique: Mapping[str, frozenset[tuple[str, ...]]]
+    columns: Mapping[str, Mapping[str, Any]]  # by table and column name
+    unique: Mapping[str, frozenset[tuple[str, ...]]]  # by table: names of columns that are unique together
     checks: Mapping[str, frozenset[str]]
     foreign_keys: Mapping[str, frozenset[str]]
 
 
 async def read_shape(database: Database) -> Shape:
-    """The tables as the database describes them, those of the migrations themselves left out."""
+    """Return the tables as the database describes them, without those of the migrations themselves."""
 
     def run(connection: sa.Connection) -> Shape:
         inspector = sa.inspect(connection)
@@ -61,7 +62,7 @@ def _unique(inspector: sa.Inspector, table: str) -> Iterator[tuple[str, ...]]:
 
 
 def removals(before: Shape, after: Shape) -> Iterator[str]:
-    """What a program of the release before can no longer rely on."""
+    """Yield the properties that a program of the previous release can no longer rely on."""
     for table, columns in before.columns.items():
         if table not in after.columns:
             yield f"table {table} is gone"
@@ -95,7 +96,7 @@ def _tightened(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -
 
 
 async def faults(database: Database, first: str) -> list[str]:
-    """Migrate step by step from the migration `first` on, and list what breaks the rules."""
+    """Migrate step by step from the migration `first` on, and list the violations of the rules."""
     program = revisions.program(database.family)
     if first not in program.revisions:
         return []
@@ -131,7 +132,10 @@ BASE = """
 
 @pytest.fixture
 async def judge(make: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`await judge(statements, compatible_from)`: the faults of a third migration, after `BASE` and an empty one."""
+    """Function that checks a migration: `await judge(statements, compatible_from)` returns its violations.
+
+    It is the third migration, after `BASE` and an empty one.
+    """
 
     async def run(statements: str, compatible_from: str | None = "0001") -> list[str]:
         folder = tmp_path / "migrations"

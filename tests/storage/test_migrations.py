@@ -1,4 +1,4 @@
-"""A migration goes on after it was killed, wherever that was, and every row of every release survives it."""
+"""A migration resumes after a kill at any point, and every row of every release survives it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidings.storage import migration_steps, revisions, schema
 from tidings.storage.database import Database
 from tidings.wire import device
 
-# Columns that a release has put elsewhere.
+# Columns that a release has moved.
 _MOVED = {"sessions": {"had_kyber"}}
 Row = tuple[str, dict[str, Any]]
 
@@ -64,12 +64,12 @@ SYNTHETIC = {
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Error that stands for the death of the process."""
 
 
 @pytest.fixture
 def synthetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """In the place of our migrations, some that copy data, rename and drop."""
+    """Replace the project's migrations by some that copy data, rename and drop."""
     folder = tmp_path / "migrations"
     (folder / "business").mkdir(parents=True)
     for name in ("env.py", "script.py.mako"):
@@ -86,7 +86,7 @@ def synthetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @contextlib.contextmanager
 def killed_after(database: Database, count: int) -> Iterator[None]:
-    """The process ends when so many statements have been executed; its connection with it."""
+    """End the process and its connection after `count` executed statements."""
     left = itertools.count(count - 1, -1)
 
     def executed(connection: sa.Connection, cursor: Any, *_: Any) -> None:
@@ -102,20 +102,21 @@ def killed_after(database: Database, count: int) -> Iterator[None]:
 
 
 async def upgrade_killed_at_each_statement(database: Database, to: str) -> int:
-    """Upgrade, killed after the first statement, then after the second of the next run …; the number of kills."""
+    """Upgrade with kills: after the first statement, after the second of the next run, and so on. Returns their
+    number."""
     for count in itertools.count(1):
         try:
             with killed_after(database, count):
                 await schema.upgrade(database, to)
         except (Killed, sa.exc.PendingRollbackError):
-            # What Alembic would clean up finds no connection any more.
+            # Alembic's cleanup finds no connection.
             continue
         return count - 1
     raise AssertionError
 
 
 async def describe(database: Database) -> list[tuple[Any, ...]]:
-    """Every table and index, word by word, and the revision."""
+    """Return the text of every table and index, and the revision."""
     revision = await schema.revision(database)
     async with database.reading() as connection:
         if connection.dialect.name == "sqlite":
@@ -139,7 +140,7 @@ def _value(column: sa.Column[Any], number: int) -> Any:
 
 
 async def fill(database: Database, number: int) -> list[Row]:
-    """One more row in each table; what was written."""
+    """Insert one more row into each table and return the rows."""
 
     def run(connection: sa.Connection) -> list[Row]:
         found = sa.MetaData()
@@ -157,7 +158,7 @@ async def fill(database: Database, number: int) -> list[Row]:
 
 
 async def count(database: Database, row: Row) -> int:
-    """How many rows have these values in these columns, whatever others they have."""
+    """Return how many rows have these values in these columns."""
     name, values = row
     values = {key: value for key, value in values.items() if key not in _MOVED.get(name, ())}
     table = sa.table(name, *(sa.column(column) for column in values))
@@ -172,7 +173,7 @@ async def count(database: Database, row: Row) -> int:
 async def test_every_migration_goes_on_after_a_kill_at_any_statement_and_keeps_every_row_of_every_release(
     make: Any, family: str, is_long: bool
 ) -> None:
-    """Kill every migration with `--long` (`make test-upgrade`), the newest three of a family without."""
+    """Kill every migration with `--long` (`make test-upgrade`), without it only the newest three of a family."""
     undisturbed, killed = await make(family), await make(family)
     await schema.upgrade(undisturbed)
     rows: list[Row] = []

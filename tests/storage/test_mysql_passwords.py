@@ -1,4 +1,4 @@
-"""`caching_sha2_password`, which users of MySQL 8 have: over TLS, by the server's RSA key, and from its cache."""
+"""`caching_sha2_password`, the default of MySQL 8: over TLS, by the server's RSA key, and from its cache."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def trust(tmp_path: Path) -> TlsFiles:
 
 
 async def user(server: MariaDB, password: str, files: TlsFiles | None) -> str:
-    """Who the server says we are, on a new connection."""
+    """Return the user that the server has identified on a new connection."""
     url = f"mysql+aiomysql://hashed:{password}@{NAME}:{server.port}/"
     database = Database(DatabaseSettings(url, tls=files), "business")
     try:
@@ -51,7 +51,7 @@ async def user(server: MariaDB, password: str, files: TlsFiles | None) -> str:
 
 
 def forget(server: MariaDB) -> None:
-    """Have the server drop its cache, so that the whole password is needed."""
+    """Clear the server's cache, so that the whole password is needed."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("FLUSH PRIVILEGES")
 

@@ -1,4 +1,5 @@
-"""Only what proves a row bad is held against it; everything else is an outage, which is sat out however it looks."""
+"""Only an error that proves a row bad counts against the row. Every other error is an outage, which is waited
+out."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def of_sqlite(code: int | None, text: str, kind: type[sqlite3.Error] = sqlite3.O
 
 
 def of_mysql(code: int) -> Exception:
-    """As the driver makes it from the server's packet."""
+    """Return the error that the driver makes from the server's packet."""
     try:
         pymysql.err.raise_mysql_exception(b"\xff" + code.to_bytes(2, "little") + b"#HY000text")
     except pymysql.err.MySQLError as error:
@@ -151,7 +152,7 @@ async def test_a_full_disk_is_sat_out_and_counts_against_the_database_until_it_h
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MariaDB]:
-    """A server of this module's own, which may refuse and hang."""
+    """Server for this module, which may refuse and hang."""
     made = database_server.make(flush_log=0, buffer_pool_mb=32)
     made.start()
     with made.connect() as connection, connection.cursor() as cursor:
@@ -162,7 +163,7 @@ def server() -> Iterator[MariaDB]:
 
 @pytest.fixture
 async def guest(server: MariaDB) -> AsyncIterator[Database]:
-    """A database whose user the server may turn away."""
+    """Database whose user the server may reject."""
     await asyncio.to_thread(execute, server, "DROP USER IF EXISTS guest@127.0.0.1", "CREATE USER guest@127.0.0.1")
     await asyncio.to_thread(execute, server, "GRANT ALL ON rare.* TO guest@127.0.0.1")
     await asyncio.to_thread(execute, server, "DROP TABLE IF EXISTS rare.test_things")
@@ -269,7 +270,8 @@ def kill_when_asleep(server: MariaDB, number: int) -> None:
 
 @pytest.fixture
 async def hang(server: MariaDB) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Stops the server, which keeps its connections and answers nothing until the test continues it."""
+    """Function that stops the server, which keeps its connections and sends no response until the test resumes
+    it."""
 
     def send(number: signal.Signals) -> None:
         assert server.pid is not None
@@ -281,7 +283,7 @@ async def hang(server: MariaDB) -> AsyncIterator[Callable[[], Awaitable[None]]]:
 
     async def stop() -> None:
         send(signal.SIGSTOP)
-        # One of its threads may run on another core yet, and answer.
+        # One of its threads may still run on another core and respond.
         await polling.until(stands_still)
 
     yield stop
@@ -301,7 +303,7 @@ async def test_a_server_that_hangs_keeps_nobody_longer_than_the_deadline(
         async with patient.reading() as connection:
             await connection.execute(sa.text("SELECT 1"))
 
-    # More than there are connections: those that wait for one wait no longer than those that have one.
+    # More calls than connections: those that wait for a connection wait no longer than those that have one.
     results = await asyncio.gather(*(ask() for _ in range(8)), return_exceptions=True)
     assert [type(result) for result in results] == [outages.Unanswered] * 2 + [outages.NoSlot] * 6
     assert 5.9 < loop.time() - started < 11.0

@@ -1,4 +1,4 @@
-"""Statements that are sent together are executed in their order, all or none, and looked at as if sent one by one."""
+"""Pipelined statements are executed in order, all or none, with the same results as if sent one by one."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_more_than_a_server_takes_at_once_is_several_statements(database: 
         await write(connection, _CHANGE, {"ids": [f"{n}" for n in range(10)], "new": 50})
     async with database.reading() as connection:
         found = list(await connection.execute(sa.select(table.c.count, table.c.body)))
-    # MySQL has no memory to sort bodies of this size.
+    # MySQL lacks the memory to sort bodies of this size.
     written = sorted(map(tuple, found), key=lambda row: row[1])
     assert written == [(max(n, 50) if n < 10 else n, bytes([n]) * 300_000) for n in range(20)]
 

@@ -1,4 +1,4 @@
-"""Tables and statements keep to what MariaDB, MySQL 8 and clusters have in common."""
+"""Tables and statements use only what MariaDB, MySQL 8 and clusters have in common."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ for family in (business, network, handset):
         importlib.import_module(found.name)
     TABLES |= importlib.import_module(f"{family.__name__}.tables").metadata.tables
 
-# Bytes of an index's row with the default page, and of a row without what is stored elsewhere.
+# Maximum bytes of an index key with the default page size, and of a row without what is stored off-page.
 MAX_KEY, MAX_ROW = 3_072, 65_535
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
 def test_every_table_has_a_primary_key_that_we_give_and_would_do_on_mysql(table: sa.Table) -> None:
-    """Galera finds rows by their primary key, and gives numbers with gaps."""
+    """Galera finds rows by their primary key, and assigns automatic numbers with gaps."""
     assert list(table.primary_key.columns), "Galera replicates no DELETE without one"
     assert table.autoincrement_column is None
     assert table.dialect_options["mysql"]["engine"] == "InnoDB"
@@ -36,7 +36,7 @@ def test_every_table_has_a_primary_key_that_we_give_and_would_do_on_mysql(table:
 
 
 def width(column: sa.Column[object]) -> int:
-    """The most bytes of a column in a key."""
+    """Return the maximum bytes of a column in a key."""
     kind = column.type.dialect_impl(mysql.dialect())  # type: ignore[no-untyped-call]
     length = getattr(kind, "length", None) or 8
     return length * (4 if getattr(kind, "charset", None) == "utf8mb4" else 1)

@@ -1,4 +1,4 @@
-"""Jobs and callbacks as their operator chooses and sees them, and the audit of what was deleted."""
+"""Jobs and callbacks as the operator selects and sees them, and the audit of deletions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def callback(seq: int, *, shard: int = 0, subject: str = "", kind: str = "status
 
 
 async def fill(connection: Connection) -> None:
-    """1 pending, 2 failing, 3 dead, 4 pending in another shard and of another kind."""
+    """Insert callbacks: 1 pending, 2 failing, 3 dead, 4 pending in another shard and of another kind."""
     rows = [callback(1), callback(2), callback(3), callback(4, shard=3, kind="inbound_message")]
     await callbacks.enqueue(connection, rows, [b"sealed"] * 4)
     failing = dataclasses.replace(rows[1], attempt=2, due_at=99_000, last_error="HTTP 500")

@@ -1,4 +1,4 @@
-"""Rows of one number of shards in the places that they have among another."""
+"""Rows of one number of shards in their places under another number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW = 1_700_000_000_000
 
 
 def place(about: str) -> int:
-    """As shards do it, but readable: by the last digit."""
+    """Return the shard as the product does, but readable: by the last digit."""
     return int(about[-1]) % 4 if about.isdigit() else 0
 
 
@@ -44,7 +44,7 @@ async def fill(connection: Connection) -> None:
     await jobs.enqueue(
         connection, [Job(f"j{peer}", 0, ACCOUNT, peer, State.NEW, "", b"content", NOW) for peer in (*PEERS, GROUP)]
     )
-    # Three of each message, between those of others; some of whom nothing is known; a number itself.
+    # Three of each message, between those of others; some about unknown subjects; one about a number itself.
     subjects = [*(f"m{peer}" for _ in range(3) for peer in PEERS), "of-group", "services:media", PEERS[3]]
     written = [callback(seq, subject) for seq, subject in enumerate(subjects)]
     await callbacks.enqueue(connection, written, [b"sealed"] * len(written))
@@ -112,7 +112,7 @@ async def test_every_row_comes_to_the_shard_of_whom_it_is_about_and_nothing_else
         assert [_without_shard(row) for row in rows] == [_without_shard(row) for row in after[name]]
     strays = sum(row.shard != old.shard for name in before for row, old in zip(after[name], before[name], strict=True))
     assert moved == strays > 200
-    # Whoever begins once more, after a kill say, finds everything in its place.
+    # A run that is repeated, for example after a kill, finds everything in its place.
     assert await move_all(database) == 0
 
 
@@ -120,7 +120,7 @@ def test_every_table_whose_rows_wait_for_a_shard_is_moved() -> None:
     for found in pkgutil.iter_modules(business.__path__, f"{business.__name__}."):
         importlib.import_module(found.name)
     of_shards = {table.name for table in metadata.tables.values() if "shard" in table.c}
-    # These say who did something, and when.
+    # These tables record who did something, and when.
     history = {"callback_purges", "callback_replays", "job_purges", "messages", "shard_leases"}
     assert of_shards == {*relocation.KINDS, *history, "shards"}
 

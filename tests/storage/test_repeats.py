@@ -1,4 +1,4 @@
-"""What is kept so that messages can be sent again, and what is waited for, on both kinds of database."""
+"""Contents kept for resending, and messages that are awaited, on both kinds of database."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tidings.storage.handset import sent as handset_sent
 from tidings.storage.handset.sent import SentRow
 
 ME, ADA, BOB = "15550000000", "15550110001", "15550110002"
-BLOB = bytes(range(256)) * 128  # as long as a content that is kept may be
-MANY = 33_000  # more than one statement takes
+BLOB = bytes(range(256)) * 128  # the maximum length of a kept content
+MANY = 33_000  # more than the parameters of one statement
 
 
-# Messages that recipients ask for.
+# Messages that recipients request.
 
 
 def message(id: str, kept: bytes | None = BLOB, *, status: Status = Status.ACCEPTED, shard: int = 0) -> Message:
@@ -37,7 +37,7 @@ async def test_a_message_is_kept_byte_for_byte_for_its_account_alone(database_fa
     database = await database_factory("business")
     async with database.transaction() as connection:
         await messages.add(connection, [message("a"), message("b", None), message("c", b"")])
-        # It comes again, as after a kill: what is there stays.
+        # The row is added again, as after a kill: the existing one stays.
         await messages.add(connection, [message("a", b"other")])
     assert await kept_of(database, "a", "A", "b", "c", "x") == {"a": BLOB, "c": b""}
     assert await kept_of(database, "a", account="other") == {}
@@ -83,7 +83,7 @@ async def test_tens_of_thousands_are_kept_and_found_at_once(database_factory: Da
     assert len(await kept_of(database, *ids)) == MANY
 
 
-# Messages that recipients are asked for.
+# Messages that recipients are requested to resend.
 
 
 def lost(id: str, due: int, *, shard: int = 0) -> Undecrypted:
@@ -95,7 +95,7 @@ async def test_what_is_waited_for_is_found_again_first_due_first(database_factor
     rows = [lost("late", 9), lost("b", 5), lost("B", 5), lost("other", 1, shard=1)]
     async with database.transaction() as connection:
         await undecrypted.add(connection, rows)
-        # It was delivered twice: it is given up when it was to be.
+        # The message was delivered twice: its deadline stays that of the first delivery.
         await undecrypted.add(connection, [lost("late", 1)])
         await undecrypted.add(connection, [])
     async with database.reading() as connection:
@@ -115,7 +115,7 @@ async def test_what_came_or_was_given_up_is_waited_for_no_longer(database_factor
         assert await undecrypted.list_all(connection, 0) == [lost("stays", 1)]
 
 
-# What handsets have sent.
+# Messages that handsets have sent.
 
 
 def sent(position: int, *, fleet: str = "robots", number: str = ADA, id: str = "", at: int = 1_000) -> SentRow:

@@ -1,4 +1,4 @@
-"""A program starts on tables of its own revision, and on later ones whose migrations say that it may."""
+"""A program starts on tables of its revision, and on later ones whose migrations declare that it may."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ Release = Callable[..., None]
 
 @pytest.fixture
 def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
-    """`release("0002", "0003:0002")` makes this program one whose business migrations are 0001, 0002 and 0003, of which
-    0003 declares that it is compatible from 0002 on."""
+    """Function that replaces the program's migrations.
+
+    `release("0002", "0003:0002")` gives it the business migrations 0001, 0002 and 0003, of which 0003 declares that it
+    is compatible from 0002 on.
+    """
 
     def become(*migrations: str) -> None:
         folder = tmp_path / "-".join(migrations).replace(":", "_") / "migrations"
@@ -46,7 +49,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
 
 @pytest.fixture
 async def database(make: MakeDatabase) -> Database:
-    """An empty database."""
+    """Empty database."""
     return await make("business")
 
 
@@ -151,7 +154,7 @@ async def test_a_migration_excludes_programs_before_its_first_change(database: D
         await schema.upgrade(database)
     release("0002")
     if (await schema.revision(database), database.settings.engine) == ("0002", "sqlite"):
-        # The transaction has taken everything back.
+        # The transaction was rolled back.
         await schema.check(database)
         return
     with pytest.raises(revisions.TablesTooNew, match="from revision 0003 on"):

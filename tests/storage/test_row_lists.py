@@ -1,4 +1,4 @@
-"""Rows that are asked for by several columns are found by an index, however many there are."""
+"""Rows that are selected by several columns are found by an index, however many they are."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def row(number: int) -> tuple[str, int, bytes]:
 
 @pytest.fixture
 async def connection(database_factory: DatabaseFactory) -> AsyncIterator[Connection]:
-    """In a transaction that sees `ROWS` rows."""
+    """Connection in a transaction that sees `ROWS` rows."""
     database = await database_factory("business")
     async with database.transaction() as connection:
         await connection.run_sync(keys.metadata.create_all)
@@ -55,11 +55,11 @@ async def connection(database_factory: DatabaseFactory) -> AsyncIterator[Connect
 
 
 async def explain(connection: Connection, statement: sa.Executable, rows: Sequence[Any]) -> list[Any]:
-    """The plan of the database for a statement that is executed: rows of its `EXPLAIN`."""
+    """Execute a statement and return the database's plan for it: rows of its `EXPLAIN`."""
     with statements.sent() as sent:
         await connection.execute(statement, {"rows": rows})
     ((text, parameters),) = sent
-    # MySQL 9 has another form by default, and MariaDB no word for this one.
+    # MySQL 9 has another default format, and MariaDB does not know this option.
     server = "EXPLAIN" if database_server.kind() == "mariadb" else "EXPLAIN FORMAT=TRADITIONAL"
     word = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else server
     return list((await connection.exec_driver_sql(f"{word} {text}", parameters)).mappings())
@@ -94,7 +94,7 @@ async def test_a_deletion_counts_each_once(connection: Connection, count: int) -
 
 
 def test_nobody_else_compares_several_columns_with_a_list() -> None:
-    """Written plainly, it reads the whole table."""
+    """A plain comparison reads the whole table."""
     found = {
         path.name
         for path in Path(tidings.storage.__path__[0]).rglob("*.py")

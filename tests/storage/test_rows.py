@@ -26,12 +26,12 @@ async def test_rows_are_written_as_by_the_statement_itself(database_factory: Dat
     async with database.transaction() as connection:
         await connection.run_sync(table.metadata.create_all)
         await write_rows(connection, insert_or_ignore(connection, table), rows)
-        # In another order of their names.
+        # Parameters in another order of their names.
         await write_rows(connection, insert_or_ignore(connection, table), [{"body": b"", "count": 9, "id": "other"}])
         await write_rows(connection, insert_or_ignore(connection, table), [])
     async with database.transaction() as connection:
         await write_rows(connection, _CHANGE, [{"new": 7, "of": "it's %s 1"}, {"new": 8, "of": "it's %s 2"}])
-        # Text that is not ASCII is in no row of such a column, and no error on any database.
+        # Text outside ASCII matches no row of such a column, and is no error on any database.
         await write_rows(connection, _REMOVE, [{"id": "it's %s 0"}, {"id": "ü"}])
     async with database.reading() as connection:
         found = {row.id: (row.count, row.body) for row in await connection.execute(sa.select(table))}

@@ -1,4 +1,4 @@
-"""Migrations make exactly the tables of the code; a process warns when the database may lose what was committed."""
+"""Migrations create exactly the tables of the code. A process warns when the database may lose committed data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ for family in (business, network, handset):
 
 @pytest.fixture
 async def empty(database_engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    """A database that does not exist yet."""
+    """Database that does not exist yet."""
     if database_engine == "sqlite":
         url = f"sqlite+aiosqlite:///{tmp_path}/empty.db"
     else:
@@ -70,7 +70,7 @@ async def test_the_migrations_lead_to_exactly_the_tables_of_the_code(
         options = {
             "version_table": revisions.version_table(family),
             "compare_type": True,
-            # The variants for MySQL (character sets) are compared by their base type only.
+            # Variants for MySQL (character sets) are compared by their base type only.
             "include_name": lambda name, kind, _: not str(name).startswith(revisions.version_table(family)),
         }
         context = alembic.migration.MigrationContext.configure(connection, opts=options)

@@ -1,4 +1,4 @@
-"""Sealed sessions: whole, by their sending half, gone."""
+"""Sealed sessions: saved whole, updated by their sending half, deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_whole_session_writes_over_and_a_deleted_one_is_gone(database_fa
 
 
 async def test_many_sessions_as_long_as_they_can_be_go_into_one_commit(database_factory: DatabaseFactory) -> None:
-    """More of them than a server takes in one statement (16 MiB)."""
+    """More of them than a server accepts in one statement (16 MiB)."""
     database = await database_factory("business")
     rows = [Session(ME, f"{n}", b"s" * 200, bytes([n]) * (record.MAX_LENGTH + 100)) for n in range(40)]
     async with database.transaction() as connection:

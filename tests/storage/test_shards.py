@@ -1,4 +1,4 @@
-"""Leases: claimed by one, kept by signs of life, fenced by their epoch."""
+"""Leases: claimed by one process, kept by heartbeats, fenced by their epoch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_silence_loses_a_lease_and_a_sign_of_life_keeps_it(database_factor
     async with database.transaction() as connection:
         await connection.execute(shards.table.update().values(heartbeat_at=shards.table.c.heartbeat_at - 40_000))
         await shards.renew(connection, lease)
-        # Twice in one millisecond is no loss.
+        # Two renewals in one millisecond do not lose the lease.
         await shards.renew(connection, lease)
     assert await claim(database, "b") is None
     async with database.transaction() as connection:
@@ -85,13 +85,13 @@ async def test_releasing_frees_at_once_and_a_lost_lease_releases_nothing(databas
 
 
 async def test_a_takeover_waits_for_the_owners_transaction(database_factory: DatabaseFactory) -> None:
-    """So what the old owner commits comes before the new owner reads, and nothing of it after."""
+    """Commits of the old owner therefore precede the new owner's reads, and none comes later."""
     database = await fresh(database_factory)
     lease = await claim(database, "a")
     assert lease is not None
     async with database.transaction() as connection:
         await shards.fence(connection, lease)
-        # What waits for company is sent before what has an answer.
+        # A pipelined statement, here the fence, is sent with the next one that returns a result.
         await connection.execute(sa.text("SELECT 1"))
         taking = asyncio.create_task(claim(database, "b", silence=-1.0))
         done, _ = await asyncio.wait([taking], timeout=0.2)
@@ -110,7 +110,7 @@ async def test_the_databases_clock_is_unix_time(database_factory: DatabaseFactor
 
 
 async def test_a_claim_of_any_shard_waits_for_whoever_replaces_the_device(database_factory: DatabaseFactory) -> None:
-    """One that is free at that moment, too: else its new owner has read the keys from before."""
+    """The claim of a free shard waits too: otherwise its new owner would have read the former keys."""
     database = await fresh(database_factory)
     lease = await claim(database, "a")
     assert lease is not None

@@ -1,4 +1,4 @@
-"""A busy connection pool is overload: it says nothing of the database, and no connection is replaced for it."""
+"""A busy connection pool is overload: it is no sign of an outage, and no connection is replaced for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidings.storage.database import Connection, Database
 
 @pytest.fixture
 async def busy(database_factory: DatabaseFactory) -> AsyncIterator[Database]:
-    """Two connections."""
+    """Database with two connections."""
     url = (await database_factory("business")).settings.url
     database = Database(DatabaseSettings(url, pool_size=2), "business", deadline=60.0, probe_seconds=0.0)
     yield database
@@ -25,7 +25,7 @@ async def busy(database_factory: DatabaseFactory) -> AsyncIterator[Database]:
 
 
 def connects_of(database: Database) -> list[object]:
-    """Connections that the pool makes from now on."""
+    """Return a list to which every new connection of the pool is added."""
     made: list[object] = []
     sa.event.listen(database.engine.sync_engine, "connect", lambda connection, record: made.append(record))
     return made
@@ -53,7 +53,7 @@ async def test_a_wait_for_a_connection_replaces_no_connection(busy: Database) ->
                 group.create_task(hold(busy, held, release))
             await held.wait()
             assert len(made) == 2
-            # Twice as long as a database takes that has vanished (1.5 s).
+            # Twice the time after which a vanished database is detected (1.5 s).
             waits = [busy.reading(seconds=3.2), busy.reading(seconds=3.2), busy.transaction(seconds=3.2)]
             await asyncio.gather(*map(not_begun, waits))
             release.set()

@@ -1,4 +1,4 @@
-"""The cheaper cursors of SQLite: nothing about results, errors or cancelled transactions changes."""
+"""The cheaper cursors of SQLite change nothing about results, errors or cancelled transactions."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_another_process_that_leaves_takes_no_log_away_from_our_connection
     try:
         async with ours.engine.begin() as connection:
             await connection.run_sync(table.metadata.create_all)
-        # Connections that begin while others are there.
+        # Connections opened while others exist.
         async with ours.transaction() as first, ours.reading() as second:
             await first.execute(table.insert(), {"name": "a"})
             await second.execute(sa.select(table))
@@ -99,7 +99,7 @@ async def test_another_process_that_leaves_takes_no_log_away_from_our_connection
         assert path.with_name(path.name + "-wal").stat().st_ino == log
         async with ours.transaction() as connection:
             await connection.execute(table.insert(), {"name": "b"})
-        # Past every connection of ours: what is committed is where others find it.
+        # Through a separate process: committed rows are visible to other connections.
         read = (
             "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute('SELECT * FROM things').fetchall()))"
         )

@@ -19,7 +19,7 @@ from tidings.storage.database import Database
 
 @contextlib.contextmanager
 def reserved(path: Path) -> Iterator[sqlite3.Connection]:
-    """Hold the lock of a connection that is about to write to a file that has no write-ahead log yet."""
+    """Hold the lock of a connection that is about to write to a file without a write-ahead log."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield connection

@@ -1,4 +1,4 @@
-"""Templates, and what is known of threads."""
+"""Templates, and the state of threads."""
 
 from __future__ import annotations
 

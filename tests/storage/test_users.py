@@ -1,4 +1,4 @@
-"""The users of the API."""
+"""Users of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A client that stores ids in batches: it knows a message half a second after the 201, and ignores earlier statuses."""
+"""Client that stores ids in batches: it knows a message half a second after the 201, and ignores earlier
+statuses."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ ECHO = [f"1555014{n:04}" for n in range(ROBOTS)]
 
 
 class BatchingClient(Business):
-    """Its messages are rows of its database; what the webhook tells of others is answered with 200 and forgotten."""
+    """Client whose messages are rows of its database. Callbacks about unknown messages are answered with 200 and
+    ignored."""
 
     def __init__(self, port: int, path: Path) -> None:
         super().__init__(port)
@@ -48,7 +50,7 @@ class BatchingClient(Business):
         self.answer_took: list[float] = []
         self.status_took: list[float] = []
         self.reply_took: list[float] = []
-        # As the load ends: callbacks that are held, and the age of the queue in seconds.
+        # At the end of the load: number of held callbacks, and age of the queue in seconds.
         self.held = self.age = 0.0
 
     async def send(self, connection: Connection, number: str, text: str) -> Sent:
@@ -60,7 +62,7 @@ class BatchingClient(Business):
         return sent
 
     async def store(self) -> None:
-        """One transaction after another."""
+        """Store ids in one transaction after another."""
         while True:
             self._store_since(STORED_AFTER)
             await asyncio.sleep(BATCH)
@@ -73,8 +75,8 @@ class BatchingClient(Business):
             self._database.executemany("INSERT INTO messages VALUES (?, 'wired')", due)
 
     async def take(self, request: web.Request) -> web.Response:
-        """The webhook."""
-        # What this process was too busy to store is not what is looked at.
+        """Handle a callback."""
+        # Ids that this process was too busy to store must not distort the result.
         self._store_since(STORED_AFTER)
         body = json.loads(await request.read())
         now = time.monotonic()
@@ -91,14 +93,14 @@ class BatchingClient(Business):
         return web.Response()
 
     async def hears(self, statuses: int, replies: int) -> None:
-        """Wait until so much has come."""
+        """Wait until this number of statuses and replies has arrived."""
         async with asyncio.timeout(60):
             while self.statuses < statuses or len(self.reply_took) < replies:
                 self._arrived.clear()
                 await self._arrived.wait()
 
     def unread(self) -> int:
-        """How many messages are something else than read in the end, as far as this client knows."""
+        """Return the number of messages whose last status is not read, as far as this client knows."""
         self._store_since(0.0)
         (count,) = self._database.execute("SELECT count(*) FROM messages WHERE status <> 'read'").fetchone()
         return int(count)
@@ -109,7 +111,7 @@ class BatchingClient(Business):
 
 @pytest.fixture
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    """Not started."""
+    """Installation that is not started."""
     environment = {"TIDINGS_MESSAGES_RATE": "0", "TIDINGS_CONTACTS_RATE": "0", "TIDINGS_ROBOTS_KINDS": "11,14"}
     environment["TIDINGS_ROBOTS_PER_KIND"] = str(ROBOTS)
     async with Installation(tmp_path, None, environment) as prepared:
@@ -117,7 +119,7 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
 
 
 class Webhook:
-    """One address for the clients of a test, each in its turn."""
+    """One address for the successive clients of a test."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -139,7 +141,7 @@ async def webhook() -> AsyncIterator[Webhook]:
 
 
 async def play(installation: Installation, webhook: Webhook, path: Path, messages: int) -> BatchingClient:
-    """Send at the rate until the webhook has heard of everything; every tenth message is echoed."""
+    """Send messages at the rate until all their callbacks have arrived. Every tenth message is echoed."""
     business = webhook.client = BatchingClient(installation.api_port, path)
     storing = asyncio.create_task(business.store())
     try:
@@ -166,13 +168,13 @@ async def test_a_client_that_stores_ids_in_batches_sees_every_status(
     assert business.early == 0
     assert business.unread() == 0
     assert business.held > 0
-    # The delay is in the latency of first statuses, and in no other.
+    # The delay is part of the latency of first statuses, and of no other.
     assert statistics.median(business.status_took) > 0.9 * DELAY
     for took in (business.answer_took, business.reply_took, [business.age]):
         assert statistics.median(took) < DELAY
     business.close()
 
-    # And this is what becomes of it without the delay.
+    # Comparison without the delay.
     coreapp = installation.processes["coreapp"]
     await coreapp.stop()
     await coreapp.start({"TIDINGS_STATUS_DELAY_MS": "0"})

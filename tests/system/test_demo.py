@@ -1,4 +1,4 @@
-"""`tidings demo` shows a whole message to somebody who has nothing but this program."""
+"""`tidings demo` shows a whole message to a person who has only this program."""
 
 from __future__ import annotations
 

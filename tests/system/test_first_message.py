@@ -1,4 +1,5 @@
-"""The main job on real processes: a business sends, a recipient reads and replies, the webhook hears of all of it."""
+"""Main scenario on real processes: a business sends, a recipient reads and replies, the webhook gets all
+callbacks."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.whole_system
 
 READER, ECHO, UNKNOWN = "15550110001", "15550140001", "15550160001"
 SECONDS = 30.0
-# The play of a business that is kept beside the repository, for those who have it.
+# Optional script of a business, which is kept outside the repository.
 PLAY = Path(__file__).parents[3] / "shared" / "acceptance" / "first_message.py"
 
 
@@ -30,14 +31,14 @@ PLAY = Path(__file__).parents[3] / "shared" / "acceptance" / "first_message.py"
 async def installation(
     database_engine: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[Installation]:
-    """Not started; with five robots of each kind."""
+    """Installation that is not started; with five robots of each kind."""
     mariadb = request.getfixturevalue("installation_mariadb") if database_engine == "mariadb" else None
     async with Installation(tmp_path, mariadb, {"TIDINGS_ROBOTS_PER_KIND": "5"}) as prepared:
         yield prepared
 
 
 class Webhook:
-    """All that the sink got, looked at until something is there."""
+    """Bodies that the sink got, checked until a condition holds."""
 
     def __init__(self, sink: SinkProcess) -> None:
         self.sink = sink
@@ -61,7 +62,7 @@ async def webhook(installation: Installation, tmp_path: Path) -> AsyncIterator[W
 
 
 async def play(installation: Installation, webhook: Webhook, text: str) -> None:
-    """Contacts, a message that is read, a message that is answered."""
+    """Check contacts, send a message that is read, and one that gets a reply."""
     business = await installation.business()
     await business.set_webhook(webhook.sink.url)
     numbers = [f"+{READER}", ECHO, f"+{UNKNOWN}"]
@@ -167,7 +168,7 @@ async def refused(
     *,
     authorization: bytes | None = None,
 ) -> None:
-    """The answer is an error in the API's form."""
+    """Check that the response is an error in the API's format."""
     connection = await business.connect()
     try:
         found, raw = await connection.ask(business.request(method, path, body, authorization), timeout=SECONDS)
@@ -181,7 +182,7 @@ async def refused(
 
 
 def expired_token(installation: Installation, token: str) -> str:
-    """The token as it would be, signed by the installation itself, an hour after its end."""
+    """Return the token with the installation's signature and an expiry one hour before its issue."""
     key = json.loads((installation.data_dir / "secrets" / "webapp.json").read_text())["jwt_key"]
     claims = jwt.decode(token, key, algorithms=["HS256"])
     return jwt.encode({**claims, "exp": claims["iat"] - 3600}, key, algorithm="HS256")

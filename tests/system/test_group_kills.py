@@ -1,4 +1,4 @@
-"""A group on real processes while Coreapp, network and robots are killed: each message is shown once, and in order."""
+"""Group on real processes while Coreapp, network and robots are killed: each message is shown once, and in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POINTS = (
     (crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK, 3),
     (crashpoints.AFTER_200_BEFORE_MARK, 3),
 )
-# Between the commit of a message and its copies, and between the acknowledgements of those.
+# Between the commit of a message and its copies, and between the acknowledgements of the copies.
 NETWORK_POINTS = (
     (crashpoints.AFTER_STORE_BEFORE_ACCEPTED, 1),
     (crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW, 2),
@@ -43,11 +43,7 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
 
 
 class Group:
-    """The group of the test.
-
-    sent: ids of accepted messages, with the robots that were in it then; before_gone: what was accepted until a robot
-    was put out.
-    """
+    """Group of the test."""
 
     def __init__(self, business: Business, sink: Webhook, id: str, installation: Installation) -> None:
         self.business = business
@@ -55,11 +51,11 @@ class Group:
         self.id = id
         self.installation = installation
         self.members: list[str] = []
-        self.sent: dict[str, tuple[str, ...]] = {}
-        self.before_gone: dict[str, list[str]] = {}
+        self.sent: dict[str, tuple[str, ...]] = {}  # by accepted message id: the members at that time
+        self.before_gone: dict[str, list[str]] = {}  # by removed robot: the ids accepted until then
 
     async def patiently(self, method: str, path: str, body: Any = None) -> Any:
-        """Again until it is done, as while the Coreapp is away."""
+        """Repeat a call until it succeeds, as needed while the Coreapp is away."""
         async with asyncio.timeout(SECONDS):
             while True:
                 try:
@@ -68,7 +64,7 @@ class Group:
                     await asyncio.sleep(0.2)
 
     async def invite(self, robot: str) -> None:
-        """Robots follow the link in a text."""
+        """Invite a robot. Robots follow the link in a text."""
         (found,) = (await self.patiently("GET", f"/v1/groups/{self.id}/invite"))["groups"]
         await self.patiently("POST", "/v1/contacts", {"blocking": "wait", "contacts": [robot]})
         await self.patiently("POST", "/v1/messages", {"to": robot, "type": "text", "text": {"body": found["link"]}})
@@ -79,7 +75,7 @@ class Group:
         self.members.remove(robot)
         with contextlib.suppress(Unexpected, OSError, EOFError):
             await self.business.must("DELETE", f"/v1/groups/{self.id}/participants", {"wa_ids": [robot]})
-        # It may have been done without an answer.
+        # The call may have been carried out without a response.
         async with asyncio.timeout(SECONDS):
             while robot in (await self.patiently("GET", f"/v1/groups/{self.id}"))["groups"][0]["participants"]:
                 await self.patiently("DELETE", f"/v1/groups/{self.id}/participants", {"wa_ids": [robot]})
@@ -99,16 +95,16 @@ class Group:
             try:
                 answer = await self.business.must("POST", "/v1/messages", body)
             except (Unexpected, OSError, EOFError):
-                # Whether it was accepted is not known.
+                # The outcome is unknown.
                 continue
             self.sent[answer["messages"][0]["id"]] = tuple(self.members)
 
     def shown(self, robot: str) -> list[str]:
-        """The ids of what a robot has shown, in the order in which it did."""
+        """Return the ids of the messages that a robot has shown, in order."""
         return [line.message_id for line in self.installation.list_shown() if line.number == robot]
 
     async def settled(self) -> None:
-        """Everybody who was there has shown what was accepted."""
+        """Wait until every member has shown the messages that were accepted while it was one."""
 
         def all_shown() -> bool:
             return all(
@@ -142,7 +138,7 @@ async def test_every_group_message_is_shown_once_and_in_order_whatever_dies(
             await coreapp.wait()
         await coreapp.start()
         await sending
-        # Somebody goes, and somebody comes: a new key each time.
+        # One robot is removed and one joins: a new key each time.
         await group.put_out(group.members[0])
         await group.invite(next(newcomers))
         await group.send(3)
@@ -165,7 +161,7 @@ async def test_every_group_message_is_shown_once_and_in_order_whatever_dies(
     for robot in ROBOTS:
         shown = [message for message in group.shown(robot) if message in group.sent]
         assert shown == sorted(set(shown)), robot
-        # Nobody reads what was accepted after they had gone.
+        # A removed robot reads nothing that was accepted after its removal.
         assert set(shown) <= set(group.before_gone.get(robot, shown)), robot
     last = next(reversed(group.sent))
     for robot in group.members:

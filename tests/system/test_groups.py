@@ -1,4 +1,4 @@
-"""A group on real processes: made through the API, joined at terminals and by robots, read, answered, left."""
+"""Group on real processes: created through the API, joined at terminals and by robots, read, answered, left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROBOT = "15550110000"
 
 
 def terminal(installation: Installation, folder: Path) -> TerminalSettings:
-    """A phone of its own."""
+    """Return the settings of a separate phone."""
     folder.mkdir()
     found = settings.TerminalSettings.read({**installation.common, "TIDINGS_HANDSET_NAME": folder.name})
     database = DatabaseSettings(f"sqlite+aiosqlite:///{folder / 'handset.db'}", pool_size=3)

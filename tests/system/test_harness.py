@@ -1,4 +1,4 @@
-"""The harness itself: what its client sends and its sink receives is counted as it was."""
+"""The harness itself: its client and its sink count correctly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def sink(tmp_path: Path) -> AsyncIterator[SinkProcess]:
 
 
 async def post(sink: SinkProcess, event_id: str, body: bytes, *, key: bytes | None = None) -> int:
-    """A callback as the Coreapp posts it."""
+    """Post a callback as the Coreapp does."""
     headers = signature.headers([key or signature.secret_bytes(SECRET)], event_id, 1_700_000_000, body)
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     request = f"POST /callback HTTP/1.1\r\nHost: sink\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -93,7 +93,7 @@ def test_the_verifier_agrees_with_the_specification() -> None:
 
 
 class FakeServer(asyncio.Protocol):
-    """Answers each message in turn with what it was given; `b""` closes the connection instead."""
+    """Server that answers each message with the next of the given responses. `b""` closes the connection instead."""
 
     answers: ClassVar[list[bytes]] = []
 

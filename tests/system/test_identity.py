@@ -1,4 +1,4 @@
-"""A handset that registers anew, on real processes: told, refused, acknowledged, written to again."""
+"""Handset that registers again, on real processes: reported, refused, acknowledged, written to again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = f"/v1/contacts/{ADA}/identity"
 
 
 def handset(installation: Installation, folder: Path) -> TerminalSettings:
-    """One with a data directory of its own: keys of its own."""
+    """Return the settings of a handset with a separate data directory, hence separate keys."""
     folder.mkdir()
     url = f"sqlite+aiosqlite:///{folder / 'handset.db'}"
     return settings.TerminalSettings.read({**installation.common, "TIDINGS_HANDSET_DB_URL": url})

@@ -1,4 +1,4 @@
-"""New keys while messages go: the command is killed in its middle, the Coreapp after it, and nothing is lost."""
+"""Key rotation while messages flow: the command is killed halfway, then the Coreapp, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_new_keys_under_load_lose_nothing_though_the_command_and_the_corea
             texts.append(f"message {len(texts)}")
             body = {"to": READER, "type": "text", "text": {"body": texts[-1]}}
             await business.must("POST", "/v1/messages", body)
-            # Below the rate limit of messages, 80 a second.
+            # Below the rate limit of 80 messages per second.
             await asyncio.sleep(0.015)
 
     sending = asyncio.create_task(send())
@@ -68,7 +68,7 @@ async def test_new_keys_under_load_lose_nothing_though_the_command_and_the_corea
     assert "0 rows under another" in again.stdout
     done.set()
     await sending
-    # Whoever takes over has the new key, and the old one only for what is left of it.
+    # The next owner has the new key, and the old one only for the rows that are still sealed under it.
     await installation.processes["coreapp"].kill9()
     await installation.start(["coreapp"])
     texts.append("the last one")

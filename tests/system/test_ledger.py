@@ -1,4 +1,4 @@
-"""The books of a run: they balance when nothing went wrong, and every kind of fault is found."""
+"""Ledger of a run: it balances when nothing went wrong, and every kind of fault is found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from harness import ledger
 from harness.ledger import Reply, Request, Shown, Status
 
-# The recipients whose numbers begin so send each text back: here the one of m2.
+# Recipients whose numbers start with this echo each text: here the one of m2.
 ECHOING = "15550110002"
 
 
@@ -30,8 +30,9 @@ def three(message_id: str) -> list[Status]:
 
 
 def balanced() -> Books:
-    """Four accepted messages (m0..m3), one unanswered that was taken (m4), one that was not, one refused.
+    """Return a ledger that balances.
 
+    It has four accepted messages (m0..m3), one unanswered that was accepted (m4), one that was not, and one refused.
     The recipient of m2 echoes.
     """
     texts = [ledger.digest(f"text {n}") for n in range(7)]

@@ -1,4 +1,5 @@
-"""On real processes, the business loses its sessions: whoever writes first, each message arrives exactly once."""
+"""Lost sessions of the business on real processes: whichever side writes first, each message arrives exactly
+once."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
 class Scene:
-    """A business, somebody at our terminal, and a device that was written from the page alone."""
+    """Business, person at our terminal, and a device that was written from the documentation alone."""
 
     def __init__(
         self, installation: Installation, business: Business, webhook: Webhook, ada: Session, stranger: Stranger
@@ -41,14 +42,14 @@ class Scene:
         return message_id
 
     async def both_write(self, about: str) -> None:
-        """Both recipients, to the business, which has them all."""
+        """Send a message from each recipient to the business, which receives both."""
         self.ada.type(f"{about}, from Ada")
         await self.stranger.write(BUSINESS, f"{about}, from a stranger")
         for name in ("Ada", "a stranger"):
             await self.heard(f"{about}, from {name}")
 
     async def both_are_told(self, about: str) -> None:
-        """By the business; both of them show it, and it hears of that."""
+        """Send a message from the business to each recipient. Both show it, and the business gets their receipts."""
         ids = [await self.tell(ADA, f"{about}, to Ada"), await self.tell(STRANGER, f"{about}, to a stranger")]
         await self.ada.until(f"{about}, to Ada")
         await self.stranger.until(lambda: f"{about}, to a stranger" in self.shown_by_the_stranger())
@@ -62,12 +63,12 @@ class Scene:
         return [content["text"]["body"] for _, _, content in self.stranger.shown]
 
     async def restore(self) -> None:
-        """From a backup that is made just before: every session is gone, the keys and the webhook are the same."""
+        """Restore a backup that was made just before: all sessions are lost, keys and webhook stay."""
         data = (await self.business.must("POST", "/v1/settings/backup", {"password": "sealed26"}))["settings"]["data"]
         await self.business.must("POST", "/v1/settings/restore", {"password": "sealed26", "data": data})
 
     async def delete_sessions(self) -> None:
-        """With the statements of the page for those who run Tidings, word for word."""
+        """Delete the sessions with the statements of the operator's documentation, word for word."""
         (script,) = re.findall(r"```sql\n(DELETE FROM sessions;.*?)```", PAGE.read_text(), re.DOTALL)
         coreapp = self.installation.processes["coreapp"]
         await coreapp.stop()
@@ -76,7 +77,7 @@ class Scene:
         await coreapp.start()
 
     def check(self, heard: int, shown: int) -> None:
-        """So many texts got to the business and to each recipient, none twice, and nobody saw an error."""
+        """Check that the business and each recipient got these numbers of texts, none twice, and no errors."""
         assert not [body for body in self.webhook.bodies if "errors" in body]
         assert not [status for body in self.webhook.bodies for _, status in statuses(body) if status == "failed"]
         at_the_business = texts(self.webhook.bodies)
@@ -97,7 +98,7 @@ def texts(bodies: Sequence[dict[str, object]]) -> Sequence[str]:
 
 @contextlib.asynccontextmanager
 async def scene(installation: Installation, webhook: tuple[Webhook, str], folder: Path) -> AsyncIterator[Scene]:
-    """Everybody has read from everybody."""
+    """Scene in which each side has read messages of the other."""
     sink, url = webhook
     await installation.start(("network", "coreapp", "webapp"))
     business = await installation.business()

@@ -41,7 +41,7 @@ TEMPLATE = {
 
 @pytest.fixture
 async def shop() -> AsyncIterator[str]:
-    """Serves a picture to those who have the token."""
+    """Run a web server that serves a picture to clients with the token."""
 
     async def serve(request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
@@ -116,7 +116,7 @@ async def test_files_arrive_byte_for_byte_in_both_directions(
         files = sorted(path.read_bytes() for path in folder.iterdir())
         assert files == sorted(expected)
 
-        # The other way round: what she sends is fetched before the webhook hears of it.
+        # In the other direction: the file that she sends is fetched before the webhook is called.
         cat = tmp_path / "cat.png"
         cat.write_bytes(SAMPLES["image/png"])
         ada.type(f"/send {cat} My cat")

@@ -1,4 +1,4 @@
-"""Files both ways on real processes while the Coreapp is killed: each arrives whole, and once."""
+"""Files in both directions on real processes while the Coreapp is killed: each arrives complete, and once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = b"PK\x03\x04" + random.Random(0).randbytes(24 * 1024 * 1024)
 
 
 class Api:
-    """The endpoints of media, with raw bodies."""
+    """Media endpoints, with raw bodies."""
 
     def __init__(self, business: Business) -> None:
         headers = {"Authorization": f"Bearer {business.token}"}
@@ -48,7 +48,7 @@ class Api:
 
 @pytest.fixture
 async def link() -> AsyncIterator[str]:
-    """Where somebody's web server has the picture."""
+    """Yield the URL of an external web server that has the picture."""
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response(body=PNG, content_type="image/png")
@@ -60,7 +60,7 @@ async def link() -> AsyncIterator[str]:
 
 
 async def saved(ada: Session, count: int) -> bytes:
-    """What the `count`-th `/save` left on the handset's disk."""
+    """Return the file that the `count`-th `/save` wrote on the handset's disk."""
     ada.type("/save")
     await ada.until_count("^Saved ", count)
     line = [line for line in ada.lines if line.startswith("Saved ")][-1]
@@ -87,7 +87,7 @@ async def test_files_reach_the_handset_and_the_webhook_whole_and_once_through_ki
             message_id: str = answer["messages"][0]["id"]
             return message_id
 
-        # By id and by link; a text that comes after them is shown after them.
+        # By id and by link. A text that is sent after them is shown after them.
         await send("image", {"id": await api.upload(PNG, "image/png"), "caption": "A cat"})
         await send("image", {"link": link, "caption": "Another cat"})
         await send("text", {"body": "cats"})
@@ -96,7 +96,7 @@ async def test_files_reach_the_handset_and_the_webhook_whole_and_once_through_ki
         assert ["[image]" in line for line in shown] == [True, True, False]
         assert await saved(ada, 1) == PNG
 
-        # Accepted is accepted, also when the Coreapp dies before the file is in the network.
+        # An accepted message is sent even when the Coreapp dies before the file is in the network.
         message = await send("document", {"id": await api.upload(LARGE, "application/zip"), "filename": "large.zip"})
         await coreapp.kill9()
         await coreapp.start()
@@ -104,7 +104,7 @@ async def test_files_reach_the_handset_and_the_webhook_whole_and_once_through_ki
         await sink.until(lambda body: body.get("statuses", [{}])[0].get("id") == message)
         assert await saved(ada, 2) == LARGE
 
-        # And the other way: the webhook comes once, with the file.
+        # In the other direction: the webhook is called once, with the file.
         theirs = tmp_path / "theirs.zip"
         theirs.write_bytes(LARGE[::-1])
         ada.type(f"/send {theirs} look")

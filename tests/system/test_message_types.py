@@ -1,4 +1,5 @@
-"""Every type of message on real processes: shown by a handset in a terminal, answered there, told to the webhook."""
+"""Every type of message on real processes: shown by a handset in a terminal, answered there, posted to the
+webhook."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ async def test_a_terminal_shows_what_the_api_sends_and_the_webhook_hears_what_is
         assert answer["interactive"] == reply
         assert answer["context"] == {"id": listed, "from": "15550000000"}
 
-        # What was picked is marked as read, and the handset is told; what comes next is withdrawn again.
+        # The picked item is marked as read, and the handset is notified. The next message is deleted again.
         await business.must("PUT", f"/v1/messages/{answer['id']}", {"status": "read"})
         await ada.until("read by")
         ada.type("/location 48.2 16.4 Wien")

@@ -1,4 +1,4 @@
-"""Planned stops of Coreapps under load: every answer is 201, or a 503 after which nothing was done."""
+"""Planned stops of Coreapps under load: every response is 201, or a 503 after which nothing was done."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
 
 
 class Clients:
-    """Clients that post one message after the other, each on a connection of its own. other: answers that are neither
-    201, 429 nor 503."""
+    """Clients that post one message after the other, each on a separate connection."""
 
     def __init__(self, business: Business) -> None:
         self._business = business
@@ -42,7 +41,7 @@ class Clients:
         self._over = asyncio.Event()
         self.accepted: list[str] = []
         self.counts: collections.Counter[int] = collections.Counter()
-        self.other: list[tuple[int, Any]] = []
+        self.other: list[tuple[int, Any]] = []  # (status, body) of responses other than 201, 429 and 503
 
     async def __aenter__(self) -> Clients:
         self._tasks = [asyncio.create_task(self._post_all()) for _ in range(CLIENTS)]

@@ -1,4 +1,5 @@
-"""Four shards on two Coreapps, real processes: what one could do alone the two do together, and one for the other."""
+"""Four shards on two Coreapps, real processes: together they do what one could do alone, and each replaces the
+other."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from tidings.wire.addresses import shard_of
 
 pytestmark = pytest.mark.whole_system
 
-RATE = 20  # messages a second
+RATE = 20  # messages per second
 PACE = {"TIDINGS_HEARTBEAT_SECONDS": "0.5", "TIDINGS_LEASE_SECONDS": "2"}
 
 
 @pytest.fixture
 async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    """Not started; on SQLite."""
+    """Installation that is not started; on SQLite."""
     environment = {"TIDINGS_ROBOTS_PER_KIND": "8", **PACE}
     async with Installation(tmp_path, None, environment, shards=4, coreapps=2) as prepared:
         yield prepared
@@ -35,7 +36,7 @@ async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
 
 @pytest.fixture
 async def on_mariadb(tmp_path: Path, installation_mariadb: MariaDB) -> AsyncIterator[Installation]:
-    """The same with a server, which ends the transaction of a process that stands still in the middle of it."""
+    """Installation on a server, which ends the transaction of a process that is paused in the middle of it."""
     environment = {"TIDINGS_ROBOTS_PER_KIND": "8", **PACE}
     async with Installation(tmp_path, installation_mariadb, environment, shards=4, coreapps=2) as prepared:
         yield prepared
@@ -60,22 +61,22 @@ async def test_a_group_has_participants_of_every_shard(
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """To one message. asked, took: seconds of the loop's time."""
+    """Response to one message."""
 
     id: str
-    asked: float
-    took: float
+    asked: float  # loop time in seconds
+    took: float  # seconds
 
 
 class Stream:
-    """Messages to recipients of every shard, one after the other, each to be accepted in the end."""
+    """Stream of messages to recipients of every shard, one after the other, each of them accepted in the end."""
 
     def __init__(self, business: Business, numbers: list[str]) -> None:
         self._business = business
         self._numbers = itertools.cycle(numbers)
         self._tasks: set[asyncio.Task[None]] = set()
         self.answers: list[Answer] = []
-        # Answers of 503: nothing was done.
+        # Number of 503 responses, after which nothing was done.
         self.put_off = 0
 
     async def __aenter__(self) -> Stream:
@@ -101,21 +102,21 @@ class Stream:
             status, answer = await self._business.call("POST", "/v1/messages", message)
             if status == 201:
                 break
-            # The rate limit may find those that come again too many.
+            # Repeated requests may exceed the rate limit.
             assert status in (503, 429), answer
             self.put_off += status == 503
             await asyncio.sleep(0.2)
         self.answers.append(Answer(answer["messages"][0]["id"], asked, loop.time() - asked))
 
     def longest(self, since: float) -> float:
-        """Of the answers to what was asked since."""
+        """Return the longest response time in seconds of the requests sent since then."""
         return max((answer.took for answer in self.answers if answer.asked >= since - 1.0), default=0.0)
 
 
 async def test_shards_are_handed_over_and_taken_over_under_load_and_no_two_own_one(
     on_mariadb: Installation, webhook: tuple[Webhook, str]
 ) -> None:
-    """A planned stop, a kill and a standstill, while messages go to every shard."""
+    """A planned stop, a kill and a pause, while messages go to every shard."""
     installation = on_mariadb
     _, url = webhook
     await installation.start()
@@ -167,7 +168,7 @@ async def test_shards_are_handed_over_and_taken_over_under_load_and_no_two_own_o
 
 
 def no_two_owners(installation: Installation) -> int:
-    """Look through the log of leases, which has a row for each; how many there were."""
+    """Check the log of leases, which has a row for each, and return their number."""
     rows = installation.read_rows("business", "SELECT shard, epoch, claimed_at, ended_at FROM shard_leases")
     leases = sorted(tuple(row) for row in rows)
     for (shard, epoch, _, ended), (next_shard, next_epoch, claimed, _) in itertools.pairwise(leases):

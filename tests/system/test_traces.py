@@ -25,7 +25,7 @@ TEXT = "a canary that no span may show"
 
 
 class Receiver:
-    """An OTLP/HTTP receiver: every span, with the service that it came from; and all that was sent, as bytes."""
+    """OTLP/HTTP receiver. It keeps every span with its service, and everything that was sent, as bytes."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, Any]] = []
@@ -45,7 +45,7 @@ class Receiver:
         return web.Response(content_type="application/x-protobuf")
 
     async def until(self, *names: str) -> dict[str, tuple[str, Any]]:
-        """One span of each name, with its service, in the trace."""
+        """Wait for one span of each name in the trace, and return them with their services."""
         async with asyncio.timeout(SECONDS):
             while True:
                 found = {span.name: (service, span) for service, span in self.spans if span.trace_id.hex() == TRACE}

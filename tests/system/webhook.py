@@ -1,4 +1,4 @@
-"""A webhook for a business on real processes: it takes everything, and lets tests wait for what they look for."""
+"""Webhook for a business on real processes: it accepts everything, and lets tests wait for a body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 30.0
 
 @contextlib.asynccontextmanager
 async def listening() -> AsyncIterator[tuple[Webhook, str]]:
-    """A webhook and its URL."""
+    """Yield a webhook and its URL."""
     webhook = Webhook()
     app = web.Application()
     app.router.add_post("/", webhook.take)
@@ -26,7 +26,7 @@ async def listening() -> AsyncIterator[tuple[Webhook, str]]:
 
 
 class Webhook:
-    """Every body that was posted."""
+    """Webhook that keeps every body posted."""
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
@@ -47,7 +47,7 @@ class Webhook:
                 await self._news.wait()
 
     async def all_read(self, count: int) -> None:
-        """So many messages have been read."""
+        """Wait until `count` messages have been read."""
         read: set[str] = set()
 
         def is_last(body: dict[str, Any]) -> bool:
@@ -57,7 +57,7 @@ class Webhook:
         await self.until(is_last)
 
     async def received(self, kind: str) -> dict[str, Any]:
-        """The first inbound message of a type."""
+        """Wait for the first inbound message of a type, and return it."""
         body = await self.until(lambda body: body.get("messages", [{}])[0].get("type") == kind)
         found: dict[str, Any] = body["messages"][0]
         return found
