@@ -1,1 +1,1 @@
-"""The tests; `make test` runs them."""
+"""Tests of Tidings. `make test` runs them."""

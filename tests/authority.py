@@ -1,4 +1,4 @@
-"""A certificate authority for tests."""
+"""Certificate authority for tests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PEM = serialization.Encoding.PEM
 
 
 class Authority:
-    """Issues certificates for host names and addresses.
+    """Authority that issues certificates for host names and addresses.
 
-    old: its own certificate does not say what its key may be used for.
+    old: True for an own certificate without a key usage.
     """
 
     def __init__(self, name: str = "Authority of the tests", *, old: bool = False) -> None:
@@ -32,18 +32,21 @@ class Authority:
         self.pem = self.certificate.public_bytes(_PEM)
 
     def issue(self, *names: str, days: int = 30, of_rsa: bool = False) -> tuple[bytes, bytes]:
-        """(private key, certificate) in PEM. of_rsa: the key is of RSA, not on a curve."""
+        """Return (private key, certificate) in PEM.
+
+        days: time until the certificate expires. of_rsa: True for an RSA key, False for an elliptic curve.
+        """
         key = rsa.generate_private_key(65537, 2048) if of_rsa else ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
         certificate = self._build(subject, key, list(names), ca=False, days=days)
         return private_key(key), certificate.public_bytes(_PEM)
 
     def bundle(self, *names: str, days: int = 30) -> bytes:
-        """Key, certificate, authority: as it is uploaded."""
+        """Return key, certificate and authority in PEM, as they are uploaded."""
         return b"".join((*self.issue(*names, days=days), self.pem))
 
     def files(self, directory: Path, name: str, *names: str, days: int = 30, of_rsa: bool = False) -> TlsFiles:
-        """A new certificate with its key and this authority, each in a file of the directory."""
+        """Write a new certificate, its key and this authority's certificate to files of the directory."""
         key, certificate = self.issue(*names, days=days, of_rsa=of_rsa)
         paths = [directory / f"{name}.{ending}" for ending in ("pem", "key", "ca")]
         for path, content in zip(paths, (certificate, key, self.pem), strict=True):
@@ -51,7 +54,7 @@ class Authority:
         return TlsFiles(*map(str, paths))
 
     def server_context(self, directory: Path, *names: str) -> ssl.SSLContext:
-        """For a server that shows a new certificate."""
+        """Return the TLS context of a server with a new certificate."""
         path = directory / "server.pem"
         path.write_bytes(b"".join(self.issue(*names)))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -83,7 +86,10 @@ class Authority:
 
 
 def private_key(key: ec.EllipticCurvePrivateKey, password: bytes | None = None) -> bytes:
-    """PEM."""
+    """Return the private key in PEM.
+
+    password: encrypts the key; None for no encryption.
+    """
     protection: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password:
         protection = serialization.BestAvailableEncryption(password)

@@ -1,4 +1,4 @@
-"""What tests of several packages share: databases of every kind, and the promise that no process outlives the tests."""
+"""Fixtures for all packages: databases of every kind, and the check that no process outlives the tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 _PR_SET_CHILD_SUBREAPER = 36
 
 # The same examples in every run, on a machine of any speed: a change fails for what it changed, not by chance.
-# `--hypothesis-profile=default` looks for new ones.
+# `--hypothesis-profile=default` searches for new ones.
 hypothesis.settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -63,7 +63,7 @@ def _watch() -> Iterator[statements.Watch]:
 
 @pytest.fixture(autouse=True)
 def _portable(_watch: statements.Watch, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test has executed would do on MySQL and on a cluster, too, unless the test is marked `unportable`."""
+    """Check that the statements of a test are portable to MySQL and clusters, unless it is marked `unportable`."""
     yield
     found = _watch.take()
     assert not found or request.node.get_closest_marker("unportable"), "\n".join(found)
@@ -71,7 +71,8 @@ def _portable(_watch: statements.Watch, request: pytest.FixtureRequest) -> Itera
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What is used up is freed with the last reference to it, or stays; what earlier tests have left is gone."""
+    """Disable the interpreter GC: an object is freed with its last reference or stays. Garbage of earlier tests is
+    collected."""
     gc.collect()
     gc.disable()
     yield
@@ -80,9 +81,9 @@ def no_collector() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
-    """One MariaDB, or what `TIDINGS_TEST_SERVER` names, for all tests of the session; the first that asks starts it.
+    """Database server for all tests of the session: a MariaDB, or the one that `TIDINGS_TEST_SERVER` names.
 
-    Tests that kill a server start one of their own.
+    The first test that needs it starts it. Tests that kill a server start a separate one.
     """
     try:
         server = database_server.make(flush_log=0, buffer_pool_mb=64)
@@ -95,7 +96,8 @@ def mariadb() -> Iterator[MariaDB]:
 
 @pytest.fixture
 def installation_mariadb(mariadb: MariaDB) -> Iterator[MariaDB]:
-    """The same for a whole installation, whose databases have names of their own: none is there, none is left."""
+    """Database server for a whole installation, whose database names are fixed: removed before and after the
+    test."""
     remove_databases(mariadb)
     yield mariadb
     remove_databases(mariadb)
@@ -109,14 +111,14 @@ def _templates() -> dict[tuple[str, str], str]:
 
 @pytest.fixture(scope="session")
 def _used_schemas() -> dict[str, list[str]]:
-    """Schemas of the private MariaDB that earlier tests left behind, by family: to empty one is ten times as fast as to
-    make one."""
+    """Schemas that earlier tests left on the server, by family: emptying one is ten times as fast as creating
+    one."""
     return {}
 
 
 @pytest.fixture(params=["sqlite", "mariadb"])
 def database_engine(request: pytest.FixtureRequest) -> str:
-    """The kind of database that `database_factory` makes."""
+    """Kind of database that `database_factory` makes."""
     return str(request.param)
 
 
@@ -129,7 +131,11 @@ async def database_factory(
     _templates: dict[tuple[str, str], str],
     _used_schemas: dict[str, list[str]],
 ) -> AsyncIterator[DatabaseFactory]:
-    """`await database_factory("business")` is a new, empty, migrated database of that family; closed after the test."""
+    """Function that makes databases: `await database_factory("business")` returns an empty, migrated one of that
+    family.
+
+    Databases are closed after the test.
+    """
     opened: list[Database] = []
     schemas: list[tuple[str, str]] = []
 
@@ -178,7 +184,7 @@ async def _migrate(url: str, family: str) -> None:
 
 
 def _copy_schema(server: MariaDB, template: str, name: str) -> None:
-    """Copy tables and rows; about ten times as fast as to migrate again."""
+    """Copy tables and rows, which is about ten times as fast as migrating again."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
         cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (template,))
@@ -188,7 +194,7 @@ def _copy_schema(server: MariaDB, template: str, name: str) -> None:
 
 
 def _empty_schema(server: MariaDB, template: str, name: str) -> None:
-    """Have a schema that a test has used hold what the template holds. Fails where a test has left a lock behind."""
+    """Restore a used schema to the content of the template. Fails when a test has left a lock behind."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET innodb_lock_wait_timeout = 5")
         tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
@@ -202,16 +208,16 @@ def _empty_schema(server: MariaDB, template: str, name: str) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Become the parent of whatever our children leave behind, so that it is seen at the end."""
+    """Become the parent of orphaned descendants, so that they are found at the end."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def pytest_collection_finish() -> None:
-    """Exclude modules and tests, which stay to the end, from garbage collections, and collect rarely.
+    """Exclude modules and tests, which stay to the end, from the interpreter GC, and collect rarely.
 
-    A collection of them takes half a second of the running test. At the interpreter's own thresholds collections take
-    a tenth of the CPU time of the whole suite.
+    A collection of them takes half a second of the running test. At the interpreter's own thresholds collections take a
+    tenth of the CPU time of the whole suite.
     """
     gc.collect()
     gc.freeze()
@@ -222,10 +228,10 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run when a test left a process behind."""
     if hasattr(session.config, "workerinput"):
-        # What a worker leaves behind becomes ours when it ends.
+        # Processes that a worker leaves behind become children of the main process when the worker ends.
         return
     left = psutil.Process().children(recursive=True)
-    # One that is just ending is no offence.
+    # A process that is about to end does not count.
     _, left = psutil.wait_procs(left, timeout=2)
     for process in left:
         with contextlib.suppress(psutil.Error):

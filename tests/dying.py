@@ -1,4 +1,4 @@
-"""Owners that die at a crash point while the process of the tests lives on."""
+"""Owners that die at a crash point while the test process continues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidings.runtime import crashpoints
 
 
 def dies_at(monkeypatch: pytest.MonkeyPatch, point: str, error: BaseException) -> None:
-    """Whoever reaches the point first fails with `error`, as near to dying as can be within a process."""
+    """Make the first caller that reaches the point fail with `error`, the closest to a death within a process."""
     left = [error]
 
     def reach(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Responses of HTTP that never end or cost far more than they bring, and a host that sends them."""
+"""HTTP responses that never end or cost far more than their content, and a host that sends them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ BLOCK = 64 * 1024
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """head: sent once; endless: sent again and again, as fast as it is taken, nothing when empty.
+    """Form of a hostile response."""
 
-    dribbled: whether each byte is sent by itself.
-    """
-
-    head: bytes
-    endless: bytes = b""
-    dribbled: bool = False
+    head: bytes  # sent once
+    endless: bytes = b""  # sent repeatedly, as fast as it is accepted; empty for nothing
+    dribbled: bool = False  # True to send each byte separately
 
     def block(self) -> bytes:
-        """About 64 KiB of the endless part, or one byte of it."""
+        """Return about 64 KiB of the endless part, or one byte of it."""
         return self.endless if self.dribbled else self.endless * (BLOCK // max(1, len(self.endless)))
 
 
@@ -47,24 +44,24 @@ BODIES = {
     "a trailer line": Form(CHUNKED + b"0\r\nX: ", b"y"),
     "chunks byte by byte": Form(CHUNKED, b"1\r\nx\r\n", dribbled=True),
 }
-# Ends only with the time limit of the request: nothing is beyond a limit.
+# Ends only with the time limit of the request: no other limit is exceeded.
 SILENT = {
     "a content length without content": Form(OK + b"Content-Length: 1000000\r\n\r\n"),
     "content byte by byte": Form(OK + b"Content-Length: 10000000\r\n\r\n", b"x", dribbled=True),
 }
-# The content is never decoded: what would be gigabytes is a few bytes of no known type.
+# The content is never decoded: gigabytes after decompression are a few bytes of an unknown type here.
 BOMB = {"compressed content": Form(OK + b"Content-Encoding: gzip\r\n\r\n", b"\x1f\x8b\x08\x00" + bytes(60))}
 ALL = {**HEADS, **BODIES, **SILENT, **BOMB}
 
 
 class HostileHost:
-    """Answers each request in one form, each connection in a thread, so at line speed. A context manager.
-
-    sent: bytes that connections have taken; connections: made so far.
-    """
+    """Host that answers each request in one form, each connection in a thread, at line speed. A context manager."""
 
     def __init__(self, form: Form, tls: ssl.SSLContext | None = None) -> None:
-        """tls: for connections over TLS, one record for each part that is sent at once."""
+        """Create the host.
+
+        tls: context for TLS, with one record per part that is sent at once; None for plain HTTP.
+        """
         self._form = form
         self._tls = tls
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -73,8 +70,8 @@ class HostileHost:
         self._is_stopped = threading.Event()
         self.port: int = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/"
-        self.sent = 0
-        self.connections = 0
+        self.sent = 0  # bytes accepted by all connections
+        self.connections = 0  # connections accepted so far
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -82,7 +79,7 @@ class HostileHost:
 
     def __exit__(self, *error: object) -> None:
         self._is_stopped.set()
-        # Wakes the thread that accepts.
+        # Wakes the thread that accepts connections.
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()

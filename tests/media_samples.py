@@ -1,4 +1,4 @@
-"""Small files of every type that is taken, and some that are not what they say."""
+"""Small files of every accepted type, and some that do not match their type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _ogg(packet: bytes) -> bytes:
 
 
 def webp(width: int, height: int, *, animated: bool = False) -> bytes:
-    """The extended form, whose head tells the size."""
+    """Return a file in the extended format, whose header contains the size."""
     head = bytes([0x02 if animated else 0, 0, 0, 0]) + (width - 1).to_bytes(3, "little")
     data = _riff(b"VP8X", head + (height - 1).to_bytes(3, "little"))
     return b"RIFF" + struct.pack("<I", len(data) + 4) + b"WEBP" + data

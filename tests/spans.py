@@ -1,4 +1,4 @@
-"""The spans that the code under test has ended."""
+"""Spans that the code under test has ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tidings.runtime.tracing import TRACES
 
 
 def tracer(exporter: InMemorySpanExporter, **options: Any) -> OpenTelemetryTracer:
-    """One whose spans are found in the exporter as soon as they end. options: of the provider."""
+    """Return a tracer whose spans are in the exporter as soon as they end.
+
+    options: arguments of the provider.
+    """
     provider = TracerProvider(shutdown_on_exit=False, **options)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return OpenTelemetryTracer(provider)
@@ -23,7 +26,7 @@ def tracer(exporter: InMemorySpanExporter, **options: Any) -> OpenTelemetryTrace
 
 @contextlib.contextmanager
 def exported(**options: Any) -> Iterator[InMemorySpanExporter]:
-    """The spans of a tracer that the process has meanwhile."""
+    """Yield the spans of a tracer that is installed for the duration of the block."""
     exporter = InMemorySpanExporter()
     TRACES.tracer = tracer(exporter, **options)
     try:

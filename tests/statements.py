@@ -1,4 +1,4 @@
-"""The statements that reach a database, noted on their way to the driver."""
+"""Statements that reach a database, recorded on their way to the driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 @contextlib.contextmanager
 def noted(containing: str) -> Iterator[list[str]]:
-    """Within the block, the statements of every engine in this process that contain this text."""
+    """Record the statements of every engine in this process that contain this text, within the block."""
     found: list[str] = []
 
     def note(statement: str, parameters: Any) -> None:
@@ -25,7 +25,7 @@ def noted(containing: str) -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def sent() -> Iterator[list[tuple[str, Any]]]:
-    """Within the block, the statements of every engine in this process, each with its parameters."""
+    """Record the statements of every engine in this process with their parameters, within the block."""
     found: list[tuple[str, Any]] = []
     with _told(lambda statement, parameters: found.append((statement, parameters))):
         yield found
@@ -43,7 +43,7 @@ def _told(note: Callable[[str, Any], None]) -> Iterator[None]:
         sa.event.remove(sa.Engine, "before_cursor_execute", told)
 
 
-# What a statement must not have: the reason, and a pattern. Seen on MariaDB, where all of this works.
+# Forbidden forms: the reason, and a pattern. All of them work on MariaDB, where they are detected.
 UNPORTABLE = {
     "Galera locks no tables": r"\b(?:UN)?LOCK TABLES?\b|\bFLUSH\b",
     "a shared lock is one node's, and TiDB has none": r"\bLOCK IN SHARE MODE\b|\bFOR SHARE\b",
@@ -53,7 +53,7 @@ UNPORTABLE = {
     "only InnoDB is replicated, and transactional": r"\bENGINE ?= ?(?!InnoDB\b)\w",
     "numbers that the database gives have gaps and no order on a cluster": r"\bLAST_INSERT_ID\b",
     "it would hold for everybody": r"^SET (?:GLOBAL|PERSIST)\b",
-    # Alembic's own statement is made for the server that it finds.
+    # Alembic generates its own statement for the server that it finds.
     "MySQL has no RETURNING": r"^(?!INSERT INTO schema_\w+ \(version_num\)).*\bRETURNING\b",
     "MySQL replaces no table": r"\bCREATE OR REPLACE (?!VIEW\b)",
     "MySQL knows IF EXISTS of tables, databases and users only": (
@@ -66,12 +66,12 @@ _FORBIDDEN = [(reason, re.compile(pattern, re.IGNORECASE | re.DOTALL)) for reaso
 
 
 def objections(statement: str) -> list[str]:
-    """Why a statement would not do on every server and cluster that Tidings runs on."""
+    """Return the reasons why a statement would fail on some server or cluster that Tidings supports."""
     return [reason for reason, pattern in _FORBIDDEN if pattern.search(statement.strip())]
 
 
 class Watch:
-    """Every statement of this process's engines on a server, looked at once."""
+    """Watch on every statement of this process's engines on a server. Each is checked once."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -84,6 +84,6 @@ class Watch:
         self._bad += [f"{reason}: {statement}" for reason in objections(statement)]
 
     def take(self) -> list[str]:
-        """What there was to object to since it was asked last."""
+        """Return the objections since the last call."""
         found, self._bad = self._bad, []
         return found

@@ -1,4 +1,4 @@
-"""The compose files: what they say is in the Compose Specification, and what they ask for is there."""
+"""Compose files: they follow the Compose Specification, and everything that they refer to exists."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_our_containers_may_do_nothing_that_they_need_not(compose: dict[str, Any
 
 
 def test_no_process_mounts_what_is_another_s(compose: dict[str, Any]) -> None:
-    """Of the volumes of secrets, each is its role's; that with all of them is the provisioning's alone."""
+    """Each role mounts only its own volume of secrets. Only provisioning mounts the volume with all of them."""
     for name, service in compose["services"].items():
         mounted = {volume.partition(":")[0] for volume in service.get("volumes", ())}
         if name == "provision":
@@ -107,7 +107,7 @@ def test_a_business_behind_one_address_has_room_at_the_proxy_and_leaves_some_to_
 
 
 def test_the_image_is_made_of_what_git_has_of_the_packages() -> None:
-    """Every folder that the Dockerfile copies is let through, and nothing is that a secret could be in."""
+    """Every folder that the Dockerfile copies is let through, and nothing that could contain a secret."""
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     allowed = {line[1:] for line in ignored if line.startswith("!")}
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text()

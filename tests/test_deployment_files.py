@@ -1,4 +1,4 @@
-"""Templates, manifests and units name what there is: variables that processes read, parameters that are described."""
+"""Templates, manifests and units refer to existing things: variables that processes read, described parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KUBERNETES = ROOT / "docker" / "kubernetes"
 SYSTEMD = ROOT / "docker" / "systemd"
 SOURCES = ("tidings", "webapp", "coreapp", "network", "cli")
 VARIABLE = re.compile(r"\b(?:TIDINGS|WA|WACORE|COREAPP)_[A-Z0-9_]+")
-# Of the original's template.
+# Parameters of the On-Premises API's template.
 KNOWN = {
     "EnvType", "HAEnabled", "NumCoreappInstances", "VpcId",
     "SubnetIDs", "SubnetCount", "LBScheme", "LBSubnets",
@@ -31,7 +31,7 @@ KNOWN = {
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the short forms of CloudFormation's functions, as their arguments."""
+    """YAML loader that reads the short forms of CloudFormation's functions as their arguments."""
 
 
 def _argument(loader: _Loader, tag: str, node: yaml.Node) -> Any:
@@ -49,7 +49,7 @@ def template(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def read() -> set[str]:
-    """The variables that our sources name."""
+    """Return the variables that our sources name."""
     texts = [path.read_text(encoding="utf-8") for top in SOURCES for path in (ROOT / top).rglob("*.py")]
     return {name for text in texts for name in VARIABLE.findall(text)}
 
@@ -110,7 +110,7 @@ def test_the_secret_has_passwords_as_they_were_given(password: str) -> None:
 
 
 def environments() -> Iterator[tuple[str, str, dict[str, str]]]:
-    """File, process, and the variables that it is given, of every process that has metrics."""
+    """Yield the file, the process, and the variables that it is given, of every process that has metrics."""
     for name in ("docker-compose.yml", "docker-compose.multi.yml"):
         for service, content in yaml.safe_load((ROOT / "docker" / name).read_text(encoding="utf-8"))[
             "services"
@@ -145,7 +145,7 @@ def test_metrics_are_served_over_tls_alone() -> None:
             assert variables["TIDINGS_API_ADDRESS"].startswith("0.0.0.0:"), where
             assert variables.get("TIDINGS_API_TLS", "1") == "1", where
         elif role == "network" and "TIDINGS_TLS_CERTIFICATE" not in variables:
-            # The device API is in the clear behind a balancer, so metrics have a listener of their own.
+            # The device API is unencrypted behind a load balancer, so metrics have a separate listener.
             assert variables["TIDINGS_NETWORK_METRICS_ADDRESS"].startswith("0.0.0.0:"), where
 
 

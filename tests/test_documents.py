@@ -1,4 +1,4 @@
-"""What the documents say of files is true of the files."""
+"""Statements of the documents about files are true."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
 FOLDERS = (
     "tidings", "webapp", "coreapp", "network", "handset", "cli", "migrations", "harness", "tests", "benchmarks", "docs"
 )  # fmt: skip
-# A path from the root of the repository; the name of a module alone.
+# Path from the root of the repository; name of a module alone.
 PATH = re.compile(rf"(?<![\w./:-])((?:{'|'.join(FOLDERS)})/[\w./-]*\w)")
 MODULE = re.compile(r"`([a-z_0-9/]+\.py)`")
 VARIABLE = re.compile(r"(?:TIDINGS|WA|WACORE|COREAPP|WEBAPP)_[A-Z0-9_]*[A-Z0-9]")
 PROCESSES = ("tidings", "webapp", "coreapp", "network", "handset", "cli")
-# Ends of variables whose names our sources put together.
+# Suffixes of variables whose names our sources assemble.
 PARTS = ("_FILE", "_CERTIFICATE", "_CERT", "_CA", "_KEY", "_MEDIA")
 TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
@@ -36,7 +36,7 @@ def present() -> set[str]:
 def test_every_file_that_a_document_names_is_there(document: Path, present: set[str]) -> None:
     text = document.read_text(encoding="utf-8")
     gone = [path for path in PATH.findall(text) if path not in present and f"{path}.py" not in present]
-    # Elsewhere it may be a file of the reader's.
+    # In other documents it may be a file of the reader's.
     modules = MODULE.findall(text) if document.name == "architecture.md" else []
     gone += [name for name in modules if not any(f"/{path}".endswith(f"/{name}") for path in present)]
     assert gone == []
@@ -62,7 +62,7 @@ def _has(file: Path, test: str) -> bool:
 
 
 def _is_defined(name: str) -> bool:
-    """Whether a dotted name leads to a module, or to a class or function of one."""
+    """Return whether a dotted name leads to a module, or to a class or function of one."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         path = ROOT.joinpath(*parts[:count])
@@ -88,10 +88,10 @@ def test_every_decision_has_a_number_of_its_own() -> None:
 
 
 def variables_read() -> Iterator[str]:
-    """Names of environment variables that stand in our sources, but for their comments."""
+    """Yield the names of environment variables in our sources, without those in comments."""
     for path in (file for top in PROCESSES for file in (ROOT / top).rglob("*.py")):
         if path.name == "known_variables.py":
-            # A list of all names, which reads none; tests/cli/test_unread_variables.py compares it with the sources.
+            # A list of all names, which reads none. tests/cli/test_unread_variables.py compares it with the sources.
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value):
@@ -99,7 +99,7 @@ def variables_read() -> Iterator[str]:
 
 
 def variables_described() -> set[str]:
-    """Those in the first column of the tables of `docs/operations.md`, each with its default."""
+    """Return the variables in the first column of the tables of `docs/operations.md`, each with its default."""
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     tables = page.partition("\n## Environment\n")[2].partition("\n## ")[0]
     rows = [line.split("|") for line in tables.splitlines() if line.startswith("| `")]

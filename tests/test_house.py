@@ -1,4 +1,5 @@
-"""The shape of the house: no circle of modules or rooms, short constructors and functions, no import renamed."""
+"""Architecture rules: no import cycles of modules or packages, short constructors and functions, no renamed
+imports."""
 
 from __future__ import annotations
 
@@ -18,23 +19,23 @@ Imports = Mapping[str, set[str]]
 
 
 def room(module: str) -> str:
-    """The room that a module stands in: a folder of a process, a package of the library; a family of tables of storage.
+    """Return the package of a module: a folder of a process, a package of the library, or a table family of storage.
 
-    A module beside the rooms is a room of its own.
+    A module at the top of a process or of the library is its own package.
     """
     parts = module.split(".")
     return ".".join(parts[:3]) if parts[:2] == ["tidings", "storage"] and len(parts) > 3 else ".".join(parts[:2])
 
 
 def imports_of(tree: ast.Module, module: str, modules: Mapping[str, object]) -> set[str]:
-    """The modules of the product that a module imports, whether it names them or what is in them."""
+    """Return the product's modules that a module imports, whether it names them or names in them."""
     is_package = (ROOT / module.replace(".", "/")).is_dir()
     names = {name for _, name in all_imports(tree, module, is_package)}
     return {name if name in modules else name.rpartition(".")[0] for name in names} & (modules.keys() - {module})
 
 
 def circles(imports: Imports) -> list[list[str]]:
-    """Groups whose members import each other in a loop, each sorted."""
+    """Return groups whose members import each other in a cycle, each sorted."""
     reach: dict[str, set[str]] = {}
     for start in imports:
         seen: set[str] = set()
@@ -54,7 +55,7 @@ def circles(imports: Imports) -> list[list[str]]:
 
 
 def rooms(imports: Imports) -> dict[str, set[str]]:
-    """What each room imports of the other rooms."""
+    """Return the other packages that each package imports."""
     found: dict[str, set[str]] = {}
     for module, names in imports.items():
         found.setdefault(room(module), set()).update(room(name) for name in names if room(name) != room(module))
@@ -62,7 +63,7 @@ def rooms(imports: Imports) -> dict[str, set[str]]:
 
 
 def faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and fault of everything in a module that is longer than it may be, or hides a name."""
+    """Yield line and fault of everything in a module that is too long or renames an import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:

@@ -1,4 +1,4 @@
-"""Imports point down only, SQL stays in the storage package, and nothing is imported inside a function."""
+"""Imports point down only, SQL stays in the storage package, and functions contain no imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PROCESSES = ("webapp", "coreapp", "network", "handset")
 OURS = (*PROCESSES, "cli", "tidings", "migrations", "harness", "tests", "benchmarks")
 
-# What each part may import of ours, besides itself; the longest matching name counts.
+# Parts of the product that each part may import in addition to itself. The longest matching name counts.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "webapp": ("tidings",),
     "coreapp": ("tidings",),
@@ -42,7 +42,7 @@ def within(module: str, package: str) -> bool:
 
 
 def all_imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """Line and absolute name of everything that is imported, anywhere in the module."""
+    """Yield line and absolute name of every import in the module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -56,7 +56,7 @@ def all_imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[tup
 
 
 def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
-    """What one module does against the rules, a line each."""
+    """Return the violations of one module, a line each."""
     tree = ast.parse(source)
     part = max((name for name in ALLOWED if within(module, name)), key=len)
     allowed = (*ALLOWED[part], part)

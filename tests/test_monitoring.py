@@ -1,4 +1,4 @@
-"""Dashboards, rules and alerts, as far as that needs no Prometheus."""
+"""Dashboards, rules and alerts, as far as they can be tested without a Prometheus."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.monitoring.files import Alert
 
 ROOT = Path(__file__).parents[1]
 PROCESSES = (webapp.services, coreapp.services, network.services)
-# Of the Webapp's HTTP server, and what Prometheus itself makes.
+# Metrics of the Webapp's HTTP server, and of Prometheus itself.
 OTHERS = {"http_request_duration_seconds", "up", "web_connections"}
 
 
 @pytest.fixture(scope="module")
 def counted() -> set[str]:
-    """Every name that a sample of ours may have."""
+    """Return every sample name that our metrics may have."""
     assert PROCESSES
     kinds = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
     families = [*prometheus_client.REGISTRY.collect()]

@@ -1,4 +1,4 @@
-"""What tests need of the machine is installed once, however many of them ask."""
+"""Packages that tests need are installed once, however many tests require them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from harness import packages
 
-# Brings the program `served`; fails like the real one where another of its kind is at work, and where nobody has
-# fetched the lists of packages.
+# Installs the program `served`. Like the real apt-get it fails when another one runs, and when the package lists were
+# not fetched.
 APT_GET = """#!/bin/sh
 cd "{directory}"
 mkdir running || {{ echo "could not get lock" >&2; exit 100; }}
@@ -33,7 +33,7 @@ print(packages.require(["served"], {"served": "some-package"})[0])
 
 @pytest.fixture
 def machine(tmp_path: Path) -> dict[str, str]:
-    """The environment of a machine whose apt-get is ours, for root or for a user with sudo."""
+    """Environment of a machine whose apt-get is ours, for root or for a user with sudo."""
     (tmp_path / "bin").mkdir()
     apt_get, sudo = tmp_path / "bin" / "apt-get", tmp_path / "bin" / "sudo"
     apt_get.write_text(APT_GET.format(directory=tmp_path))

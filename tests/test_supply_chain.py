@@ -1,4 +1,4 @@
-"""Known flaws, licences and the bill of materials are read from the locks as they are."""
+"""Vulnerabilities, licences and the bill of materials are determined from the lock files."""
 
 from __future__ import annotations
 

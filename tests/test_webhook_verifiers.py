@@ -1,4 +1,4 @@
-"""The verifiers of docs/webhook-signatures.md do in each language what they promise there."""
+"""Signature verifiers of docs/webhook-signatures.md work in each language as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Web servers of a test: a webhook, whoever has the file of a link, a collector of traces."""
+"""Web servers for tests: a webhook, a host of linked files, a collector of traces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp import web
 
 @contextlib.asynccontextmanager
 async def serving(app: web.Application, ssl_context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """An application on a free port of loopback for the time of the block; its URL, without a slash at the end."""
+    """Serve an application on a free loopback port during the block. Yields its URL without a slash at the end."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:

@@ -1,1 +1,1 @@
-"""What benchmarks conclude, without running them."""
+"""Computations of benchmarks, without running them."""

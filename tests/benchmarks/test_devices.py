@@ -1,4 +1,4 @@
-"""What the workloads of devices compute of their own, and processes with devices that end."""
+"""Computations of the device workloads, and device processes that end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.benchmarks.test_rig import a_run
 
 
 def attempts(most: float) -> Callable[[float], Awaitable[Trial]]:
-    """Trials that are good up to this rate, too slow up to twice as much and fail beyond."""
+    """Return a trial that is good up to the rate `most`, too slow up to twice as much, and fails beyond."""
 
     async def attempt(rate: float) -> Trial:
         if rate > 2 * most:

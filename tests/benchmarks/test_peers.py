@@ -1,4 +1,4 @@
-"""What is measured beside others: a loss is seen, and where others are ahead is said, with the reason."""
+"""Comparison with other systems: a loss is detected, and the report states where others are faster, and why."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def test_a_delivery_whose_counts_do_not_agree_is_no_result(wrong: dict[str, int]
 
 
 def a_queue(name: str, rate: float, *, cpu: float = 0.5) -> Run:
-    """cpu: seconds for its 1,000 jobs."""
+    """Return a run of a job queue.
+
+    cpu: CPU seconds for its 1,000 jobs.
+    """
     summary = summarise([0.010, 0.020])
     return dataclasses.replace(
         a_run(name, rate),

@@ -1,4 +1,4 @@
-"""What benchmarks compute from what they saw: percentiles, shares of the machine, ratios, reports."""
+"""Computations of benchmarks from their samples: percentiles, shares of the machine, ratios, reports."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ def test_what_others_use_is_what_nobody_of_ours_did(monkeypatch: pytest.MonkeyPa
     found = machine.shares(before, Clock(at=110.0, busy=66.0, stolen=3.0, own=34.0))
     assert found == Shares(others=0.1, stolen=0.1, own=0.7)
     assert found.is_marked
-    # Clocks of processes are a little ahead of the machine's.
+    # CPU clocks of processes are a little ahead of the machine's.
     assert machine.shares(before, Clock(at=110.0, busy=60.0, stolen=1.0, own=30.5)).others == 0.0
-    # That hides nothing of what the host took.
+    # That does not hide CPU time taken by the host.
     assert machine.shares(before, Clock(at=110.0, busy=66.0, stolen=3.0, own=36.5)).others == 0.1
 
 
@@ -129,7 +129,7 @@ def test_a_child_that_has_ended_counts_as_ours() -> None:
     before = machine.read(time.monotonic())
     code = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
     subprocess.run([sys.executable, "-c", code], check=True)
-    # Read in ticks of 10 ms.
+    # The clock has a resolution of 10 ms.
     assert machine.read(time.monotonic()).own - before.own > 0.15
 
 

@@ -1,4 +1,4 @@
-"""What the workloads compute of their own: recovery, growth, ceilings, the cells of a grid."""
+"""Computations of the workloads: recovery, growth, ceilings, the cells of a grid."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_it_is_never_normal_where_health_stays_slow_or_fails() -> None:
 
 
 def test_memory_grows_by_what_it_does_after_the_processes_are_warm() -> None:
-    # Ten seconds of 1,000 messages each; 50 MB come in the first two, then 1 MB with each 1,000.
+    # Ten seconds of 1,000 messages each. 50 MB are allocated in the first two, then 1 MB per 1,000 messages.
     points = [Point(float(n), {"coreapp": int((100 + (50 if n >= 2 else 0) + n) * 1e6)}, {}, {}) for n in range(1, 11)]
     assert drift.growth(points, [1000.0] * 10, 2000, 10_000) == {"coreapp": pytest.approx(10.0)}
     assert drift.growth(points, [1000.0] * 10, 0, 2000)["coreapp"] > 100
@@ -74,7 +74,7 @@ def test_a_cell_ends_when_its_time_is_over() -> None:
 
 
 class SlowServer(asyncio.Protocol):
-    """Answers a request after 200 ms."""
+    """Server that answers a request after 200 ms."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -1,4 +1,4 @@
-"""A terminal for tests, of which they hold the other end."""
+"""Terminal for tests, which hold its other end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pty
 
 
 def open_terminal() -> tuple[int, int]:
-    """Our end, and the one to write to; a pipe on a machine that has no terminals to give away."""
+    """Return our end, and the end to write to; those of a pipe on a machine without free terminals."""
     try:
         return pty.openpty()
     except OSError:

@@ -1,4 +1,4 @@
-"""The web server of `tidings listen` and of the demonstration."""
+"""Web server of `tidings listen` and of the demonstration."""
 
 from __future__ import annotations
 

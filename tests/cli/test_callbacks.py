@@ -1,4 +1,4 @@
-"""What the webhook did not take is listed from the command line."""
+"""Command line: list of the callbacks that the webhook did not accept."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def names_of(path: Path) -> list[str]:
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
-    """Both sides in memory. Raises `ssl.SSLError`."""
+    """Perform a handshake in memory. Raises `ssl.SSLError`."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [server.wrap_bio(there, back, server_side=True), client.wrap_bio(back, there, server_hostname=name)]
     done = [False, False]

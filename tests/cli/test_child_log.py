@@ -1,4 +1,4 @@
-"""What a child says is kept, up to a size; only what matters is repeated."""
+"""Output of a child process: kept up to a maximum size. Only important lines are repeated on the console."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR
 
 
 def lines() -> bytes:
-    """One line of each level in each style, with words in them that could mislead."""
+    """Return one line of each level in each style, with words in them that could mislead the parser."""
     said = []
     for formatter in (log.TextFormatter("network"), log.JSONFormatter("network")):
         for level in (INFO, WARNING, ERROR):
@@ -67,7 +67,7 @@ def test_the_file_is_bounded_and_the_one_before_is_kept(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def no_file_longer_than(size: int) -> Iterator[None]:
-    """As a full disk, for this process alone."""
+    """Limit the size of files, which has the effect of a full disk for this process alone."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

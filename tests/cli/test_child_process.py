@@ -1,4 +1,4 @@
-"""A child that is not ready in time, dies, or cannot be started at all: it is started again, and nothing is left."""
+"""Child that is not ready in time, dies, or cannot be started: it is restarted, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cli import child_process, guard
 from cli.child_process import ChildProcess
 from cli.workers import Workers
 
-# Stands in for `python -m cli.main <command>`: notes its process id in $STARTS, and does what $PLAN says for this start
-# of it: it is never ready, dies when it is ready, or stays.
+# Replacement for `python -m cli.main <command>`: writes its process id to $STARTS, and acts as $PLAN states for this
+# start: never ready, dead once ready, or running.
 PROGRAM = f"""#!{sys.executable} -IS
 import json, os, signal, sys
 with open(os.environ["STARTS"], "a+") as starts:
@@ -35,7 +35,7 @@ if plan != "dies":
 
 
 class Watcher:
-    """What is said of a child, in order."""
+    """Watcher that records the events of a child in order."""
 
     def __init__(self) -> None:
         self.said: asyncio.Queue[tuple[str, object]] = asyncio.Queue()
@@ -54,7 +54,7 @@ class Watcher:
 
 
 class LogQueue(logging.Handler):
-    """What the workers' parent logs."""
+    """Log handler that queues the records of the workers' parent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class LogQueue(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The process ids of the children, which are all the program above, at a quicker pace."""
+    """Path of the file with the children's process ids. Children run the program above, with shorter delays."""
     program = tmp_path / "program"
     program.write_text(PROGRAM)
     program.chmod(0o700)
@@ -98,7 +98,7 @@ async def test_a_worker_whose_restart_does_not_get_ready_is_ended_and_started_ag
     workers = Workers("network", [{"STARTS": str(starts), "PLAN": "dies hangs stays"}])
     stop = asyncio.Event()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        # The first start has the usual time; the second uses up what it has.
+        # The first start has the usual time limit. The second exceeds its limit.
         group.create_task(workers.run(stop, lambda _: monkeypatch.setattr(child_process, "START_SECONDS", 0.5)))
         said = [await parent_log.records.get() for _ in range(3)]
         assert [record.msg for record in said] == ["worker.ended", "worker.not_started", "worker.ended"]
@@ -137,6 +137,6 @@ async def test_a_start_that_fails_leaves_no_process_and_no_descriptor(
     monkeypatch.setattr(sys, "executable", str(starts.with_name("missing")))
     with pytest.raises(FileNotFoundError):
         await child.start()
-    # A transport closes its descriptor in the next turn of the loop.
+    # A transport closes its descriptor in the next event-loop iteration.
     await asyncio.sleep(0)
     assert open_descriptors() <= before

@@ -1,4 +1,4 @@
-"""Nobody waits for a terminal, and nobody fails with it."""
+"""Console: no process waits for a terminal or fails because of it."""
 
 from __future__ import annotations
 

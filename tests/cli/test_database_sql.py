@@ -1,4 +1,4 @@
-"""The printed SQL makes users with the rights that the processes need, and no others."""
+"""The printed SQL creates users with the privileges that the processes need, and no others."""
 
 from __future__ import annotations
 

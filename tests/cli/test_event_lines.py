@@ -1,4 +1,4 @@
-"""A person reads what arrived; a terminal acts on none of it."""
+"""Lines about received events: readable for a person, and without control characters for the terminal."""
 
 from __future__ import annotations
 

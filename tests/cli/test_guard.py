@@ -1,4 +1,4 @@
-"""Each thing that a person can mend becomes one line; a defect of ours says where to look."""
+"""Errors at start: one line for what the operator can fix, a pointer to the log for a defect of the program."""
 
 from __future__ import annotations
 

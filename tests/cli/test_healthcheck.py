@@ -1,4 +1,4 @@
-"""The health check of the image: finds the role and the address by itself, and loads next to nothing."""
+"""Health check of the image: finds the role and the address on its own, and imports very little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything in one command: it comes up, it heals, it goes away, and it leaves nothing behind."""
+"""Everything in one command: it starts, recovers, stops, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ API_KEY = "a key of the tests"
 
 
 class Console:
-    """What the person at the console sees."""
+    """Output that the person at the console sees."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -78,7 +78,10 @@ Make = Callable[[dict[str, str]], Awaitable[Installation]]
 
 @pytest.fixture
 async def make(console: Console, tmp_path: Path) -> AsyncIterator[Make]:
-    """`await make(variables)` is an installation in `tmp_path`, read but not started; closed after the test."""
+    """Function that creates installations: `await make(variables)` returns one in `tmp_path`, not started.
+
+    Installations are closed after the test.
+    """
     made: list[Installation] = []
     base = demonstration.environment(os.environ, tmp_path)
 
@@ -127,7 +130,7 @@ async def test_the_doctor_finds_no_error_in_a_healthy_installation_whose_webhook
             "/v1/settings/application", headers={"Authorization": f"Bearer {token}"}, json=body
         )
         assert changed.status_code == 200, changed.text
-        # As a person types it: with no variable but the directory.
+        # The command as a person types it: with no variable except the directory.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("TIDINGS_", "WA_"))}
         doctor = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "cli.main", "doctor", "--quick", "--json"),
@@ -165,7 +168,7 @@ async def test_where_others_reach_the_api_the_first_password_is_random_and_in_no
 
 
 async def test_a_number_that_waits_for_its_code_holds_up_no_start(make: Make, console: Console) -> None:
-    # Whoever waited for a lease to run out would wait for longer than a child may take to be ready.
+    # Waiting for the lease to expire would take longer than the time in which a child must be ready.
     installation = await make({"TIDINGS_AUTO_REGISTER": "0", "TIDINGS_LEASE_SECONDS": "120", "WA_API_KEY": API_KEY})
     where = await installation.start()
     request = urllib.request.Request(f"{where.api_url}/v1/health", headers={"Authorization": f"Apikey {API_KEY}"})
@@ -341,10 +344,10 @@ def test_a_demo_that_misses_something_says_what_and_exits_1(tmp_path: Path) -> N
 
 
 def children_of(process: subprocess.Popen[Any]) -> dict[str, psutil.Process]:
-    """By command."""
+    """Return the children by command."""
     found = {}
     for child in psutil.Process(process.pid).children():
-        # One that has just ended, or is not there yet, has no command line.
+        # A child that has just ended, or is just starting, has no command line.
         with contextlib.suppress(psutil.NoSuchProcess, IndexError):
             found[child.cmdline()[3]] = child
     return found
@@ -352,7 +355,7 @@ def children_of(process: subprocess.Popen[Any]) -> dict[str, psutil.Process]:
 
 @contextlib.contextmanager
 def up_on(descriptor: int, data_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
-    """`tidings up` with this console, its logs where nothing can be written; ready. Killed at the end."""
+    """Run `tidings up` with this console, its logs at an unwritable place, until ready. It is killed at the end."""
     environment = demonstration.environment(os.environ, data_dir)
     data_dir.mkdir()
     (data_dir / "logs").write_text("in the way")
@@ -381,7 +384,7 @@ def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_an
         before = children_of(process)
         before["network"].kill()
         polling.wait_until(lambda: children_of(process).get("network", before["network"]) != before["network"])
-        # The Webapp logs a line for each request: more of them than a pipe holds.
+        # The Webapp logs a line per request: more than a pipe holds.
         url = f"http://{environment['TIDINGS_API_ADDRESS']}/v1/{'x' * 1000}"
         for _ in range(150):
             with pytest.raises(urllib.error.HTTPError):
@@ -394,10 +397,11 @@ def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_an
 def test_the_second_sigterm_ends_everything_at_once_though_nothing_can_be_said(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full, up_on(full.fileno(), tmp_path / "data") as (process, _):
         children = children_of(process)
-        # It is ready for sure when the robots have been started. A child that is not is killed and not waited for.
+        # The Coreapp is certainly ready when the robots have been started. A child that is not ready is killed without
+        # a wait.
         children["network"].suspend()
         process.terminate()
-        # The first one waits for the network, which does not answer.
+        # The first child waits for the network, which does not respond.
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
         process.terminate()

@@ -1,4 +1,4 @@
-"""The command line explains itself, loads only what it runs, and speaks in one line when something is wrong."""
+"""The command line: help, imports of the chosen command only, and errors in one line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def addresses(tmp_path: Path) -> dict[str, str]:
-    """Variables for processes that disturb nobody."""
+    """Return variables for processes that use free ports and a separate directory."""
     names = ("API", "NETWORK_HTTP", "NETWORK_TCP", "COREAPP", "COREAPP_METRICS")
     free = {f"TIDINGS_{name}_ADDRESS": f"127.0.0.1:{free_port()}" for name in names}
     return {"TIDINGS_DATA_DIR": str(tmp_path / "data"), "TIDINGS_EMBEDDED": "1", **free}
@@ -39,7 +39,7 @@ def addresses(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def taken() -> Iterator[str]:
-    """An address that somebody listens on."""
+    """Yield an address on which a process listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -1,4 +1,5 @@
-"""Secrets and certificates of an installation in containers: each has its own, and a second start changes nothing."""
+"""Secrets and certificates of an installation in containers: each role has its own, and a second run changes
+nothing."""
 
 from __future__ import annotations
 

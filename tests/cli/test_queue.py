@@ -1,4 +1,4 @@
-"""The queues from the command line: listed without a body, replayed and purged where no Coreapp owns the shard."""
+"""Queues on the command line: listed without bodies, replayed and purged where no Coreapp owns the shard."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Tool = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database without rows, to be copied."""
+    """Database without rows, to be copied."""
     directory = tmp_path_factory.mktemp("migrated")
     assert run("migrate", TIDINGS_DATA_DIR=str(directory)).returncode == 0
     return directory
@@ -55,7 +55,7 @@ def data_dir(migrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def tool(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Tool:
-    """Runs `tidings queue` with these words; what it printed."""
+    """Function that runs `tidings queue` with these arguments and returns the output."""
 
     def call(*words: str) -> str:
         parser = argparse.ArgumentParser()
@@ -84,7 +84,7 @@ def row(seq: int, subject: str, hours: float) -> Callback:
 
 
 async def fill(connection: Connection) -> None:
-    """For Ann 1 that is dead since three hours; for Ben 2, dead since one, and 3, failing; 4 waits."""
+    """Insert callbacks: 1 for Ann, dead for three hours; for Ben 2, dead for one hour, and 3, failing; 4 pending."""
     dead = [dataclasses.replace(row(1, "a1", 3), attempt=10), dataclasses.replace(row(2, "b1", 1), attempt=10)]
     dead[0].last_error, dead[1].last_error = "HTTP 404", "HTTP 500"
     failing = dataclasses.replace(row(3, "b2", 0.5), attempt=2, due_at=1_700_000_060_000, last_error="HTTP 503")
@@ -100,7 +100,7 @@ async def fill(connection: Connection) -> None:
 
 
 class Coreapp:
-    """The owner of a shard, in a thread of its own: it says that it has deleted all but one of the messages named."""
+    """Owner of a shard, in a separate thread. It reports that it has deleted all but one of the named messages."""
 
     def __init__(self) -> None:
         self.asked: list[core.PurgeJobs] = []
@@ -120,10 +120,10 @@ class Coreapp:
         self._loop.close()
 
     def opened(self, connection: wire.Connection) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def received(self, connection: wire.Connection, frame: Any) -> None:
         if isinstance(frame, core.PurgeJobs):
@@ -143,7 +143,7 @@ class Coreapp:
 
 @pytest.fixture
 def coreapp(data_dir: Path) -> Iterator[Coreapp]:
-    """It owns the shard, in which a job more waits."""
+    """Coreapp that owns the shard, in which one more job waits."""
     with Coreapp() as coreapp:
 
         async def own(connection: Connection) -> None:
@@ -168,7 +168,7 @@ def test_both_queues_are_counted(tool: Tool) -> None:
         ("callbacks", "pending"): 1,
     }
     oldest = {(entry["queue"], entry["status"]): entry["oldest_age_s"] for entry in found}
-    # Three hours when the queues were made, before any of these tests.
+    # Three hours at the time when the queues were filled, before any of these tests.
     assert 0 <= oldest["callbacks", "dead"] - 3 * 3600 < 3600
     *row, age = tool().splitlines()[1].split()
     assert row == ["jobs", "0", "new", "1"]
@@ -312,7 +312,7 @@ def test_what_is_replayed_while_its_purge_waits_to_be_confirmed_stays(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
 
     def confirm(prompt: str) -> str:
-        # By somebody else, while the tool waits in its event loop.
+        # Another process takes it, while the tool waits in its event loop.
         with ThreadPoolExecutor() as others:
             others.submit(in_database, data_dir, lambda connection: callbacks.take_dead(connection, 0, 0, [2])).result()
         return "2"

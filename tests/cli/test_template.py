@@ -1,4 +1,4 @@
-"""Templates are made, listed and deleted from the command line."""
+"""Templates on the command line: created, listed and deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFINITIONS = Path(__file__).parents[1] / "data" / "api" / "templates_good.json"
 
 @pytest.fixture
 def data(tmp_path: Path) -> dict[str, str]:
-    """A data directory with its tables."""
+    """Variables for a data directory with tables."""
     variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
     assert run("migrate", **variables).returncode == 0
     return variables

@@ -1,4 +1,4 @@
-"""The live view: what two readings say together, how it is drawn, and what it does without a process or a metric."""
+"""Live view: the comparison of two readings, how it is drawn, and its output without a process or a metric."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ NETWORK = Source("network", "http://10.0.0.3:9095/metrics")
 def text(
     *, cpu: float, accepted: float = 0, left: float = 0, depth: float = 0, epoch: float = 1, slow: float = 0
 ) -> str:
-    """Metrics of a Coreapp. slow: of 100 calls, those that took up to 50 ms rather than up to 10."""
+    """Return metrics of a Coreapp.
+
+    slow: number of 100 calls that took up to 50 ms instead of up to 10 ms.
+    """
     return f"""
 process_cpu_seconds_total {cpu}
 process_resident_memory_bytes 1.2e+08
@@ -199,12 +202,12 @@ class _Metrics(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Nothing on standard error."""
+        """Write nothing to standard error."""
 
 
 @pytest.fixture
 def coreapp() -> Iterator[str]:
-    """An address with metrics."""
+    """Address with metrics."""
     server = HTTPServer(("127.0.0.1", 0), _Metrics)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -216,7 +219,7 @@ def coreapp() -> Iterator[str]:
 
 @pytest.fixture
 def words(coreapp: str) -> Sequence[str]:
-    """One process that is there, and two that are away."""
+    """Arguments for one process that runs, and two that are unavailable."""
     away = f"127.0.0.1:{free_port()}"
     return ["--coreapp", coreapp, "--webapp", away, "--network", away, "--interval", "0.1"]
 
@@ -253,7 +256,7 @@ def test_the_view_is_drawn_in_a_terminal_until_q(words: Sequence[str]) -> None:
         os.close(slave)
         seen = b""
         asked = False
-        # Ends with an error when the other end is closed.
+        # The read fails with an error when the other end is closed.
         with contextlib.suppress(OSError):
             while part := os.read(master, 4096):
                 seen += part

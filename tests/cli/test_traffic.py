@@ -34,12 +34,12 @@ def text(to: str = NUMBER, words: str = SECRET) -> dict[str, Any]:
 
 
 class Installation:
-    """Another one: it notes what it is asked. hold: its answers wait for this."""
+    """Another installation, which records the requests that it gets."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.times: list[float] = []
-        self.hold = asyncio.Event()
+        self.hold = asyncio.Event()  # responses wait for it
         self.hold.set()
         self.url = ""
 

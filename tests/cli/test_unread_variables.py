@@ -1,4 +1,4 @@
-"""A misspelt setting is named at start, by the doctor, and refused where the operator wants that."""
+"""A misspelt setting is reported at start and by the doctor, and refused where the operator has chosen so."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidings.runtime.env import SettingsError
 
 ROOT = Path(__file__).parents[2]
 SETTINGS_MODULES = (cli.settings, coreapp.settings, handset.settings, network.settings, webapp.settings)
-# Names that the code puts together from parts.
+# Names that the code assembles from parts.
 ASSEMBLED = {
     "TIDINGS_NETWORK_HTTP_KEY",
     "TIDINGS_NETWORK_TCP_KEY",

@@ -1,4 +1,4 @@
-"""A real network, one that does what a test says, and devices on it that this package's client registered."""
+"""Fixtures: a real network, a scripted one, and devices that this package's client has registered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Registered:
 
 
 def stranger(token: str = TOKEN) -> Registered:
-    """One who has not registered."""
+    """Return a device that is not registered."""
     return Registered("15550001111", token, e2ee.IdentityKeyPair.generate())
 
 

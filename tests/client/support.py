@@ -1,4 +1,4 @@
-"""A client of the device API that notes what it hears, and a network that does what a test says."""
+"""Client of the device API that records its events, and a scripted network."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PATIENCE = 30.0
 
 
 async def pieces(content: bytes, size: int = 64 * 1024) -> AsyncIterator[bytes]:
-    """The content of a blob, as it is uploaded."""
+    """Yield the content of a blob in chunks, as it is uploaded."""
     for start in range(0, len(content), size):
         yield content[start : start + size]
 
 
 class Recorder(DeviceListener[str]):
-    """One connection and everything that it told, in order."""
+    """One connection and its events, in order."""
 
     def __init__(self, dial: Dial, **options: Any) -> None:
         self.connection: DeviceConnection[str] = DeviceConnection(
@@ -99,7 +99,7 @@ class Recorder(DeviceListener[str]):
 
 
 class ScriptedNetwork:
-    """Notes each frame, and answers it with what `answer` returns; `None` for nothing."""
+    """Network that records each frame, and responds with what `answer` returns; None for no response."""
 
     def __init__(self) -> None:
         self.frames: list[Any] = []

@@ -1,4 +1,5 @@
-"""Files go up encrypted and come down verified, whatever their size; nothing of another file ever comes out."""
+"""Files are uploaded encrypted and downloaded verified, whatever their size. No bytes of another file are ever
+returned."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ DEVICE = Device()
 
 
 class MemoryBlobs:
-    """A network's blobs in memory."""
+    """Blobs of a network in memory."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}

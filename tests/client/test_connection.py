@@ -1,4 +1,4 @@
-"""The device client against a real network: it logs in, sends, gets, and comes back."""
+"""Device client against a real network: it logs in, sends, receives, and reconnects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dial_of(network: Network, transport: str = "tcp") -> Dial:
 
 
 def client_of(network: Network, *numbers: str, transport: str = "tcp", epoch: int = 0) -> Recorder:
-    """A client that logs these registered numbers in."""
+    """Return a client that logs in these registered numbers."""
     client = Recorder(dial_of(network, transport))
     for number in numbers:
         client.connection.log_in(number, network.tokens[number], epoch=epoch)
@@ -58,7 +58,7 @@ async def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(networ
         client.connection.drop("test")
         await client.until(lambda: len(client.deliveries) == 5)
         assert [delivery.id for delivery in client.deliveries[3:]] == ["m1", "m2"]
-        # Numbers of an earlier connection mean something else on this one.
+        # Delivery numbers of an earlier connection have another meaning on this one.
         client.connection.acknowledge(earlier)
         client.connection.drop("test")
         await client.until(lambda: len(client.deliveries) == 7)
@@ -80,7 +80,7 @@ async def test_a_wrong_token_keeps_one_device_off_and_no_other(network: Network)
         await client.until(lambda: client.count("attached") == 2)
         client.connection.log_in(BEN, network.tokens[BEN])
         await client.until_heard("attached", BEN)
-    # It was not tried again before it had another token.
+    # It did not log in again before it had another token.
     assert client.count("detached") == 1
 
 
@@ -89,7 +89,7 @@ async def test_whoever_is_logged_in_elsewhere_is_told_and_comes_back_when_asked_
     async with client_of(network, ANN, BEN).running() as first, client_of(network, ANN).running() as second:
         await first.until_heard("detached", ANN, device.REPLACED)
         assert not first.connection.is_attached(ANN)
-        # Nothing of a device that is not there is sent.
+        # Envelopes of a device that is not attached are not sent.
         first.send(ANN, BEN, "dropped")
         first.connection.log_in(ANN, network.tokens[ANN])
         await second.until_heard("detached", ANN, device.REPLACED)
@@ -175,5 +175,5 @@ async def test_a_network_that_stops_is_found_again_with_all_devices(network: Net
         await client.until(lambda: client.count("attached") == 4)
         client.send(ANN, BEN, "m1")
         await client.until_heard("delivered", BEN, "m1")
-    # However often it was tried meanwhile.
+    # One event, whatever the number of attempts.
     assert client.events.count(("lost", "cannot be reached")) == 1

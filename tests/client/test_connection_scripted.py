@@ -1,4 +1,4 @@
-"""The device client with a network that is late, wrong, away or gone."""
+"""Device client with a network that is late, wrong, unavailable or gone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_only_so_many_sends_are_in_flight_and_the_rest_keeps_its_order(scr
         for number in range(limit + 3):
             client.send(ANN, BEN, str(number))
         sends = await scripted.until_sent(device.Send, limit)
-        # One is answered twice, the other with a refusal: each makes room for one more.
+        # One send gets two responses, the other a refusal: each makes room for one more.
         scripted.say(device.Accepted([sends[5].n, sends[5].n]))
         scripted.say(device.Refused(sends[0].n, device.BLOCKED))
         sends = await scripted.until_sent(device.Send, limit + 2)
@@ -183,7 +183,7 @@ async def test_what_the_network_takes_no_more_of_goes_again_in_its_order_and_nob
     def answer(frame: Any) -> Any:
         if not isinstance(frame, device.Send):
             return welcome(frame)
-        # Whatever is behind one that was refused is refused too, until that one comes again.
+        # Sends behind a refused one are refused too, until that one is sent again.
         behind = refused and refused[-1] not in (frame.id, *taken)
         if frame.to == BEN and (full or behind or (len(taken) % 7 == 6 and frame.id not in refused)):
             if not behind:

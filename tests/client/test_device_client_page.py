@@ -1,4 +1,4 @@
-"""docs/device-client.md tells the truth: its script runs, and its tables leave nothing out."""
+"""docs/device-client.md is correct: its script runs, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANN, ECHO = "15550100001", "15550100009"
 
 @pytest.fixture
 async def echo(network: Network, tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The page's script as a program of its own, logged in."""
+    """The page's script as a separate program, logged in."""
     (script,) = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     (tmp_path / "echo.py").write_text(script)
     host, port = network.addresses.http
@@ -98,7 +98,7 @@ def test_figures_are_those_of_the_code() -> None:
 
 
 def first_cells(heading: str) -> list[str]:
-    """The code in the first column of the table with this heading."""
+    """Return the code in the first column of the table with this heading."""
     found = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\|\n((?:\|.*\n)*)", TEXT, re.MULTILINE)
     assert found, heading
     return re.findall(r"^\| `(\w+)` \|", found[1], re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What the network takes no more of for now is tried again, however exact the clock is that it is looked at with."""
+"""Sends that the network refuses for now are sent again, however precise the clock of the timers is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DUE = 1.0  # LEAST_SECONDS after 0
 
 
 def sends(held: HeldBack[str], *ids: str) -> list[device.Send]:
-    """All to one recipient, the first of them refused at 0."""
+    """Add sends to one recipient, the first of which was refused at time 0."""
     made = [device.Send(n, "15550100001", "15550100002", id, kind=device.MESSAGE) for n, id in enumerate(ids)]
     held.refused(made[0], ids[0], now=0.0, seconds=0.0)
     for send in made[1:]:
@@ -21,7 +21,8 @@ def sends(held: HeldBack[str], *ids: str) -> list[device.Send]:
 
 @pytest.mark.parametrize("again", [DUE - 0.0004, DUE, DUE + 0.0004])
 def test_a_timer_that_was_early_is_followed_by_another(again: float) -> None:
-    """Timers of milliseconds are: the look was before the moment, and the next one is asked for after it."""
+    """Timers have a resolution of 1 ms: the check may come before the due time, and the next is requested after
+    it."""
     held: HeldBack[str] = HeldBack()
     sends(held, "a", "b")
     assert not list(held.due(DUE - 0.0005))

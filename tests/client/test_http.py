@@ -1,4 +1,4 @@
-"""The client of the network's HTTP API, against a real network and against servers that are none."""
+"""Client of the network's HTTP API, against a real network and against other servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def body(number: str, *, code: str = "", token: str = "", epoch: int = 0) -> Dev
 
 @contextlib.asynccontextmanager
 async def serving(answer: bytes) -> AsyncIterator[str]:
-    """Something that answers every request with these bytes."""
+    """Run a server that answers every request with these bytes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -60,7 +60,7 @@ async def test_a_number_is_registered_by_its_code(api: NetworkApi, caplog: pytes
 async def test_a_registration_with_a_token_of_ones_own_may_be_repeated(api: NetworkApi) -> None:
     made = body(ADA, token=keys.generate_token())
     assert await api.register(made, registration_key=REGISTRATION_KEY) == made.token
-    # Without key or code: whoever has the token need prove nothing else.
+    # Without key or code: a client with the token need prove nothing else.
     assert await api.register(made) == made.token
 
 
@@ -133,7 +133,7 @@ async def test_what_the_source_of_a_blob_raises_comes_out_as_it_is(api: NetworkA
 
     with pytest.raises(OSError, match="the disk is gone"):
         await api.upload_blob(device, broken(), MIB)
-    # The connection is not left in a state that another call stumbles over.
+    # The connection stays usable for another call.
     assert (await api.count_keys(device)).prekeys == 0
 
 
@@ -244,7 +244,7 @@ async def test_what_is_no_answer_is_told_without_the_token(answer: bytes) -> Non
                 async for _ in chunks:
                     pass
     for error in (up.value, down.value):
-        # As it is logged: by itself, and with its cause.
+        # As it is logged: alone, and with its cause.
         assert TOKEN not in f"{error} {error!r} {error.__cause__!r}"
         assert url in str(error)
 
@@ -254,7 +254,7 @@ async def test_many_calls_share_few_connections(network: Network, api: NetworkAp
     await asyncio.gather(*(api.count_keys(device) for _ in range(4 * (CALLS + TRANSFERS))))
     text = await (await network.http.get("/metrics")).text()
     (opened,) = [line for line in text.splitlines() if line.startswith("tidings_network_http_connections ")]
-    # With the test's own.
+    # One more for the test's own connection.
     assert float(opened.split()[1]) <= CALLS + TRANSFERS + 1
 
 

@@ -21,7 +21,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Server:
-    """Does as it is told with each connection, of which it counts how many there were."""
+    """Server that handles each connection as scripted, and counts them."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
@@ -44,7 +44,8 @@ class Server:
 
 
 def answering(*answers: bytes) -> Server:
-    """One after the other, each to a request without a body; then the connection ends."""
+    """Return a server that sends the answers one after the other, each to a request without a body, and then
+    closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in answers:
@@ -79,7 +80,7 @@ async def test_a_connection_that_is_closed_while_it_is_kept_is_not_used_again() 
         await reader.readuntil(b"\r\n\r\n")
         writer.write(KEPT)
         writer.write_eof()
-        # The other side has noticed.
+        # The other side has detected it.
         await reader.read()
         gone.set()
 

@@ -1,4 +1,4 @@
-"""A device's own keys: their ids, what is uploaded of them, and what is kept."""
+"""A device's own keys: their ids, the uploaded parts, and the stored parts."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_is_packed_comes_out_again(uploadable: bool) -> None:
 
 
 def test_sealed_keys_of_before_are_still_read() -> None:
-    # As businesses and handsets have stored them.
+    # The format in which businesses and handsets have stored them.
     assert keys.unpack_signed(7, SIGNED.public + SIGNED.private + SIGNED.signature) == SIGNED
     assert keys.unpack_kyber(8, KYBER.public + KYBER.private + KYBER.signature) == KYBER
     assert keys.unpack_kyber(8, KYBER.private).private == KYBER.private

@@ -1,4 +1,4 @@
-"""Devices that live in memory converse over a real network."""
+"""Devices in memory exchange messages over a real network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANN, BEN, NOBODY = "15550100001", "15550100002", "15550100003"
 
 
 class Person(MemoryDevice):
-    """Whoever remembers what they got."""
+    """Person who keeps the messages received."""
 
     def __init__(self, url: str, number: str) -> None:
         super().__init__(url, number)

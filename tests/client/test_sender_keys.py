@@ -1,4 +1,4 @@
-"""Decisions about the keys of groups, on real records."""
+"""Decisions about sender keys of groups, on real records."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_a_step_down_from_post_quantum_is_refused_unless_it_is_allowed() -> None
     assert pair.bobs.receiving_half() == before
     assert not sessions.is_repairable(raised.value)
     assert read_first(pair.bob, pair.bobs, body, allow_downgrade=True)[1] == b"weaker"
-    # Whoever has other keys starts fresh.
+    # A peer with other keys starts with a fresh session.
     other = Party(103)
     _, body = sessions.initiate(other.identity, 103, pair.bob.bundle(version=3)).encrypt(b"new and weak")
     assert read_first(pair.bob, pair.bobs, body)[1] == b"new and weak"

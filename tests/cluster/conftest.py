@@ -1,4 +1,4 @@
-"""Nodes of the network as real processes, on one MariaDB and over one Redis."""
+"""Nodes of the network as real processes, on one MariaDB and one Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidings.storage.database import Database
 
 KEY = "the registration key of these tests"
 OPERATOR_KEY = "a key of twenty chars"
-# Seconds for what happens within a second or two on an idle machine.
+# Seconds for events that take a second or two on an idle machine.
 PATIENCE = 30.0
 
 
@@ -38,7 +38,7 @@ class NetworkNode:
             return answer.status, await answer.json()
 
     async def becomes(self, **fields: object) -> None:
-        """Wait until its health says so."""
+        """Wait until the node's health has these values."""
 
         async def is_so() -> bool:
             _, said = await self.health()
@@ -76,7 +76,7 @@ def redis_cluster() -> Iterator[RedisCluster]:
 
 @pytest.fixture
 async def start_node(mariadb: MariaDB, tmp_path: Path) -> AsyncIterator[StartNode]:
-    """`await start_node(redis.url, VARIABLE="…")` is a process more; all stop at the end."""
+    """Function that starts nodes: `await start_node(redis.url, VARIABLE="…")`. All stop at the end."""
     with mariadb.connect() as connection, connection.cursor() as cursor:
         cursor.execute("DROP DATABASE IF EXISTS nodes")
         cursor.execute("CREATE DATABASE nodes CHARACTER SET utf8mb4")

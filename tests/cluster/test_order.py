@@ -1,6 +1,6 @@
-"""Order between nodes in network namespaces that lose each other, Redis, packets and their lives.
+"""Order between nodes in network namespaces during partitions, loss of Redis, packet loss and kills.
 
-Each sender sends to each of its recipients in one stream. Six counts have to be 0, and so has `order`: envelopes that
+Each sender sends to each of its recipients in one stream. Six counts must be 0, and so must `order`: envelopes that
 were shown after one that was sent after them in the same stream.
 """
 
@@ -34,7 +34,7 @@ KEY = "the registration key of these tests"
 NODES = 3
 SENDERS = [f"1555020{i:04}" for i in range(6)]
 READERS = [f"1555030{i:04}" for i in range(12)]
-# Streams of each sender, and envelopes per second of all of them.
+# Streams per sender, and envelopes per second of all streams.
 STREAMS, RATE = 4, 120
 NODE_PORT = 9097
 # Seconds of load before a fault, during it and after it.
@@ -45,23 +45,23 @@ SETTLE = 60.0
 
 @dataclasses.dataclass
 class Envelope:
-    """One envelope of the ledger. Moments are monotonic seconds, 0 for not yet."""
+    """One envelope of the ledger. Times are monotonic seconds, 0 for not yet."""
 
     id: str
     sender: str
     to: str
     sent: float
     shown: float = 0.0
-    place: int = 0  # of the first time that it was shown among all such first times
+    place: int = 0  # position of its first display among all first displays
 
 
 def body_of(id: str) -> bytes:
-    """As long as a sealed text is."""
+    """Return a body with the length of a sealed text."""
     return id.encode().ljust(500, b".")
 
 
 class Ledger:
-    """What was sent, in its order, and what was shown."""
+    """Envelopes sent, in order, and envelopes shown."""
 
     def __init__(self, crowd: Crowd) -> None:
         self.sent: dict[str, Envelope] = {}
@@ -91,11 +91,11 @@ class Ledger:
             envelope.shown, envelope.place = asyncio.get_running_loop().time(), self._shown
 
     def accepted(self, envelope: Envelope) -> float:
-        """When it was accepted, 0.0 when it was not."""
+        """Return the time of acceptance, 0.0 for none."""
         return self._crowd.devices[envelope.sender].accepted.get(envelope.id, 0.0)
 
     def late(self) -> list[Envelope]:
-        """Envelopes that were shown after one that was sent after them in the same stream."""
+        """Return the envelopes that were shown after one that was sent after them in the same stream."""
         streams: dict[tuple[str, str], list[Envelope]] = collections.defaultdict(list)
         for envelope in self.sent.values():
             streams[envelope.sender, envelope.to].append(envelope)
@@ -107,7 +107,7 @@ class Ledger:
                 yield envelope
 
     def counts(self) -> dict[str, int]:
-        """The six counts, and order."""
+        """Return the six counts, and `order`."""
         senders = [self._crowd.devices[number] for number in SENDERS]
         return {
             "unanswered": sum(each.unanswered for each in senders),
@@ -120,7 +120,7 @@ class Ledger:
         }
 
     def longest_wait(self, start: float, end: float) -> float:
-        """The most seconds from the acceptance of an envelope sent in between until it was shown."""
+        """Return the most seconds from the acceptance of an envelope sent in this period until it was shown."""
         waits = [
             envelope.shown - max(self.accepted(envelope), envelope.sent)
             for envelope in self.sent.values()
@@ -131,7 +131,7 @@ class Ledger:
 
 @dataclasses.dataclass
 class Scene:
-    """Nodes in their namespaces, and what else they talk to."""
+    """Nodes in their namespaces, and the other parts that they talk to."""
 
     spaces: list[Namespace]
     processes: list[Process]
@@ -149,7 +149,7 @@ Fault = Callable[[Scene], None]
 
 
 def one_way(scene: Scene) -> None:
-    """Node 1 does not hear node 0."""
+    """Drop the packets from node 0 to node 1."""
     scene.spaces[1].cut(f"ip {{end}} {scene.spaces[0].address}", both_ways=False)
 
 
@@ -178,7 +178,8 @@ def lossy(scene: Scene) -> None:
 
 
 def cut_off_and_killed(scene: Scene) -> None:
-    """Node 1 reaches its devices and the database until it is killed."""
+    """Cut node 1 off from the other nodes and Redis. It still reaches its devices and the database until it is
+    killed."""
     from_peers(scene)
     from_redis(scene)
 
@@ -196,7 +197,7 @@ FAULTS: dict[str, Fault] = {
 
 
 class Load:
-    """Envelopes from all senders to their recipients in turn, at a rate, until it ends."""
+    """Load from all senders to their recipients in round robin, at a rate, until it ends."""
 
     def __init__(self, crowd: Crowd, ledger: Ledger) -> None:
         self._stop = asyncio.Event()
@@ -223,7 +224,7 @@ class Load:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_order_holds_between_nodes(tmp_path: Path, fault: str) -> None:
-    """In a process of its own, whose network holds nothing but this."""
+    """Run in a separate process, whose network namespace contains nothing else."""
     packages.require(namespaces.PROGRAMS, namespaces.PROGRAMS)
     command = ["unshare", "--net", sys.executable, "-m", "tests.cluster.test_order", str(tmp_path), fault]
     assert subprocess.run(command, cwd=ROOT, timeout=300).returncode == 0

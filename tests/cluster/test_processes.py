@@ -1,4 +1,4 @@
-"""Nodes that are killed, stand still, stop, and lose Redis, under load: every envelope that was accepted arrives."""
+"""Nodes that are killed, paused, stopped, or lose Redis, under load: every accepted envelope arrives."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tidings.wire import device
 
 SENDERS = [f"1555020{i:04}" for i in range(4)]
 READERS = [f"1555030{i:04}" for i in range(40)]
-# Envelopes a second of all senders together.
+# Envelopes per second of all senders together.
 RATE = 200
 
 
 class Load:
-    """Envelopes from all senders to all readers in turn, at a rate, until it is told to end."""
+    """Load from all senders to all readers in round robin, at a rate, until it is ended."""
 
     def __init__(self, crowd: Crowd) -> None:
         self.crowd = crowd
@@ -44,20 +44,21 @@ class Load:
             await asyncio.sleep(0.02)
 
     async def reach(self, more: int) -> None:
-        """Wait until so many more are sent."""
+        """Wait until `more` further envelopes are sent."""
         target = len(self.sent) + more
         await self.crowd.until(lambda: len(self.sent) >= target, PATIENCE)
 
     def accepted(self) -> int:
-        """How many have been accepted."""
+        """Return the number of accepted envelopes."""
         return sum(len(self.crowd.devices[number].accepted) for number in SENDERS)
 
     async def all_attached(self) -> None:
-        """Wait until every device is, to one of the nodes."""
+        """Wait until every device is attached to a node."""
         await self.crowd.until(lambda: self.crowd.attached == len(self.crowd.devices))
 
     async def end(self) -> int:
-        """All is answered and has arrived; how many came more than once."""
+        """Wait until all sends are accepted and have arrived. Returns the number of envelopes that came more
+        than once."""
         self._stop.set()
         await self._task
         devices = self.crowd.devices
@@ -73,7 +74,7 @@ StartLoad = Callable[..., Awaitable[Load]]
 
 @pytest.fixture
 async def start_load() -> AsyncIterator[StartLoad]:
-    """`await start_load(*nodes)` is the load of senders and readers who are all over these nodes."""
+    """Function that starts a load: `await start_load(*nodes)`, with senders and readers spread over these nodes."""
     crowds: list[Crowd] = []
 
     async def start(*nodes: NetworkNode) -> Load:
@@ -99,7 +100,7 @@ async def test_nodes_that_are_killed_lose_nothing(
         await load.all_attached()
         await victim.process.start()
         await load.reach(RATE)
-        # Those that are there go to it, too, when they come back.
+        # Devices that reconnect go to it, too.
         for number in READERS[::2]:
             load.crowd.devices[number].close()
     repeated = await load.end()
@@ -138,7 +139,7 @@ async def test_redis_that_is_away_for_30_seconds_costs_nothing_but_time(
                 assert (await node.health("/health/ready"))[0] == 503
             before = load.accepted()
             await load.reach(15 * RATE)
-            # Nobody waited for Redis.
+            # No envelope waited for Redis.
             assert load.accepted() - before > 10 * RATE
         finally:
             back()
@@ -160,7 +161,7 @@ async def test_nodes_that_are_restarted_one_after_the_other_let_their_devices_go
         await node.process.start()
         await load.all_attached()
     await load.reach(RATE)
-    # What was on its way to a device that was just asked to leave comes again.
+    # Envelopes on their way to a device that was just asked to disconnect are delivered again.
     assert await load.end() < len(load.sent) / 50
     closings = {reason for each in load.crowd.devices.values() for reason in each.closings}
     assert closings == {device.SHUTDOWN}

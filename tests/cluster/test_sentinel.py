@@ -1,4 +1,5 @@
-"""Presence over a Redis or Valkey with Sentinels: devices stay attached and are found when its master fails over."""
+"""Presence over a Redis or Valkey with Sentinels: devices stay attached and are found during a failover of the
+master."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def sentinelled(request: pytest.FixtureRequest) -> Iterator[SentinelledRedis]:
 
 
 def claimed(server: RedisServer) -> int:
-    """How many numbers have a claim there."""
+    """Return how many numbers have a claim on this server."""
     with server.client() as client:
         return sum(1 for _ in client.scan_iter("tidings:at:*"))
 
@@ -50,7 +51,7 @@ async def test_presence_survives_a_fail_over(
         await node.becomes(redis="ok", nodes=2)
     await load.reach(RATE)
     await load.end()
-    # Nobody had to log in again.
+    # No device had to log in again.
     assert not any(each.closings for each in load.crowd.devices.values())
 
 

@@ -1,1 +1,1 @@
-"""The compose files, brought up with podman on a network of their own: `make test-deploy`."""
+"""Compose files, run with podman in a separate network: `make test-deploy`."""

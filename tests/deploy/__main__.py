@@ -1,7 +1,7 @@
-"""`make test-deploy`: make the images, then bring up each compose file where nothing else can be reached, or touched.
+"""`make test-deploy`: build the images, then run each compose file where it can reach and affect nothing else.
 
-The tests run in namespaces of their own: whatever they start ends with them, and their bridges, addresses and rules of
-the firewall are nobody else's. The images are made before, since that takes packages from outside.
+The tests run in separate namespaces: everything they start ends with them, and their bridges, addresses and firewall
+rules are isolated. The images are built before, since that downloads packages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROGRAMS = {
     "aardvark-dns": "aardvark-dns",
     "netavark": "netavark",
 }
-# The addresses of this machine as containers see it, and what PID 1 has to do: wait for orphans.
+# Sets up the addresses of this machine as containers see it. PID 1 must also wait for orphans.
 INSIDE = """
 mount -t tmpfs none /dev/shm && mount -t tmpfs none /run
 ip link set lo up && ip address add 10.77.0.1/32 dev lo

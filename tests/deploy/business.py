@@ -1,4 +1,4 @@
-"""A business of the tests: it logs in, sends, and hears its webhook, with the standard library alone."""
+"""Business for the tests: it logs in, sends, and receives its webhook, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSWORD = "Tidings-2026!"
 
 
 class Webhook:
-    """What the server posts, from the moment that this is made."""
+    """Webhook that keeps what the server posts from its creation on."""
 
     def __init__(self, host: str) -> None:
         bodies: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ class Webhook:
         self._server.server_close()
 
     def statuses(self) -> dict[str, list[str]]:
-        """Of each message, by its id, in the order in which they came; one that came again counts once."""
+        """Return the statuses of each message by id, in order of arrival, each once."""
         found: dict[str, list[str]] = {}
         for body in list(self._bodies):
             for status in body.get("statuses", []):
@@ -63,20 +63,20 @@ class Webhook:
         return [message for body in list(self._bodies) for message in body.get("messages", [])]
 
     def wait(self, is_there: Callable[[], bool], seconds: float) -> bool:
-        """Is it there before so many seconds have passed?"""
+        """Wait until the condition holds. Returns False when it does not within `seconds`."""
         with self._changed:
             return self._changed.wait_for(is_there, seconds)
 
 
 @dataclasses.dataclass
 class Business:
-    """Calls of the API at a URL, whose certificate nobody vouches for yet."""
+    """Caller of the API at a URL whose certificate is not verified."""
 
     url: str
     bearer: str = ""
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """Status and JSON. Raises `OSError` where there was no answer."""
+        """Return status and JSON. Raises `OSError` when there is no response."""
         request = urllib.request.Request(self.url + path, method=method)
         if body is not None:
             request.data = json.dumps(body).encode()
@@ -99,7 +99,7 @@ class Business:
         return status, answer
 
     def send(self, to: str, text: str, seconds: float = 60) -> str:
-        """A text, tried again as a careful client does, under one key: the id of the message."""
+        """Send a text and return the id of the message. It is retried under one idempotency key for `seconds`."""
         body = {"to": to, "type": "text", "text": {"body": text}}
         key, end = uuid.uuid4().hex, time.monotonic() + seconds
         while True:

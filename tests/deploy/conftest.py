@@ -1,4 +1,4 @@
-"""The containers of one compose file."""
+"""Containers of one compose file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Containers need namespaces and images of their own: only `make test-deploy` has them, not `make test`."""
+    """Ignore these tests outside `make test-deploy`: containers need separate namespaces and images."""
     return None if config.getoption("--podman", None) else True
 
 
 @pytest.fixture(scope="session", autouse=True)
 def syslog() -> Iterator[None]:
-    """Where podman logs when a container has ended: without it nothing is started again."""
+    """Listener for podman's logs about ended containers. Without it podman restarts nothing."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind("/run/syslog")
         threading.Thread(target=_discard, args=(listener,), daemon=True).start()

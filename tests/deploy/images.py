@@ -1,7 +1,7 @@
-"""The images that the compose files ask for: ours from its Dockerfile, the others from Debian's packages.
+"""Images that the compose files use: ours from its Dockerfile, the others from Debian's packages.
 
-No registry is needed. What Debian has stands in under the official images' names: with the same servers, and start-up
-scripts that read the same variables.
+No registry is needed. Debian's packages replace the official images under their names, with the same servers, and
+start-up scripts that read the same variables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CACHE = Path(os.environ.get("BARE_CACHE", "/var/cache/tidings"))
 OURS = "localhost/tidings:latest"
 DEBIAN = "docker.io/library/debian:bookworm-slim"
 PYTHON = "docker.io/library/python:3.11-slim-bookworm"
-# By the recipe in `stand_ins`.
+# Built by the recipe in `stand_ins`.
 SERVERS = {
     "mariadb": "docker.io/library/mariadb:10.11",
     "redis": "docker.io/library/redis:7.0",
@@ -30,11 +30,11 @@ SERVERS = {
 
 
 class NoBase(Exception):
-    """This machine can make no root directory of Debian; `str()` says why."""
+    """This machine cannot make a root directory of Debian. `str()` gives the reason."""
 
 
 def prepare(podman: Podman, say: Callable[[str], None]) -> None:
-    """All images, in the storage of `podman`. Raises `NoBase` and `CommandFailed`."""
+    """Build all images in the storage of `podman`. Raises `NoBase` and `CommandFailed`."""
     podman.import_root(_debian(), (DEBIAN, PYTHON))
     say(f"image   {PYTHON}: a Debian made with debootstrap")
     for name, image in SERVERS.items():
@@ -46,7 +46,7 @@ def prepare(podman: Podman, say: Callable[[str], None]) -> None:
 
 
 def build_ours(podman: Podman) -> None:
-    """From the Dockerfile as it is, with where this machine's pip takes packages from."""
+    """Build our image from the unchanged Dockerfile, with the package sources of this machine's pip."""
     pip = podman.directory / "pip.conf"
     pip.write_text(_pip_settings())
     podman.buildah(
@@ -63,7 +63,7 @@ def build_ours(podman: Podman) -> None:
 
 
 def _server(podman: Podman, name: str, image: str) -> bool:
-    """One of `SERVERS`, kept for the next time; was it made now?"""
+    """Load or build the image of one of `SERVERS`, and cache it. Returns whether it was built."""
     recipe = STAND_INS / name
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(recipe.iterdir()))).hexdigest()[:16]
     kept = CACHE / f"stand-in-{name}-{digest}.tar"
@@ -94,12 +94,12 @@ def _debian() -> Path:
 
 
 def _mounts(*paths: str) -> list[str]:
-    """Files of this machine that are there while an image is made, and not in it."""
+    """Return options that mount files of this machine during a build without adding them to the image."""
     return [f"--volume={path}:{path}:ro" for path in paths if path and Path(path).exists()]
 
 
 def _pip_settings() -> str:
-    """This machine's, those of variables among them, as one file."""
+    """Return the pip settings of this machine as one file, including those from variables."""
     settings: dict[str, str] = {}
     for line in run(["python3", "-m", "pip", "config", "list"], os.environ).splitlines():
         name, _, value = line.partition("=")

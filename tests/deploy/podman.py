@@ -1,4 +1,4 @@
-"""A podman of the tests' own: its images, containers, volumes, networks and settings lie in one directory."""
+"""Separate podman for the tests: its images, containers, volumes, networks and settings are in one directory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-# podman-compose, which calls `podman`; installed from a lock of its own.
+# podman-compose, which calls `podman`; installed from a separate lock file.
 COMPOSE = ROOT / "build" / "deploy" / "bin" / "podman-compose"
 
-# What lets containers run where there is neither systemd nor Docker, and many limits are lower than its defaults.
+# Settings for a machine without systemd and Docker, where many limits are lower than podman's defaults.
 CONTAINERS_CONF = """
 [containers]
 log_driver = "k8s-file"
@@ -39,11 +39,14 @@ REGISTRIES_CONF = 'unqualified-search-registries = []\nshort-name-mode = "disabl
 
 
 class CommandFailed(Exception):
-    """A command ended with another status than 0; `str()` has the end of what it said."""
+    """A command failed. `str()` has the end of its output."""
 
 
 def run(command: list[str], environment: Mapping[str, str], *, timeout: float = 300, both: bool = False) -> str:
-    """Its standard output; both: and its standard error. Raises `CommandFailed`."""
+    """Run a command and return its standard output. Raises `CommandFailed`.
+
+    timeout: seconds. both: True to include its standard error.
+    """
     done = subprocess.run(
         command,
         env=dict(environment),
@@ -61,7 +64,8 @@ def run(command: list[str], environment: Mapping[str, str], *, timeout: float = 
 
 
 def _driver(directory: Path) -> str:
-    """`overlay` where it can be mounted; else the one that copies, which works anywhere and takes minutes more."""
+    """Return the storage driver: `overlay` where it can be mounted, otherwise `vfs`, which works anywhere but takes
+    minutes more."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         parts = {name: Path(scratch) / name for name in ("lower", "upper", "work", "merged")}
         for part in parts.values():
@@ -77,7 +81,7 @@ def _driver(directory: Path) -> str:
 
 
 class Podman:
-    """All of it in `directory`, on disk: images are some hundred MiB each."""
+    """Podman with all its data in `directory`, on disk: images take some hundred MiB each."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -96,24 +100,27 @@ class Podman:
             self.environment[variable] = str(directory / name)
 
     def __call__(self, *words: str, timeout: float = 300, both: bool = False) -> str:
-        """`podman …`, as `run`. Raises `CommandFailed`."""
+        """Run `podman …` with the options of `run`. Raises `CommandFailed`."""
         return run(["podman", *words], self.environment, timeout=timeout, both=both)
 
     def buildah(self, *words: str, timeout: float = 900) -> str:
-        """`buildah …`. Raises `CommandFailed`."""
+        """Run `buildah …`. Raises `CommandFailed`."""
         return run(["buildah", *words], self.environment, timeout=timeout)
 
     def compose(self, file: Path, *words: str, variables: Mapping[str, str], timeout: float = 600) -> str:
-        """`podman-compose …`, with these variables for what stands in ${…}. Raises `CommandFailed`."""
+        """Run `podman-compose …`. Raises `CommandFailed`.
+
+        variables: values for ${…} in the file.
+        """
         command = [str(COMPOSE), "--file", str(file), "--profile", "robots", "--profile", "monitoring", *words]
         return run(command, {**self.environment, **variables}, timeout=timeout)
 
     def json(self, *words: str) -> Any:
-        """What `podman … --format json` says."""
+        """Return the result of `podman … --format json`."""
         return json.loads(self(*words, "--format", "json") or "null")
 
     def import_root(self, archive: Path, images: Sequence[str]) -> None:
-        """A root directory, packed, as images: everybody may enter it, whatever the mode in the archive."""
+        """Import a packed root directory as images. All users may enter it, whatever the mode in the archive."""
         root, fixed = self.directory / "root", self.directory / "root.tar"
         root.mkdir()
         run(["tar", "-C", str(root), "-xf", str(archive)], self.environment)

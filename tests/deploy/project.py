@@ -1,4 +1,4 @@
-"""The containers of one compose file, by the names of their services."""
+"""Containers of one compose file, by the names of their services."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROFILES = {"robots"}
 
 
 class Project:
-    """From `up` to `down`."""
+    """Containers from `up` to `down`."""
 
     def __init__(self, podman: Podman, file: Path, variables: Mapping[str, str]) -> None:
         self._podman = podman
@@ -25,10 +25,10 @@ class Project:
         self._variables = variables
 
     def up(self) -> None:
-        """Each service when those that it depends on are as it asks for.
+        """Start each service when its dependencies have the required state.
 
-        podman-compose is asked for one at a time: the podman of Debian 12 knows no condition `service_healthy`, and
-        does not start what depends on a container that has ended.
+        podman-compose starts one at a time: the podman of Debian 12 does not know the condition `service_healthy`, and
+        does not start a service that depends on a container that has ended.
         """
         services = yaml.safe_load(self._file.read_text())["services"]
         waiting = {name: service for name, service in services.items() if set(service.get("profiles", ())) <= PROFILES}
@@ -47,10 +47,10 @@ class Project:
         return [container["Labels"]["com.docker.compose.service"] for container in found]
 
     def _wait_known(self, services: Collection[str]) -> None:
-        """Until each knows the others by their names. Raises `TimeoutError`.
+        """Wait until each service resolves the names of the others. Raises `TimeoutError`.
 
-        The server of names of Debian 12's podman (aardvark-dns 1.4) loses what it is told while it reads its list
-        again, as it does whenever a container starts: who is missing is told to it once more.
+        The name server of Debian 12's podman (aardvark-dns 1.4) loses updates while it reloads its list, which it does
+        whenever a container starts. Missing names are sent to it again.
         """
         missing: list[str] = []
 
@@ -70,7 +70,7 @@ class Project:
         return True
 
     def add(self, service: str) -> None:
-        """One more service, whatever it depends on."""
+        """Start one more service without its dependencies."""
         self._compose("up", "--detach", "--no-build", "--no-deps", service)
 
     def _wait_for(self, service: str, condition: str) -> None:
@@ -90,18 +90,18 @@ class Project:
         return self._podman.compose(self._file, *words, variables=self._variables)
 
     def run_again(self, service: str, **variables: str) -> str:
-        """What a service says that runs once, beside all others."""
+        """Run a one-time service while the others run, and return its output."""
         words = ("run", "--rm", "--no-deps", service)
         return self._podman.compose(self._file, *words, variables={**self._variables, **variables})
 
     def container(self, service: str) -> str:
-        """The name of a service's container."""
+        """Return the name of a service's container."""
         words = ("ps", "--all", "--filter", f"label=com.docker.compose.service={service}", "--format", "{{.Names}}")
         (name,) = self._podman(*words).split()
         return name
 
     def inside(self, service: str, *command: str) -> str:
-        """What a command says in a container. Raises `CommandFailed`."""
+        """Run a command in a container and return its output. Raises `CommandFailed`."""
         return self._podman("exec", self.container(service), *command)
 
     def logs(self, service: str) -> str:
@@ -111,7 +111,7 @@ class Project:
         self._podman("restart", "--time=30", self.container(service))
 
     def is_healthy(self, service: str) -> bool:
-        """What its health check says now."""
+        """Return whether the health check succeeds now."""
         try:
             self._podman("healthcheck", "run", self.container(service))
         except CommandFailed:
@@ -119,7 +119,7 @@ class Project:
         return True
 
     def wait_healthy(self, services: Iterable[str], seconds: float = START_SECONDS) -> None:
-        """Until each has said so once. Raises `TimeoutError`."""
+        """Wait until each service was healthy once. Raises `TimeoutError`."""
         waiting = list(services)
 
         def all_healthy() -> bool:
@@ -133,13 +133,13 @@ class Project:
         polling.wait_until(all_healthy, seconds=seconds, pause=0.5, failure=failure)
 
     def image_settings(self, service: str) -> Mapping[str, object]:
-        """How its container was made."""
+        """Return the settings of the service's container."""
         (found,) = json.loads(self._podman("inspect", self.container(service)))
         settings: Mapping[str, object] = found
         return settings
 
 
 def leftovers(podman: Podman) -> list[str]:
-    """Containers, volumes and networks, but for the network that podman always has."""
+    """Return containers, volumes and networks, except podman's default network."""
     found = podman("ps", "--all", "--quiet").split() + podman("volume", "ls", "--quiet").split()
     return found + [name for name in podman("network", "ls", "--quiet").split() if name != "podman"]

@@ -1,4 +1,5 @@
-"""Each compose file on real containers: from nothing to messages over HTTPS, and on while containers are restarted."""
+"""Each compose file on real containers: from an empty machine to messages over HTTPS, also while containers
+restart."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tests.deploy.podman import ROOT, CommandFailed, Podman
 from tests.deploy.project import Project, leftovers
 from tidings.keys import rotation
 
-# This machine, as containers reach it: `tests.deploy.__main__` makes the address.
+# Address of this machine in containers, which `tests.deploy.__main__` creates.
 MACHINE = "10.77.0.1"
 VARIABLES = {
     "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": f"{MACHINE}/32",
@@ -32,26 +33,26 @@ VARIABLES = {
 }
 READER, ECHO, UNKNOWN = "15550110001", "15550140001", "15550160001"
 API = "https://127.0.0.1:9090"
-RATE = 10.0  # messages a second while containers are restarted
-# The play of a business that is kept beside the repository, for those who have it.
+RATE = 10.0  # messages per second while containers are restarted
+# Optional script of a business, which is kept outside the repository.
 PLAY = ROOT.parent / "shared" / "acceptance" / "first_message.py"
 
 
 @dataclasses.dataclass(frozen=True)
 class Deployment:
-    """A compose file. servers: services with a health check; restarted: in this order; ours: that run our image."""
+    """One compose file."""
 
     name: str
-    ours: tuple[str, ...]
+    ours: tuple[str, ...]  # services that run our image
     others: tuple[str, ...]
-    restarted: tuple[str, ...]
+    restarted: tuple[str, ...]  # services to restart, in order
 
     @property
     def file(self) -> Path:
         return ROOT / "docker" / self.name
 
     @property
-    def servers(self) -> tuple[str, ...]:
+    def servers(self) -> tuple[str, ...]:  # Services with a health check.
         return tuple(service for service in (*self.others, *self.ours) if service not in ("robots", "proxy"))
 
 
@@ -82,7 +83,8 @@ class Scene:
 
 @pytest.fixture(scope="module", params=[SINGLE, MULTI], ids=lambda deployment: deployment.name)
 def scene(podman: Podman, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    """Up, once for all tests of a file; taken down, and nothing left."""
+    """Containers of a compose file, started once for all its tests. They are removed at the end, with nothing
+    left."""
     deployment = request.param
     webhook = Webhook(MACHINE)
     project = Project(podman, deployment.file, VARIABLES)
@@ -110,7 +112,7 @@ def test_the_first_password_is_random_and_is_changed_at_the_first_login(scene: S
     assert (status, answer["errors"][0]["code"]) == (403, 1024)
     status, answer = scene.business.login(first, PASSWORD)
     assert status == 200, answer
-    # Another Webapp hears of it within a second, and may say until then that the password has to be changed.
+    # Another Webapp knows the new password within a second, and until then may respond that it has to be changed.
     refused: list[int] = []
 
     def is_of_no_use() -> bool:
@@ -144,7 +146,7 @@ def test_a_business_sends_its_first_messages_over_https(scene: Scene) -> None:
 def test_the_play_that_is_kept_beside_the_repository_passes(scene: Scene, tmp_path: Path) -> None:
     if not PLAY.exists():
         pytest.skip("there is none here")
-    # Its webhook is on loopback, which is another place in a container: so it listens where containers reach it.
+    # The webhook listens on loopback, which a container cannot reach: it listens on the address for containers instead.
     here = tmp_path / PLAY.name
     here.write_text(PLAY.read_text().replace("127.0.0.1", MACHINE))
     command = [sys.executable, str(here), API, "--password", PASSWORD]
@@ -211,7 +213,7 @@ def test_nothing_is_lost_while_a_container_of_each_role_is_restarted(scene: Scen
             if service in scene.deployment.servers:
                 scene.project.wait_healthy([service], 90)
             scene.say(f"restarted {service}: ready after {time.monotonic() - begun:.1f} s")
-            # The next one is restarted when messages pass again.
+            # The next container is restarted when messages flow again.
             polling.wait_until(lambda target=before + 20: len(sent) >= target, seconds=60, failure=lambda: repr(failed))
     finally:
         stop.set()
@@ -281,7 +283,7 @@ def test_keys_are_rotated_while_everything_runs(scene: Scene) -> None:
     assert rotated.count("0 rows under another") == 2
     assert not old & set(re.findall(r"current (\w+)", rotated))
     send()
-    # It waits for what was begun under the old ones.
+    # The command waits for work that was started under the old keys.
     with pytest.raises(CommandFailed, match="try again in"):
         keys("drop")
     time.sleep(rotation.SETTLING + 1)

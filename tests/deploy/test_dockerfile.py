@@ -1,4 +1,4 @@
-"""The Dockerfile as a linter sees it, and the image that is made of it."""
+"""The Dockerfile according to a linter, and the image that is built from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_image_says_what_it_is_and_runs_as_nobody_in_particular(podman: Podm
 
 
 def test_nothing_of_this_machine_is_in_the_image(podman: Podman) -> None:
-    """Where packages came from is known while it is made, and not afterwards."""
+    """Package sources are known during the build, and not in the image."""
     inside = podman(
         "run", "--rm", "--no-healthcheck", "--network=none", "--entrypoint=sh", OURS, "-c", "cat /etc/pip.conf || :"
     )

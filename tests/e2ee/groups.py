@@ -1,4 +1,4 @@
-"""A sender and members of a group, for the tests of Sender Keys."""
+"""Sender and members of a group, for the tests of Sender Keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MINUS_ONE = (2**255 - 20).to_bytes(32, "little")
 
 @dataclass
 class Group:
-    """A sender, and one member who has heard of the sender's chain."""
+    """Sender, and one member who has processed the sender's distribution message."""
 
     sender: e2ee.SenderKeyRecord
     member: e2ee.SenderKeyRecord
@@ -25,14 +25,14 @@ def group(distribution_id: bytes = DISTRIBUTION_ID) -> Group:
 
 
 def joined(sender: e2ee.SenderKeyRecord) -> e2ee.SenderKeyRecord:
-    """The record of a member who is told of the chain now."""
+    """Return the record of a member who joins the chain now."""
     member = e2ee.SenderKeyRecord(sender.distribution_id)
     member.process(sender.distribution())
     return member
 
 
 def reload(record: e2ee.SenderKeyRecord) -> e2ee.SenderKeyRecord:
-    """A crash and a restart."""
+    """Store and load the record, as a crash and a restart do."""
     return e2ee.SenderKeyRecord.from_bytes(record.to_bytes())
 
 

@@ -11,7 +11,7 @@ VERSIONS = (3, 4)
 
 @dataclass
 class Party:
-    """A device and the server's copy of its keys."""
+    """Device and the server's copy of its keys."""
 
     registration_id: int = 100
     identity: e2ee.IdentityKeyPair = field(default_factory=e2ee.IdentityKeyPair.generate)
@@ -39,7 +39,7 @@ class Party:
         return e2ee.SessionRecord.initiate(self.identity, self.registration_id, other.bundle(version), **options)
 
     def receive(self, existing: e2ee.SessionRecord | None, kind: int, body: bytes) -> tuple[e2ee.SessionRecord, bytes]:
-        """As a caller would: set up when needed, then decrypt."""
+        """Receive a message as a caller does: set up the session when needed, then decrypt."""
         if kind == e2ee.PREKEY:
             message = e2ee.PreKeySignalMessage.parse(body)
             if existing is None or existing.needs_setup(message):
@@ -57,7 +57,7 @@ class Party:
 
 @dataclass
 class Pair:
-    """Alice and Bob with a settled session: each has read the other."""
+    """Alice and Bob with a settled session: each has read a message of the other."""
 
     alice: Party
     bob: Party
@@ -75,10 +75,10 @@ def settled(version: int = 4) -> Pair:
 
 
 def blobs(record: e2ee.SessionRecord) -> tuple[bytes, bytes]:
-    """What storage would hold."""
+    """Return the record as storage holds it."""
     return record.sending_half(), record.receiving_half()
 
 
 def reload(party: Party, record: e2ee.SessionRecord) -> e2ee.SessionRecord:
-    """A crash and a restart."""
+    """Store and load the record, as a crash and a restart do."""
     return e2ee.SessionRecord.load(party.identity, *blobs(record))

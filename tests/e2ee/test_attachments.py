@@ -1,4 +1,4 @@
-"""Attachments: any chunks, flat memory, and no plaintext of a blob that is not the right one."""
+"""Attachments: any chunk sizes, constant memory, and no plaintext of a wrong blob."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ chunk_sizes = st.lists(st.integers(0, 70), max_size=12)
 
 
 def split(data: bytes, sizes: list[int]) -> list[bytes]:
-    """Chunks of these sizes, as far as the data goes, then the rest."""
+    """Return chunks of these sizes, as far as the data reaches, then the rest."""
     chunks = []
     for size in sizes:
         chunks.append(data[:size])
@@ -46,7 +46,7 @@ def verify(key: bytes, digest: bytes, chunks: list[bytes]) -> attachments.Decryp
 
 
 def by_the_book(iv: bytes, plaintext: bytes, key: bytes = KEY) -> bytes:
-    """The form as the facts have it, made in one piece by other means."""
+    """Return the blob in the documented format, made at once by other means."""
     padder = padding.PKCS7(128).padder()
     encryptor = ciphers.Cipher(algorithms.AES(key[:32]), modes.CBC(iv)).encryptor()
     blob = iv + encryptor.update(padder.update(plaintext) + padder.finalize()) + encryptor.finalize()
@@ -91,7 +91,7 @@ def test_a_blob_tampered_with_at_any_byte_gives_no_plaintext() -> None:
         for flip in (0x01, 0x80):
             tampered = bytearray(blob)
             tampered[position] ^= flip
-            # With the digest of what was tampered with, the MAC alone must find it.
+            # With the digest of the tampered blob, the MAC alone must detect it.
             for expected in (digest, hashlib.sha256(tampered).digest()):
                 with pytest.raises(e2ee.InvalidMessage):
                     verify(KEY, expected, [bytes(tampered)])

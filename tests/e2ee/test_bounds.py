@@ -1,4 +1,4 @@
-"""What a hostile peer can cost: steps of chains before a message has authenticated, and bytes in a record."""
+"""Cost of a hostile peer: chain steps before a message has authenticated, and bytes in a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidings.e2ee import record as record_module
 
 
 class Steps:
-    """How many steps the chains made."""
+    """Counter of chain steps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made = 0
@@ -34,14 +34,14 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 
 
 def garbage(version: int, ratchet_key: bytes, counter: int, pq_index: int) -> bytes:
-    """A message as it would be, but for its MAC."""
+    """Return a message that is valid except for its MAC."""
     field_5 = pq_ratchet.encode(pq_index) if version == 4 else b""
     head = messages.signal_message_head(version, ratchet_key)
     return messages.encode_signal_message(head, counter, 0, bytes(16), field_5) + bytes(messages.MAC_LENGTH)
 
 
 def ratchet_key(session: e2ee.SessionRecord) -> bytes:
-    """The public key of its sending chain, as its next message shows it."""
+    """Return the public key of the session's sending chain, as its next message shows it."""
     kind, body = session.encrypt(b"")
     message = (
         e2ee.PreKeySignalMessage.parse(body).message if kind == e2ee.PREKEY else messages.SignalMessage.parse(body)
@@ -50,7 +50,7 @@ def ratchet_key(session: e2ee.SessionRecord) -> bytes:
 
 
 def jump(record: e2ee.SessionRecord, count: int) -> None:
-    """What a peer can do to its own sending chain without sending anything."""
+    """Advance the peer's sending chain without sending anything."""
     sending = record._sending
     for _ in range(count):
         sending.chain_key, _ = chains.step(sending.chain_key, sending.counter)
@@ -63,7 +63,7 @@ def jump(record: e2ee.SessionRecord, count: int) -> None:
 def staged(
     version: int, count: int = record_module.MAX_ARCHIVED + 1, *, alice: parties.Party | None = None
 ) -> tuple[parties.Party, e2ee.SessionRecord, list[e2ee.SessionRecord]]:
-    """Bob, his record, and the sessions that Alice opened with him, oldest first."""
+    """Return Bob, his record, and the sessions that Alice opened with him, oldest first."""
     alice, bob = alice or parties.Party(), parties.Party()
     bobs, sessions = None, []
     for _ in range(count):
@@ -175,7 +175,7 @@ def test_first_messages_without_end_do_not_make_a_record_long(version: int, coun
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
 def test_jumps_over_many_chains_of_many_sessions_do_not_make_a_record_long(version: int) -> None:
-    """A business that answers each message by itself."""
+    """The business replies to each message automatically."""
     alice, bob = parties.Party(), parties.Party()
     bobs, chance = alice.initiate(bob, version), random.Random(1)
     sessions: list[e2ee.SessionRecord] = []
@@ -184,7 +184,7 @@ def test_jumps_over_many_chains_of_many_sessions_do_not_make_a_record_long(versi
         if turn % 5 == 0:
             sessions.append(alice.initiate(bob, version))
             current = sessions[-1]
-        # An archived session becomes current from time to time.
+        # An archived session becomes current occasionally.
         session = sessions[-1] if turn % 7 else chance.choice(sessions[-4:])
         passed_over = session.encrypt(b"passed over")
         jump(session, 1_900 if session is current else 90)
@@ -256,7 +256,7 @@ def test_a_member_with_a_chain_after_another_does_not_make_their_record_long() -
 
 
 def refuses(_steps: int) -> bool:
-    """A budget with nothing in it."""
+    """Refuse all steps, as an exhausted budget does."""
     return False
 
 
@@ -283,7 +283,7 @@ def test_the_budget_is_asked_for_a_long_jump_and_an_untried_session_and_for_noth
         return True
 
     _, bobs, sessions = staged(version, 3)
-    # In order, a few passed over, in an archived session, late: all ordinary.
+    # In order, with a few skipped, in an archived session, late: all of these are ordinary.
     late = sessions[-1].encrypt(b"late")
     for _ in range(work.FREE_STEPS - 1):
         sessions[-1].encrypt(b"lost")

@@ -1,4 +1,5 @@
-"""Whatever bytes arrive, only an E2EEError comes out, and soon; where a change did no harm, what was written."""
+"""Any bytes lead to an E2EEError and nothing else, quickly. After a harmless change the plaintext is the
+original."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.e2ee import groups, parties
 from tidings import e2ee
 from tidings.e2ee import attachments, messages
 
-LONGEST = 0.5  # seconds; a forged jump of 25,000 messages is the slowest thing a stranger can ask for
+LONGEST = 0.5  # seconds; a forged jump of 25,000 messages is the slowest request of an unknown sender
 
 PAIRS = {version: parties.settled(version) for version in parties.VERSIONS}
 TEXT = b"text"
@@ -35,7 +36,7 @@ fuzzed = settings(max_examples=300)
 
 @pytest.fixture(scope="module", autouse=True)
 def _uncollected() -> Iterator[None]:
-    """A garbage collection takes as long as other tests have left objects."""
+    """Disable the interpreter GC: a collection takes longer, the more objects other tests have left."""
     gc.disable()
     yield
     gc.enable()
@@ -43,7 +44,7 @@ def _uncollected() -> Iterator[None]:
 
 @st.composite
 def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
-    """A real message with a few bytes changed, cut out, or put in."""
+    """Return a real message with a few bytes changed, removed, or inserted."""
     data = bytearray(draw(st.sampled_from(originals)))
     for _ in range(draw(st.integers(1, 5))):
         position = draw(st.integers(0, max(0, len(data) - 1)))
@@ -75,7 +76,7 @@ def give_to_everything(body: bytes) -> None:
     with contextlib.suppress(e2ee.E2EEError):
         member.process(body)
     for pair in PAIRS.values():
-        # From the blobs, so that one example does not change the next.
+        # Loaded from the blobs, so that one example does not change the next.
         record = parties.reload(pair.bob, pair.bobs)
         for kind in (e2ee.MESSAGE, e2ee.PREKEY):
             with contextlib.suppress(e2ee.E2EEError):

@@ -1,4 +1,4 @@
-"""Sender key messages on the wire, held against the facts; and whatever byte of them is changed on the way."""
+"""Sender key messages on the wire, compared with recorded facts, and after a change of any byte."""
 
 import struct
 
@@ -16,7 +16,7 @@ def with_chain_id(chain_id: int) -> e2ee.SenderKeyRecord:
 
 
 def test_a_message_of_100_bytes_has_205() -> None:
-    # 7 chains of 8 have an id from 2^28 up, which is a varint of 5 bytes.
+    # 7 of 8 chains have an id of at least 2^28, which is a varint of 5 bytes.
     assert len(with_chain_id(2**31 - 1).encrypt(bytes(100))) == 205
     assert len(with_chain_id(2**28).encrypt(bytes(100))) == 205
 
@@ -39,7 +39,7 @@ def test_a_message_grows_by_whole_blocks() -> None:
         189,
         205,
         205,
-        222,  # a ciphertext of 128 bytes has a length of two
+        222,  # a ciphertext of 128 bytes has a length of two bytes
     ]
 
 
@@ -99,7 +99,8 @@ def test_the_signature_is_checked_before_anything_is_made_of_the_message() -> No
     for body in (first, group.sender.encrypt(b"too far ahead")):
         with pytest.raises(e2ee.InvalidMessage) as caught:
             group.member.decrypt(body[:-1] + bytes([body[-1] ^ 1]))
-        assert caught.type is e2ee.InvalidMessage  # neither a duplicate nor too far ahead, for all that we know
+        # the MAC is wrong, so the error claims neither a duplicate nor a jump
+        assert caught.type is e2ee.InvalidMessage
 
 
 def test_a_message_cut_short_or_made_longer_is_refused_and_changes_nothing() -> None:
@@ -150,7 +151,8 @@ def test_a_ciphertext_that_is_not_whole_blocks_is_refused(length: int) -> None:
 
 
 def with_padding(sender: e2ee.SenderKeyRecord, plaintext: bytes, padding: bytes) -> bytes:
-    """The next message of a sender with one chain, by the keys in their record, padded by this instead."""
+    """Return the next message of a sender with one chain, made from the keys in the record, with the given
+    padding."""
     blob = sender.to_bytes()
     (chain_id,) = struct.unpack_from(">I", blob, 18)
     private, chain_key, (iteration,) = blob[55:87], blob[87:119], struct.unpack_from(">Q", blob, 119)

@@ -1,4 +1,4 @@
-"""The ratchet over lossy, reordering, duplicating lines, with restarts; and its limits."""
+"""The ratchet over lines that lose, reorder and duplicate messages, with restarts; and its limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidings.e2ee import chains, ratchet
 
 
 class Line:
-    """Alice and Bob, and what is on its way between them; knows which messages must still be readable."""
+    """Alice and Bob, and the messages in transit between them. It knows which messages must still be readable."""
 
     def __init__(self, version: int, *, settled: bool) -> None:
         self.people = (parties.Party(101), parties.Party(102))
@@ -61,7 +61,7 @@ class Line:
             self.flying[receiver].pop(position % len(self.flying[receiver]))
 
     def repeat(self, receiver: int, position: int) -> None:
-        """Deliver again what was read: refused, and nothing changes."""
+        """Deliver a message again that was read: refused, and nothing changes."""
         record = self.records[receiver]
         if record is None or not self.read[receiver]:
             return
@@ -101,7 +101,7 @@ def test_thousands_of_messages_survive_loss_reordering_duplicates_and_restarts(v
 
 
 class RatchetMachine(RuleBasedStateMachine):
-    """The same line, with hypothesis choosing what happens."""
+    """Line on which hypothesis chooses the events."""
 
     person = st.integers(0, 1)
     position = st.integers(0, 5)

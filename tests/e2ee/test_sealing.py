@@ -1,4 +1,4 @@
-"""Sealed blobs open where they belong, and nowhere else."""
+"""Sealed blobs can be opened only in their own place."""
 
 import pytest
 from hypothesis import given

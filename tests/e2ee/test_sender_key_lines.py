@@ -1,4 +1,4 @@
-"""Sender Keys over lossy, reordering, duplicating lines, with restarts and rotations."""
+"""Sender Keys over lines that lose, reorder and duplicate messages, with restarts and rotations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMBERS = 2
 
 @dataclass(frozen=True)
 class Sent:
-    """On its way to a member: a message, or (with `text` None) the distribution message of a chain."""
+    """Message in transit to a member, or, with `text` None, the distribution message of a chain."""
 
     body: bytes
     chain: int
@@ -28,7 +28,7 @@ class Sent:
 
 
 class Member:
-    """A member's record, and what it must be able to read by all that has arrived."""
+    """Record of a member, and the messages that it must be able to read after everything that has arrived."""
 
     def __init__(self) -> None:
         self.record = e2ee.SenderKeyRecord(groups.DISTRIBUTION_ID)
@@ -55,7 +55,7 @@ class Member:
         while len(self.starts) > sender_keys.MAX_STATES:
             forgotten = next(iter(self.starts))
             del self.starts[forgotten]
-            # Told of the chain again by a late distribution message, the record has no memory of it.
+            # If a late distribution message brings the chain back, the record has no memory of it.
             self.read = {(chain, iteration) for chain, iteration in self.read if chain != forgotten}
 
     def receive(self, sent: Sent, text: bytes) -> None:
@@ -74,7 +74,7 @@ class Member:
 
 
 class Line:
-    """A sender, the members, and what is on its way between them."""
+    """Sender, members, and the messages in transit between them."""
 
     def __init__(self) -> None:
         self.sender = e2ee.SenderKeyRecord.create(groups.DISTRIBUTION_ID)
@@ -110,7 +110,7 @@ class Line:
             flying.pop(position % len(flying))
 
     def repeat(self, member: int, position: int) -> None:
-        """Something on its way arrives twice."""
+        """Deliver a message in transit twice."""
         flying = self.members[member].flying
         if flying:
             flying.append(flying[position % len(flying)])
@@ -144,7 +144,7 @@ def test_thousands_of_messages_survive_loss_reordering_duplicates_restarts_and_r
 
 
 class SenderKeyMachine(RuleBasedStateMachine):
-    """The same line, with hypothesis choosing what happens."""
+    """Line on which hypothesis chooses the events."""
 
     member = st.integers(0, MEMBERS - 1)
     position = st.integers(0, 5)

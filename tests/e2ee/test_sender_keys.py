@@ -1,4 +1,5 @@
-"""What a record of sender keys promises to its sender, to members and to those who left; its limits and its blob."""
+"""Guarantees of a record of sender keys for its sender, for members and for former members; its limits and its
+blob."""
 
 from __future__ import annotations
 
@@ -216,7 +217,7 @@ def test_a_chain_id_with_another_signing_key_is_another_chain_in_its_place() -> 
 
 def test_used_up_iterations_ask_for_a_new_chain() -> None:
     blob = groups.group().sender.to_bytes()
-    # Of the chain, after its key: the next iteration.
+    # The chain's field after its key: the next iteration.
     sender = e2ee.SenderKeyRecord.from_bytes(blob[:119] + protobuf.MAX_UINT32.to_bytes(8, "big") + blob[127:])
     assert e2ee.GroupMessage.parse(sender.encrypt(b"the last")).iteration == protobuf.MAX_UINT32
     with pytest.raises(e2ee.NoSession):

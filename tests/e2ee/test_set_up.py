@@ -1,4 +1,4 @@
-"""Setting sessions up: bundles, first messages, downgrades, sessions that cross."""
+"""Set-up of sessions: bundles, first messages, downgrades, sessions that cross."""
 
 import dataclasses
 
@@ -203,14 +203,14 @@ def test_both_sides_initiating_at_once_end_up_reading_each_other(version: int) -
     assert text == b"from bob"
     bobs, text = bob.receive(bobs, *to_bob)
     assert text == b"from alice"
-    for turn in range(6):  # answers cross again and again
+    for turn in range(6):  # replies cross repeatedly
         to_bob, to_alice = alices.encrypt(b"a%d" % turn), bobs.encrypt(b"b%d" % turn)
         alices, bobs = parties.reload(alice, alices), parties.reload(bob, bobs)
         alices, text = alice.receive(alices, *to_alice)
         assert text == b"b%d" % turn
         bobs, text = bob.receive(bobs, *to_bob)
         assert text == b"a%d" % turn
-    bobs, _ = bob.receive(bobs, *alices.encrypt(b"one way"))  # and settle once they do not
+    bobs, _ = bob.receive(bobs, *alices.encrypt(b"one way"))  # the sessions settle once replies do not cross
     alices, _ = alice.receive(alices, *bobs.encrypt(b"the other"))
     assert not alices.unacknowledged
     assert not bobs.unacknowledged

@@ -1,4 +1,4 @@
-"""What was stored or sealed once is read for ever, and so is what the official libraries once sent."""
+"""Everything stored or sealed once stays readable, and so do recorded messages of the official libraries."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def test_a_bundle_made_by_an_official_library_verifies(recorded: dict[str, Any])
 
 @pytest.mark.parametrize("recorded", files("official_*_messages.json"))
 def test_messages_sent_by_an_official_library_are_read(recorded: dict[str, Any]) -> None:
-    """First those of a session that it set up, then more of the same session from our state after an answer."""
+    """First the messages of a session that the library set up, then more of that session from our state after a
+    reply."""
     first = recorded["first"]
     record = respond(recorded["responder"], e2ee.PreKeySignalMessage.parse(bytes.fromhex(first[0]["body"])))
     read_all(record, first)
@@ -153,7 +154,7 @@ def test_an_attachment_made_long_ago_still_opens() -> None:
 
 @pytest.mark.parametrize("recorded", files("official_*_group.json"))
 def test_group_messages_sent_by_an_official_library_are_read(recorded: dict[str, Any]) -> None:
-    """Out of order, and over a rotation; our encoding of its distribution message is its own, byte for byte."""
+    """Out of order, and over a rotation. Our encoding of its distribution message is identical byte for byte."""
     distribution = bytes.fromhex(recorded["distribution"])
     message = e2ee.DistributionMessage.parse(distribution)
     assert message.encode() == distribution

@@ -1,4 +1,4 @@
-"""Whatever byte is changed on the way: refused, and nothing has changed."""
+"""A change of any byte in transit is refused and changes no state."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_message_cut_short_or_made_longer_is_refused_and_changes_nothing(versi
 
 @pytest.mark.parametrize("version", parties.VERSIONS)
 def test_a_first_message_tampered_with_is_refused_wherever_the_protocol_authenticates(version: int) -> None:
-    """It has no MAC of its own: the low nibble of byte 0 and the registration id are the sender's word only."""
+    """A first message has no MAC: the low nibble of byte 0 and the registration id are not authenticated."""
     alice, bob = parties.Party(9), parties.Party(5)
     kind, body = alice.initiate(bob, version).encrypt(b"hey")
     assert body[1:3] == protobuf.uint_field(5, 9)

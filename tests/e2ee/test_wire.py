@@ -1,4 +1,4 @@
-"""The bytes on the wire, held against the facts."""
+"""Bytes on the wire, compared with recorded facts."""
 
 import pytest
 

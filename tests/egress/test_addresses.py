@@ -1,4 +1,4 @@
-"""Which addresses may be called, in every spelling."""
+"""Addresses that may be called, in every spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetching files from servers of every kind, on real sockets."""
+"""Downloads of files from servers of every kind, on real sockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Server:
-    """Sends `answer` to every request; remembers the requests."""
+    """Server that sends `answer` to every request and keeps the requests."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []

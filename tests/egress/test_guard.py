@@ -1,4 +1,4 @@
-"""Connections lead to the addresses that were checked, and nowhere else; on real sockets."""
+"""Connections go to the addresses that were checked, and nowhere else; on real sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPBACK = OutgoingSettings(addresses.LOOPBACK)
 
 
 class Listener:
-    """Counts who connects, and keeps what they say first."""
+    """Listener that counts connections and keeps the first bytes of each."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -48,7 +48,7 @@ async def listener() -> AsyncIterator[Listener]:
 
 
 class Names:
-    """A resolver whose answers change: the first is for the first question, the last for all after it."""
+    """Resolver whose result changes: the first is for the first lookup, the last for all later ones."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.answers = list(answers)
@@ -61,7 +61,7 @@ class Names:
 
 
 async def test_the_address_that_was_checked_is_the_one_connected_to(listener: Listener) -> None:
-    """DNS rebinding: the first answer passes, a second would not."""
+    """DNS rebinding: the first result is allowed, a second one would not be."""
     allowed = OutgoingSettings((ipaddress.ip_network("127.0.0.1/32"),))
     names = Names(["127.0.0.1"], ["127.0.0.2"])
     sock = await EgressGuard(allowed, names).connect("rebinding.example", listener.port)
@@ -122,7 +122,7 @@ async def test_no_spelling_of_a_forbidden_address_gets_a_connection(listener: Li
 
 async def test_of_several_addresses_those_that_may_be_called_are_tried_in_turn(listener: Listener) -> None:
     allowed = OutgoingSettings((ipaddress.ip_network("127.0.0.0/30"),))
-    # The first is forbidden, at the second nobody listens.
+    # The first address is forbidden. At the second no process listens.
     guard = EgressGuard(allowed, Names(["10.0.0.1", "127.0.0.2", "127.0.0.1"]))
     assert await guard.resolve("many.example", 80) == [(socket.AF_INET, "127.0.0.2"), (socket.AF_INET, "127.0.0.1")]
     sock = await guard.connect("many.example", listener.port)

@@ -1,4 +1,4 @@
-"""Names whose servers are dead hold up nothing but themselves."""
+"""Names whose name servers do not respond delay only themselves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THERE = (socket.AF_INET, "127.0.0.2")
 
 
 class Resolver:
-    """Answers a name, or fails, when it is told to; what begins with "quick" at once."""
+    """Resolver that resolves or fails a name when the test says so; names that start with "quick" at once."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -51,7 +51,7 @@ class Resolver:
             return answer
 
     def answer(self, host: str, answer: Sequence[Resolved] | OSError) -> None:
-        """End one lookup of the name."""
+        """Complete one lookup of the name."""
         with self._changed:
             self._answers.setdefault(host, []).append(answer)
             self._changed.notify_all()
@@ -136,7 +136,7 @@ async def test_one_name_is_looked_up_by_two_threads_at_most_and_the_others_get_t
     resolver.answer("slow.example", [HERE])
     assert await asyncio.gather(*waiting) == [[HERE]] * 10
     assert resolver.asked == ["slow.example"] * 2
-    # Nobody remembers it: who comes now gets what is said now, though an old lookup still hangs.
+    # Results are not cached: a new call gets a new result, though an old lookup still hangs.
     [later] = begin(looked_up, "slow.example")
     await soon(lambda: len(resolver.asked) == 3)
     for _ in range(2):

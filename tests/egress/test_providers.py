@@ -1,4 +1,4 @@
-"""Which links a provider's credentials may go to."""
+"""Links that a provider's credentials may be sent to."""
 
 from __future__ import annotations
 

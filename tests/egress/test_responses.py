@@ -21,7 +21,7 @@ from tidings.egress.settings import OutgoingSettings
 
 KIB = 1024
 MIB = 1024 * KIB
-# A host that sends as fast as it can; what the sockets' buffers take counts as sent.
+# Bytes that count as sent include the sockets' buffers. The host sends as fast as it can.
 SENT = 8 * MIB
 GUARD = EgressGuard(OutgoingSettings(addresses.LOOPBACK))
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -153,12 +153,12 @@ async def test_reads_beyond_the_first_eight_share_a_tenth_of_a_core() -> None:
     pace = ReadPace()
     waits = [pace.consume(0.001) for _ in range(200)]
     assert waits[0] == 0.0
-    # 0.2 s in all; half a second at the share was saved up.
+    # The reads took 0.2 s in total. Half a second of the CPU share was saved up.
     assert 0.2 / (waits[-1] + 0.5) <= 0.1
 
 
 class Reads(asyncio.Protocol):
-    """Counts the reads of a connection."""
+    """Reads of a connection, counted."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -175,7 +175,7 @@ class Reads(asyncio.Protocol):
         self._connection.connection_lost(exc)
 
 
-# 60 µs each are 8 % of a core at 1,333 a second, 250 µs at 320; half a second's were saved up.
+# Reads of 60 µs use 8 % of a core at 1,333 per second, reads of 250 µs at 320. Half a second's worth was saved up.
 @pytest.mark.parametrize(("secure", "most"), [(False, 8 + 1.5 * 1_333), (True, 8 + 1.5 * 320)], ids=["plain", "TLS"])
 async def test_a_sender_of_single_bytes_is_read_at_the_pace_and_not_at_its_own(
     tmp_path: Path, secure: bool, most: float
@@ -190,7 +190,7 @@ async def test_a_sender_of_single_bytes_is_read_at_the_pace_and_not_at_its_own(
         await connection.send(b"GET / HTTP/1.1\r\n\r\n")
         while time.monotonic() - started < 1.0:
             await connection.read()
-        # A busy machine may take longer for its second.
+        # A busy machine may take longer than one second.
         assert reads.count <= most + (time.monotonic() - started - 1.0) * most
         connection.abort()
 

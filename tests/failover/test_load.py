@@ -1,4 +1,4 @@
-"""Messages while the database moves to another server behind its address, or is away for half a minute."""
+"""Messages while the database moves to another server behind its address, or is unavailable for half a minute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECOVERY = 45.0
 
 
 class Behind(Installation):
-    """All processes know one address of the database, which is the proxy's."""
+    """Cluster whose processes know one address of the database, the proxy's."""
 
     def __init__(self, directory: Path, pair: Pair, proxy: Proxy) -> None:
         urls = {
@@ -58,7 +58,8 @@ class Trouble:
 
 
 class SwitchOver(Trouble):
-    """The primary is read-only for a while, then the other server is the primary. Old connections stay as they are."""
+    """Failover: the primary is read-only for a while, then the other server is the primary. Old connections
+    stay open."""
 
     async def happen(self) -> None:
         await asyncio.to_thread(self.pair.switch)
@@ -66,7 +67,7 @@ class SwitchOver(Trouble):
 
 
 class Silence(Trouble):
-    """Nothing comes through, as when a firewall forgets its connections."""
+    """Silence: all packets are dropped, as when a firewall loses its connection table."""
 
     async def happen(self) -> None:
         self.proxy.shut()
@@ -75,7 +76,7 @@ class Silence(Trouble):
 
 
 class NobodyThere(Trouble):
-    """Connections end, and nobody listens."""
+    """Outage: connections are closed, and no process listens."""
 
     async def happen(self) -> None:
         await self.proxy.stop()
@@ -84,7 +85,7 @@ class NobodyThere(Trouble):
 
 
 class PrimaryDies(Trouble):
-    """For good; the replica has what it had committed."""
+    """Permanent loss of the primary. The replica has everything that the primary had committed."""
 
     async def happen(self) -> None:
         await asyncio.to_thread(self.pair.lose_primary)

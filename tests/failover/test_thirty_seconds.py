@@ -1,6 +1,5 @@
-"""Half a minute without the database, without Redis, without the network, on a cluster under load: the API answers,
-readiness turns and returns, and what was accepted arrives once.
-"""
+"""Half a minute without the database, without Redis, without the network, on a cluster under load: the API responds,
+readiness fails and returns, and accepted messages arrive once."""
 
 from __future__ import annotations
 
@@ -27,40 +26,39 @@ from tests.crash.scene import ENVIRONMENT, READING, Phase, Scene, recovery_secon
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SHAPE = Shape(webapps=2, coreapps=3, networks=2, shards=2)
-# Both happen in an outage of the database: owners that wait for it, and shards that nobody owns any more.
+# Both cases occur in an outage of the database: owners that wait for it, and shards without an owner.
 LEASE = 10.0
-# Messages and contacts calls a second.
+# Messages and contacts calls per second.
 RATE, CHECKS = 50.0, 4.0
-# Seconds of load before the stop, without what is stopped, and with it again.
+# Seconds of load before the stop, during it, and after the restart.
 BEFORE, AWAY, AFTER = 5.0, 30.0, 15.0
-# Seconds that no answer takes longer than, in which readiness turns, in which it returns, and after which all three
-# callbacks of a new message are there.
+# Maximum seconds for a response, until readiness fails, until it returns, and until all three callbacks of a new
+# message have arrived.
 HANG, TURN, RETURN, RECOVERY = 5.0, 10.0, 15.0, 30.0
-# Seconds from a stop, within which a request may meet it when nobody has noticed it yet; what becomes of such a one
-# may be unknown.
+# Seconds after a stop in which a request may still meet it undetected. The outcome of such a request may be unknown.
 UNNOTICED = 3.0
 LOOK = 0.25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """status: `None` when none came; started: Unix seconds; took: seconds."""
+    """Response to one request."""
 
     what: str
-    status: int | None
-    started: float
-    took: float
+    status: int | None  # None for no response
+    started: float  # Unix seconds
+    took: float  # seconds
 
 
 class Watch:
-    """Asks for the readiness of Webapps and network nodes, and for contacts, while it is open."""
+    """Poller of the readiness of Webapps and network nodes, and of contacts."""
 
     def __init__(self, cluster: Cluster, token: str) -> None:
         self._webapps = [f"http://127.0.0.1:{port}" for port in cluster.api_ports]
         self._nodes = [cluster.metrics_urls[name].removesuffix("/metrics") for name in cluster.named("network")]
         self._token = token
         self._tasks: list[asyncio.Task[None]] = []
-        # By address: (when it was asked, was it ready?) in their order.
+        # By URL: (time of the request, whether it was ready), in order.
         self._ready: dict[str, list[tuple[float, bool]]] = collections.defaultdict(list)
         self.answers: list[Answer] = []
 
@@ -78,7 +76,7 @@ class Watch:
         await self._http.close()
 
     async def returned(self, since: float) -> None:
-        """Everybody has been ready since then, or is again."""
+        """Wait until every process has been ready at a time after `since`."""
         async with asyncio.timeout(RETURN + 30):
             while not all(at > since and ready for at, ready in self._latest()):  # noqa: ASYNC110 (they are asked)
                 await asyncio.sleep(LOOK)
@@ -87,19 +85,19 @@ class Watch:
         return [self._ready[url][-1] for url in (*self._webapps, *self._nodes)]
 
     def webapps_turned(self, since: float) -> Sequence[float]:
-        """For each Webapp that was not ready, after how many seconds it was not for the first time."""
+        """Return the seconds until the first failed readiness of each Webapp that failed."""
         return self._first(self._webapps, since, ready=False)
 
     def nodes_turned(self, since: float) -> Sequence[float]:
-        """The same of network nodes."""
+        """Return the seconds until the first failed readiness of each network node that failed."""
         return self._first(self._nodes, since, ready=False)
 
     def webapps_returned(self, since: float) -> Sequence[float]:
-        """For each Webapp that is ready again, after how many seconds it stayed so."""
+        """Return the seconds until lasting readiness of each Webapp that is ready again."""
         return self._last(self._webapps, since)
 
     def nodes_returned(self, since: float) -> Sequence[float]:
-        """The same of network nodes."""
+        """Return the seconds until lasting readiness of each network node that is ready again."""
         return self._last(self._nodes, since)
 
     def _first(self, urls: Sequence[str], since: float, *, ready: bool) -> Sequence[float]:
@@ -127,7 +125,7 @@ class Watch:
             await asyncio.sleep(LOOK)
 
     async def _check(self) -> None:
-        """Contacts that are known and one that was never asked for, at all Webapps by turns."""
+        """Check known contacts and a new one, at the Webapps in round robin."""
         async with asyncio.TaskGroup() as group:
             for count in range(1_000_000):
                 group.create_task(self._check_one(count))
@@ -152,15 +150,15 @@ class Watch:
 
 @dataclasses.dataclass
 class Outage:
-    """One thing is away for half a minute. webapps, nodes: whose readiness tells of it."""
+    """Outage of one part for half a minute."""
 
     what: str
     stop: Callable[[], Awaitable[object]]
     start: Callable[[], Awaitable[object]]
-    webapps: bool
-    nodes: bool
+    webapps: bool  # whether their readiness must report it
+    nodes: bool  # whether their readiness must report it
     watch: Watch | None = None
-    back_at: float = 0.0
+    back_at: float = 0.0  # Unix seconds of the restart
 
     async def prepare(self, scene: Scene) -> None:
         pass
@@ -177,7 +175,7 @@ class Outage:
 
 
 def outages(what: str, cluster: Cluster) -> Sequence[Outage]:
-    """Killed and started again, then standing still."""
+    """Return two outages of a part: killed and restarted, then paused and resumed."""
     mariadb, redis = cluster.mariadb, cluster.redis
     assert mariadb is not None
     assert redis is not None
@@ -192,8 +190,9 @@ def outages(what: str, cluster: Cluster) -> Sequence[Outage]:
     async def start() -> None:
         await asyncio.gather(*[node.start() for node in nodes])
 
-    # Nobody can send without the database or the network. Without Redis every node serves those who are attached to it
-    # and stores the rest, so that a message is accepted and leaves as ever; who balances over the nodes should know.
+    # Without the database or the network no message can be sent. Without Redis every node serves its attached devices
+    # and stores the rest, so a message is still accepted and sent. A load balancer in front of the nodes should know,
+    # however.
     turns = {"database": (True, True), "Redis": (False, True), "network": (True, False)}[what]
     steps: dict[str, tuple[Callable[[], Awaitable[object]], ...]] = {
         "database": tuple(map(in_a_thread, (mariadb.kill9, mariadb.start, mariadb.pause, mariadb.resume))),
@@ -214,7 +213,7 @@ def outages(what: str, cluster: Cluster) -> Sequence[Outage]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """What one outage showed: a row of the report, and what is wrong with it."""
+    """Result of one outage: a row of the report, and its problems."""
 
     row: Sequence[str]
     problems: Sequence[str]
@@ -227,7 +226,7 @@ HEAD = (
 
 
 def judge(outage: Outage, phase: Phase, scene: Scene) -> Finding:
-    """Everything about one outage but what was lost."""
+    """Judge one outage, except for losses."""
     watch = outage.watch
     assert watch is not None
     (stopped,) = phase.troubles
@@ -249,7 +248,7 @@ def judge(outage: Outage, phase: Phase, scene: Scene) -> Finding:
     problems += [f"{answer.what}: {answer.status} at {answer.started - stopped:+.1f} s" for answer in strange]
     problems += _judge_readiness(outage, watch, stopped)
     recovery = recovery_seconds(phase, scene)
-    # Of a message that is sent after the trouble begins, so the outage itself is in it.
+    # Time for a message sent after the start of the outage, so it includes the outage itself.
     if recovery is None or recovery > AWAY + RECOVERY:
         problems.append(f"recovery after {recovery} s")
     contacts = [answer for answer in watch.answers if answer.what == "contacts"]
@@ -292,7 +291,7 @@ def _longest(seconds: Sequence[float]) -> str:
 
 
 class Report:
-    """What all outages have shown, written down when all three of them were there."""
+    """Results of all outages, written to a file once all three parts were tested."""
 
     def __init__(self) -> None:
         self._parts: dict[str, tuple[Sequence[Finding], str]] = {}
@@ -301,7 +300,7 @@ class Report:
         self._parts[what] = findings, balance
 
     def write(self) -> None:
-        """Nothing where a part of them was left out."""
+        """Write the report. Nothing is written when a part was not tested."""
         if len(self._parts) < len(STOPPED):
             return
         date = datetime.date.today().isoformat()

@@ -1,1 +1,1 @@
-"""Our own OpenAPI document tried by schemathesis against real processes."""
+"""Our OpenAPI document, tested by schemathesis against real processes."""

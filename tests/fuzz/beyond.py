@@ -1,6 +1,6 @@
-"""What the OpenAPI document cannot say: answers that look like failures of the run and are as they should be.
+"""Facts that the OpenAPI document cannot express: responses that look like failures of the run and are correct.
 
-Nothing is left out of the run: these requests are sent, and their answers checked in every other respect.
+Nothing is excluded from the run: these requests are sent, and their responses are checked in every other respect.
 """
 
 from __future__ import annotations
@@ -14,20 +14,16 @@ ACCEPTED, REJECTED, SERVER_ERROR, NOT_GONE, NOT_AVAILABLE = "ST201", "ST202", "S
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Known:
-    """failure: schemathesis's code of it. covered: the tests that look at these cases.
+    """Explanation of an apparent failure. The patterns are regular expressions."""
 
-    operation, details, codes: patterns, of method and path, of `details` and `code` in the answer, empty of a success.
-    sent, message: patterns, of the request's body and of what schemathesis says.
-    """
-
-    failure: str
-    operation: str
-    details: str
+    failure: str  # schemathesis's code of it
+    operation: str  # pattern of method and path
+    details: str  # pattern of `details` in the response; empty for a success
     reason: str
-    covered: str
-    codes: str = ""
-    sent: bytes = b""
-    message: str = ""
+    covered: str  # the tests that check these cases
+    codes: str = ""  # pattern of `code` in the response; empty for a success
+    sent: bytes = b""  # pattern of the request's body
+    message: str = ""  # pattern of schemathesis's message
 
 
 def _rejected(operation: str, details: str, reason: str, covered: str, codes: str = "") -> Known:
@@ -257,7 +253,8 @@ KNOWN: tuple[Known, ...] = (
 
 
 def find(failure: str, operation: str, sent: bytes, body: bytes, message: str = "") -> Known | None:
-    """The entry that explains a failure; each error of the answer must be explained by one."""
+    """Return the entry that explains a failure, None if there is none. It must explain each error of the
+    response."""
     try:
         answer = json.loads(body)
         problems = [(str(problem["code"]), problem["details"]) for problem in answer.get("errors", ())] or [("", "")]

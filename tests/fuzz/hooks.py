@@ -1,6 +1,6 @@
-"""What schemathesis is told of our API beyond its document: who calls, and what is put back after a call.
+"""Hooks that tell schemathesis what the document cannot: the callers, and what is restored after a call.
 
-It is loaded by schemathesis's own process, which `run.py` starts with the variables that are read here.
+This module is loaded by the process of schemathesis, which `run.py` starts with the variables that are read here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tests.fuzz.rig import PARTICIPANTS, UNKNOWN
 from webapp.groups.schemas import MAX_WA_IDS
 
 BASE_URL = os.environ["FUZZ_URL"]
-# The administrator's token, the latest one last: a new password ends those before.
+# The administrator's tokens, the latest one last: a new password revokes earlier ones.
 ADMIN_TOKENS = [os.environ["FUZZ_TOKEN"]]
 ADMIN, ADMIN_PASSWORD = "admin", os.environ["FUZZ_PASSWORD"]
-# A line for each call: method, path template and status; and one for each failure that is explained.
+# One line per call: method, path template and status; and one per failure that is explained.
 TALLY = Path(os.environ["FUZZ_TALLY"]).open("a", buffering=1)  # noqa: SIM115 (until this process ends)
-# The id of a message that came in.
+# Id of an inbound message.
 INBOUND = os.environ["FUZZ_INBOUND"]
 GROUP = os.environ["FUZZ_GROUP"]
-# Who logs out; deleted or changed by other calls at times, then made again.
+# User for logouts. Other calls delete or change it at times, after which it is created again.
 LEAVER, LEAVER_PASSWORD = "leaver", "Tidings-2026!"
 USER = "/v1/users/{username}"
 LOGIN, LOGOUT, MESSAGES, GROUPS = "/v1/users/login", "/v1/users/logout", "/v1/messages", "/v1/groups"
@@ -51,7 +51,7 @@ def _call(method: str, path: str, authorization: str, body: Any = None) -> reque
 
 
 def _leaver_token() -> str:
-    """A token that may be ended."""
+    """Return a token that may be revoked."""
     authorization = _basic(LEAVER, LEAVER_PASSWORD)
     answer = _call("POST", LOGIN, authorization)
     if answer.status_code != 200:
@@ -79,7 +79,7 @@ class ByPassword(_Provider):
 
 @schemathesis.auth(refresh_interval=None).apply_to(path=LOGOUT)
 class ByTokenOfItsOwn(_Provider):
-    """Else the first logout would end the run."""
+    """Token for logouts only. Otherwise the first logout would end the run."""
 
     def get(self, case: schemathesis.Case, context: schemathesis.AuthContext) -> str:
         return f"Bearer {_leaver_token()}"
@@ -93,14 +93,14 @@ class ByToken(_Provider):
 
 @schemathesis.hook
 def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: dict[str, Any]) -> None:
-    """The business stays in the group: leaving cannot be taken back."""
+    """Keep the business in the group: leaving cannot be undone."""
     if case.operation.path.endswith("/leave") and case.path_parameters.get("group_id") == GROUP:
         case.path_parameters["group_id"] = f"{GROUP}0"
 
 
 @schemathesis.hook
 def after_call(context: schemathesis.HookContext, case: schemathesis.Case, response: schemathesis.Response) -> None:
-    """Keep count, and put the administrator's password and token back when a call has changed or ended them."""
+    """Count the call, and restore the administrator's password and token when a call has changed or revoked them."""
     path = case.operation.path
     print(case.method, path, response.status_code, file=TALLY)
     changes = {("POST", LOGIN): "new_password", ("PUT", USER): "password", ("DELETE", f"{USER}/tokens"): ""}
@@ -120,13 +120,14 @@ def _is_wa_id(value: object) -> bool:
 
 
 def _are_wa_ids(value: object) -> bool:
-    """As many as may be named in one call. What is to be refused stays as it is."""
+    """Return whether all are numbers, at most as many as one call may name. Other values are to be refused
+    unchanged."""
     return isinstance(value, list) and 0 < len(value) <= MAX_WA_IDS and all(map(_is_wa_id, value))
 
 
 @schemathesis.hook
 def map_body(context: schemathesis.HookContext, body: Any) -> Any:
-    """Most messages go to somebody, and most numbers are of somebody, as random digits never would be."""
+    """Let most messages and most numbers name existing recipients, which random digits never would."""
     path = context.operation.path if context.operation is not None else ""
     if not isinstance(body, dict):
         return body
@@ -136,14 +137,14 @@ def map_body(context: schemathesis.HookContext, body: Any) -> Any:
             return {**body, "to": GROUP}
         return {**body, "to": UNKNOWN if len(to) % 4 == 0 else PARTICIPANTS[0]}
     if path.startswith(f"{GROUPS}/") and _are_wa_ids(wa_ids):
-        # The first is made an admin and an ordinary participant again, the second is put out.
+        # The first participant is made an admin and an ordinary participant again, the second is removed.
         return {**body, "wa_ids": [PARTICIPANTS[path.endswith("/participants")]]}
     return body
 
 
 @schemathesis.hook
 def map_path_parameters(context: schemathesis.HookContext, path_parameters: dict[str, Any]) -> dict[str, Any]:
-    """Some messages that are marked as read are there, and some groups."""
+    """Let some of the messages that are marked as read, and some groups, exist."""
     path = context.operation.path if context.operation is not None else ""
     name, there = ("group_id", GROUP) if path.startswith(f"{GROUPS}/") else ("message_id", INBOUND)
     given = (path_parameters or {}).get(name)
@@ -154,7 +155,7 @@ def map_path_parameters(context: schemathesis.HookContext, path_parameters: dict
 
 @schemathesis.hook
 def map_headers(context: schemathesis.HookContext, headers: dict[str, Any]) -> dict[str, Any]:
-    """Most idempotency keys are used once."""
+    """Make most idempotency keys unique."""
     key = (headers or {}).get("Idempotency-Key")
     if isinstance(key, str) and IDEMPOTENCY_KEY.fullmatch(key):
         number = next(COUNTER)
@@ -175,7 +176,7 @@ schemathesis.openapi.format("password", _passwords())
 def filter_failure(
     context: schemathesis.HookContext, failure: Any, case: schemathesis.Case, response: schemathesis.Response
 ) -> bool:
-    """Whether it counts."""
+    """Return whether the failure counts."""
     sent = response.request.body or b""
     operation = f"{case.method} {case.operation.path}"
     sent = sent if isinstance(sent, bytes) else b""

@@ -1,4 +1,4 @@
-"""A whole system to be fuzzed: started, logged in and given one of each thing that a request may name."""
+"""Whole system to be fuzzed: started, logged in, with one of each thing that a request may name."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from tests.web_server import serving
 
 API_KEY = "fuzz-the-monitoring-key"
 ECHO, UNKNOWN = "15550140001", "15550160001"
-# Robots that read what they get, and follow invitations to groups; not the one of the examples, which is put out soon.
+# Robots that read what they get and follow invitations to groups. Not the robot of the examples, which is removed
+# early.
 PARTICIPANTS = ("15550110002", "15550110003")
 SECONDS = 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """token: of an administrator; it is never logged out. inbound: the id of a message that somebody sent.
-    group: the id of a group in which PARTICIPANTS are.
-    """
+    """Running system, and the things in it that requests name."""
 
     url: str
-    token: str
-    inbound: str
-    group: str
+    token: str  # of an administrator; never logged out
+    inbound: str  # id of an inbound message
+    group: str  # id of a group with PARTICIPANTS
     installation: Installation
 
 
 @asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[Target]:
-    """SQLite, robots and no rate limits; what is written lies in `directory`."""
+    """Run a system on SQLite with robots and without rate limits. Its files are in `directory`."""
     environment = {
         "TIDINGS_ROBOTS_PER_KIND": "4",
         "TIDINGS_MESSAGES_RATE": "0",
@@ -61,16 +60,13 @@ async def running(directory: Path) -> AsyncIterator[Target]:
 
 
 class Webhook:
-    """Takes everything.
-
-    answered: the id of the first message that came in; joined: all of PARTICIPANTS are in a group.
-    """
+    """Webhook that accepts everything."""
 
     def __init__(self) -> None:
         self.url = ""
         loop = asyncio.get_running_loop()
-        self.answered: asyncio.Future[str] = loop.create_future()
-        self.joined: asyncio.Future[None] = loop.create_future()
+        self.answered: asyncio.Future[str] = loop.create_future()  # id of the first inbound message
+        self.joined: asyncio.Future[None] = loop.create_future()  # set when all PARTICIPANTS are in a group
         self._missing = set(PARTICIPANTS)
 
     async def take(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""One run of schemathesis against a running system: started, watched, counted."""
+"""One run of schemathesis against a running system: started, monitored, counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 # Requests with methods that the document does not have.
 OTHER = "other methods"
-# Seconds between two words about the progress.
+# Seconds between two progress lines.
 PROGRESS = 20.0
 # Seconds that a run may take beyond its time.
 PATIENCE = 120.0
@@ -31,26 +31,21 @@ Answers = dict[str, collections.Counter[int]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """output: what schemathesis said, with a `curl` for each failure.
-
-    described: the operations (method and path template) of the document.
-    answers: how often each of them was answered with each status; calls with other methods are under `OTHER`.
-    explained: failures that `beyond` knows, by the reason.
-    """
+    """Result of a run."""
 
     passed: bool
-    output: str
-    described: tuple[str, ...]
-    answers: Answers
-    explained: collections.Counter[str]
+    output: str  # schemathesis's output, with a `curl` for each failure
+    described: tuple[str, ...]  # operations of the document: method and path template
+    answers: Answers  # number of responses by operation and status; other methods are under `OTHER`
+    explained: collections.Counter[str]  # number of failures that `beyond` knows, by reason
 
     @property
     def cases(self) -> int:
-        """Requests that were answered."""
+        """Return the number of requests with a response."""
         return sum(answers.total() for answers in self.answers.values())
 
     def table(self) -> str:
-        """A line for each operation: how many requests, and how they were answered."""
+        """Return a line per operation: the number of requests, and the statuses of the responses."""
         lines = [f"{'requests':>8}  {'operation':64} answers"]
         for operation, answers in sorted(self.answers.items(), key=lambda item: item[0].split()[::-1]):
             statuses = ", ".join(f"{status}: {count}" for status, count in sorted(answers.items()))
@@ -63,7 +58,7 @@ class Outcome:
 async def fuzz(
     directory: Path, target: Target, seconds: int, arguments: Sequence[str], say: Callable[[str], None] | None = None
 ) -> Outcome:
-    """Try `target` for at most `seconds`. Raises `TimeoutError` when schemathesis does not come to an end."""
+    """Fuzz `target` for at most `seconds`. Raises `TimeoutError` when schemathesis does not end."""
     described = await asyncio.to_thread(_operations, target.url)
     tally = directory / "tally.txt"
     tally.touch()

@@ -1,4 +1,4 @@
-"""What `beyond` explains is little, and looked at elsewhere."""
+"""`beyond` explains only few cases, and other tests check them."""
 
 from __future__ import annotations
 

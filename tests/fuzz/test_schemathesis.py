@@ -1,4 +1,4 @@
-"""A short run of schemathesis over every operation, always the same; `make fuzz` is the long one."""
+"""Short run of schemathesis over every operation, always the same; `make fuzz` is the long one."""
 
 from __future__ import annotations
 

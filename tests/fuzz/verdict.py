@@ -1,4 +1,4 @@
-"""Whether a run was good: beyond schemathesis's own checks, everything was tried and everything still runs."""
+"""Verdict on a run: beyond schemathesis's own checks, every operation was tried and every process still runs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from harness import processes
 from tests.fuzz.rig import API_KEY, Target
 from tests.fuzz.run import Outcome
 
-# Bytes that a process may have held at most.
+# Maximum bytes of memory that a process may have held.
 MEMORY = 512 * 2**20
-# No request that a document describes can succeed here; what would is in `tests/webapp`.
+# No described request can succeed here. `tests/webapp` tests those that do.
 NEVER_TAKEN = frozenset(
     {
         "POST /v1/certificates/external",  # a key with its chain
-        "GET /v1/certificates/external/ca",  # then there is one; this system speaks HTTP
+        "GET /v1/certificates/external/ca",  # exists only after an upload; this system speaks HTTP
     }
 )
 
 
 async def complaints(target: Target, outcome: Outcome) -> list[str]:
-    """What is wrong; nothing for a good run."""
+    """Return the problems; empty for a good run."""
     found = [] if outcome.passed else ["schemathesis found failures"]
     found += [f"{operation} was not tried" for operation in outcome.described if not outcome.answers[operation]]
     running = target.installation.pids()
@@ -40,12 +40,12 @@ async def complaints(target: Target, outcome: Outcome) -> list[str]:
 
 
 def peaks(target: Target) -> dict[str, int]:
-    """The most memory that each process ever held, in bytes."""
+    """Return the peak memory of each process, in bytes."""
     return {name: processes.usage(pid).peak_rss for name, pid in target.installation.pids().items()}
 
 
 def never_taken(outcome: Outcome) -> list[str]:
-    """Operations that never succeeded, but should have: their schemas, examples or links lead nowhere."""
+    """Return the operations that never succeeded, but should have: their schemas, examples or links are wrong."""
     return [
         operation
         for operation in outcome.described

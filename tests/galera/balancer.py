@@ -1,4 +1,4 @@
-"""What stands before a cluster for those who know one address only."""
+"""Load balancer in front of a cluster, for clients that know only one address."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ CHECK_SECONDS = 0.25
 
 
 class Balancer:
-    """Leads everybody to one node, and to another one when that is not ready: as an asynchronous context manager."""
+    """Balancer that leads all connections to one node, and to another when that is not ready: an async context
+    manager."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        """The first that is ready is the one."""
+        """Create the balancer. The first ready node is used."""
         self._nodes = nodes
         self.node = nodes[0]
         self._proxy = Proxy("127.0.0.1", self.node.port)
@@ -24,7 +25,7 @@ class Balancer:
 
     @property
     def port(self) -> int:
-        """Where it listens on loopback."""
+        """Port on which it listens on loopback."""
         return self._proxy.address[1]
 
     async def __aenter__(self) -> Self:
@@ -49,7 +50,7 @@ class Balancer:
             if await asyncio.to_thread(lambda node=node: node.is_ready):
                 self.node = node
                 self._proxy.lead_to("127.0.0.1", node.port)
-                # Who is still connected to the one before has to come again.
+                # Clients of the former node must reconnect.
                 self._proxy.cut()
                 self._proxy.open()
                 return

@@ -1,4 +1,4 @@
-"""A cluster of three nodes for the tests of one module, and business tables on it."""
+"""Cluster of three nodes for the tests of one module, and business tables on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 
-# `await tables(node, …)` are pools to the same new tables, each by way of one of these nodes.
+# Function that makes tables: `await tables(node, …)` returns pools to the same new tables, one through each node.
 Tables = Callable[..., Awaitable[list[Database]]]
 
 _numbers = itertools.count(1)
@@ -47,9 +47,9 @@ async def tables() -> AsyncIterator[Tables]:
 
 
 def keep_busy(node: Node, *, writing: Node) -> None:
-    """From now on, for some seconds, `node` applies nothing of what others commit: it has a long transaction to apply.
+    """Make `node` apply nothing of other nodes' commits for some seconds: it has a long transaction to apply.
 
-    It takes, certifies and refuses meanwhile what its own clients commit.
+    It still accepts, certifies and refuses commits of its own clients.
     """
     for server, statements in (
         (node, ("SET GLOBAL wsrep_slave_threads = 1",)),
@@ -70,7 +70,7 @@ def keep_busy(node: Node, *, writing: Node) -> None:
 
 @contextlib.contextmanager
 def standing_still(node: Node) -> Iterator[None]:
-    """Within the block `node` applies nothing, and answers what is read."""
+    """Make `node` apply nothing within the block. It still answers reads."""
     with node.connect() as connection, connection.cursor() as cursor:
         cursor.execute("FLUSH TABLES WITH READ LOCK")
         yield
@@ -78,7 +78,7 @@ def standing_still(node: Node) -> Iterator[None]:
 
 
 def is_busy(node: Node) -> bool:
-    """Is it still to apply that transaction?"""
+    """Return whether the node still has to apply that transaction."""
     with node.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM work.todo")
         row = cursor.fetchone()

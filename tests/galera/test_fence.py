@@ -1,4 +1,5 @@
-"""Two owners of a shard on two nodes of a cluster: whoever comes later writes nothing, and misses nothing."""
+"""Two owners of a shard on two nodes of a cluster: the former owner writes nothing, and the new one misses
+nothing."""
 
 from __future__ import annotations
 
@@ -39,13 +40,16 @@ async def job_ids(database: Database) -> set[str]:
 async def write_late(
     fence: Callable[[Connection, Lease], Awaitable[None]], first: Database, second: Database, cluster: Galera
 ) -> bool:
-    """An owner commits at a node that is yet to hear of a takeover at another, which found no job: was it taken?"""
+    """Commit as an owner at a node that does not know yet of a takeover at another node, which found no job.
+
+    Returns whether the commit was accepted.
+    """
     old = await claim(first, "first")
     refusal = None
     try:
         async with first.transaction() as connection:
             await fence(connection, old)
-            # What waits for company is sent before what has an answer.
+            # A pipelined statement, here the fence, is sent with the next one that returns a result.
             await connection.execute(sa.text("SELECT 1"))
             await asyncio.to_thread(keep_busy, cluster.nodes[0], writing=cluster.nodes[1])
             await claim(second, "second")
@@ -64,7 +68,7 @@ async def write_late(
 async def test_a_fence_that_only_reads_lets_a_late_owner_write_where_the_takeover_is_not_known_yet(
     cluster: Galera, tables: Tables
 ) -> None:
-    """Why the fence writes: the new owner does not know of this job."""
+    """The reason why the fence writes: the new owner does not know of this job."""
     first, second = await tables(*cluster.nodes[:2])
     assert await write_late(read_fence, first, second, cluster)
     assert await job_ids(second) == {"late"}
@@ -81,7 +85,7 @@ async def test_what_a_late_owner_writes_is_refused_also_where_the_takeover_is_no
 async def test_a_late_owner_whose_commit_is_refused_learns_that_it_owns_nothing(
     cluster: Galera, tables: Tables
 ) -> None:
-    """A deadlock at its COMMIT is tried again, and then the lease is somebody else's; nothing is in doubt."""
+    """A deadlock at its COMMIT is retried, and then another process holds the lease. No outcome is unknown."""
     first, second = await tables(*cluster.nodes[:2])
     journal = Journal(first, await claim(first, "first"), last_seq=0, seal=as_they_are)
     await journal.write(Change(ACCOUNT, new_messages=[a_message("m1")], enqueued_jobs=[a_job("m1")]))
@@ -96,7 +100,7 @@ async def test_a_late_owner_whose_commit_is_refused_learns_that_it_owns_nothing(
 async def test_who_takes_over_reads_all_that_was_committed_at_another_node_before(
     cluster: Galera, tables: Tables
 ) -> None:
-    """Also at a third node, which has not applied it yet."""
+    """The same at a third node, which has not applied it yet."""
     first, second, third = await tables(*cluster.nodes)
     old = await claim(first, "first")
     journal = Journal(first, old, last_seq=0, seal=as_they_are)
@@ -117,7 +121,7 @@ async def test_who_takes_over_reads_all_that_was_committed_at_another_node_befor
 async def test_an_owner_that_comes_to_a_node_behind_it_takes_away_what_it_had_committed_elsewhere(
     cluster: Galera, tables: Tables
 ) -> None:
-    """As after a node's death: a DELETE there may find nothing yet, and must not pass for done."""
+    """As after a node's death: a DELETE there may find nothing yet, and must not count as done."""
     first, second = await tables(*cluster.nodes[:2])
     lease = await claim(first, "owner")
     before = Journal(first, lease, last_seq=0, seal=as_they_are)

@@ -1,4 +1,4 @@
-"""Messages while nodes of the cluster die, are cut off and stand still, with Coreapps on different ones of them."""
+"""Messages while nodes of the cluster die, are cut off or are paused, with Coreapps on different nodes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.reliability.play import play
 
 pytestmark = pytest.mark.whole_system
 
-# Seconds of a phase, in which a node comes and goes once; and the most until another Coreapp owns the shard.
+# Seconds of a phase, in which a node fails and returns once; and the maximum until another Coreapp owns the shard.
 PHASE, PATIENCE = 24.0, 30.0
-# From a trouble to all three callbacks of a message that was sent after it.
+# Seconds from a failure to all three callbacks of a message that was sent after it.
 RECOVERY = 45.0
 
 
 class Spread(Installation):
-    """A Coreapp on the first node, a standby on the second; Webapp and network go where the balancer leads."""
+    """Coreapp on the first node, a standby on the second. Webapp and network use the balancer's node."""
 
     def __init__(self, directory: Path, cluster: Galera, balancer: Balancer) -> None:
         super().__init__(directory, cluster.nodes[0], ENVIRONMENT)
@@ -67,7 +67,7 @@ def spread(scene: Scene) -> Spread:
 
 
 async def taken_over(scene: Scene, before: str) -> None:
-    """Until somebody else than `before` owns the shard. Raises `TimeoutError`."""
+    """Wait until a process other than `before` owns the shard. Raises `TimeoutError`."""
 
     async def is_another() -> bool:
         return await asyncio.to_thread(spread(scene).owner) not in (before, "")
@@ -76,7 +76,7 @@ async def taken_over(scene: Scene, before: str) -> None:
 
 
 class Trouble:
-    """Of the node of whoever owns the shard, or of another one; then the cluster is whole again."""
+    """Failure of the node of the shard's owner, or of another node. Afterwards the cluster is complete again."""
 
     async def prepare(self, scene: Scene) -> None:
         if spread(scene).standby.pid is None:
@@ -96,7 +96,7 @@ class Trouble:
 
 
 class OwnersNodeDies(Trouble):
-    """By kill -9; it comes back with what it has missed."""
+    """`kill -9` of the owner's node. It returns and catches up."""
 
     async def happen(self, scene: Scene, phase: Phase) -> None:
         before, node = spread(scene).owner(), spread(scene).owners_node()
@@ -106,7 +106,8 @@ class OwnersNodeDies(Trouble):
 
 
 class OwnersNodeIsCutOff(Trouble):
-    """From the other nodes, not from its clients: it goes on answering them, and takes nothing."""
+    """Partition of the owner's node from the other nodes, not from its clients: it responds, but accepts no
+    writes."""
 
     async def happen(self, scene: Scene, phase: Phase) -> None:
         before, node = spread(scene).owner(), spread(scene).owners_node()
@@ -118,7 +119,7 @@ class OwnersNodeIsCutOff(Trouble):
 
 
 class OwnersNodeStandsStill(Trouble):
-    """By SIGSTOP, and wakes up long after the others have left it out."""
+    """SIGSTOP of the owner's node. It resumes long after the others have excluded it."""
 
     async def happen(self, scene: Scene, phase: Phase) -> None:
         installation = spread(scene)
@@ -132,7 +133,8 @@ class OwnersNodeStandsStill(Trouble):
 
 
 class OwnerStandsStill(Trouble):
-    """Past its lease, while its node goes on: it wakes up in the middle of work, at another node than the new owner."""
+    """Pause of the owner beyond its lease, while its node runs. It resumes in the middle of work, at another node than
+    the new owner."""
 
     async def happen(self, scene: Scene, phase: Phase) -> None:
         before, process = spread(scene).owner(), spread(scene).owner_process()
@@ -146,7 +148,7 @@ class OwnerStandsStill(Trouble):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OthersNodeDies(Trouble):
-    """The one that the balancer leads Webapp and network to."""
+    """`kill -9` of the node that the balancer leads Webapp and network to."""
 
     balancer: Balancer
 
@@ -181,5 +183,5 @@ async def test_nothing_is_lost_or_doubled_whatever_becomes_of_a_node(tmp_path: P
         )
         logs = await asyncio.to_thread(read_logs, tmp_path)
     assert len(scene.phases) == len(phases)
-    # The owner that stood still has heard that it is none any more.
+    # The paused owner has received that it no longer owns the shard.
     assert "lease.lost" in logs

@@ -1,1 +1,2 @@
-"""Conversations between our encryption and official releases of Signal's library, run as programs: `make interop`."""
+"""Conversations between our encryption and official releases of Signal's library, run as programs: `make
+interop`."""

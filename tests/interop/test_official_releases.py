@@ -1,4 +1,4 @@
-"""A device of each official release reads what ours writes and ours reads what it writes, in person and in groups."""
+"""A device of each official release and ours read each other's messages, one to one and in groups."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pytest
 from tidings import e2ee
 
 HERE = Path(__file__).parent
-# The first knows X3DH and no post-quantum ratchet, the second negotiates that ratchet, the last demands it.
+# The first knows X3DH and no post-quantum ratchet, the second negotiates that ratchet, the last requires it.
 OLD, NEGOTIATING, NEWEST = "signal-0.68.1", "signal-0.79.0", "signal-0.103.0"
 RELEASES = (OLD, NEGOTIATING, NEWEST)
-LONG = 300  # messages one way
+LONG = 300  # messages in one direction
 
 
 class Official:
-    """The other device, in a process of its own."""
+    """The other device, in a separate process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -120,7 +120,7 @@ async def official(release: str) -> AsyncIterator[Official]:
 
 
 async def _converse(ours: Ours, official: Official) -> None:
-    """Both speak in turn, in bursts that arrive in order and in reverse."""
+    """Exchange messages alternately, in bursts that arrive in order and in reverse."""
     for turn in range(6):
         texts = [f"{turn}.{number} — Grüße".encode() for number in range(7)]
         sent = [ours.write(text) for text in texts]

@@ -1,4 +1,4 @@
-"""A process whose keys or directory are not those of the others does not start."""
+"""A process whose keys or directory differ from those of the other processes does not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New keys for containers, which are handed theirs: everybody can open what anybody seals, at every step."""
+"""New keys for containers that are handed theirs: each process can open what any other seals, at every step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def volumes_that_processes_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Containers:
-    """What a Webapp and a Coreapp were handed, and the database between them."""
+    """Keys handed to a Webapp and a Coreapp, and the database between them."""
 
     def __init__(self, directory: Path, database: Database) -> None:
         self.directory = directory
@@ -85,7 +85,7 @@ async def test_keys_are_made_by_the_provisioning_and_made_current_by_a_coreapp(
     assert containers.provision() == 0
     assert containers.provision() == 0
     assert [len(keys.keys) for keys in (containers.coreapp.master_key, containers.webapp.settings_key)] == [2, 2]
-    # What was running, and what starts only now, opens what the other sealed, before and after it was sealed again.
+    # A running process and one that starts now open what the other sealed, before and after the rows are resealed.
     by_coreapp = SecretSealer(*containers.coreapp.settings_key.keys).seal(ME, "x", b"1")
     assert running.open(ME, "x", by_coreapp) == b"1"
     for name in old:

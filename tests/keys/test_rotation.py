@@ -1,4 +1,4 @@
-"""Keys of the installation: a wrong one is recognised at start, a new one takes the place of the old without a stop."""
+"""Keys of the installation: a wrong key is detected at start, and a new key replaces the old without a stop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Killed(BaseException):
 
 
 class Scene:
-    """An installation as a release left it that knew neither ids of keys nor sealed addresses."""
+    """Installation left by a release that knew neither key ids nor sealed addresses."""
 
     def __init__(self, database: Database, directory: Path) -> None:
         self.database = database
@@ -74,7 +74,7 @@ class Scene:
             await application_settings.change_settings(connection, ME, {"webhooks": {"url": URL}})
 
     async def start(self) -> None:
-        """What every process does."""
+        """Run the checks that every process makes at its start."""
         await checks.require_master(self.database, self.secrets().master_key)
         await checks.require_settings(self.database, self.secrets().settings_key)
 
@@ -158,7 +158,7 @@ async def test_a_rotation_that_is_killed_anywhere_goes_on_with_the_same_key(
         else:
             await scene.rotate()
             assert reached == 8, "two keys that are made, two data keys, four secrets"
-    # Whoever starts now opens everything.
+    # A process that starts now opens everything.
     await scene.start()
     halfway = scene.secrets()
     assert await scene.data_keys(halfway.master_key.keys) == {DATA_KEY}

@@ -1,4 +1,4 @@
-"""Which types are taken, and that a file is what it says."""
+"""Accepted media types, and the check that a file matches its type."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_type_is_taken_in_any_spelling(given: str, text: str, kind: str) -> No
         'text/plain; charset="a',
         "text/plain; x=\x00",
         "text/" + "x" * 300,
-        # Shorter than the longest until a blank stands before each parameter.
+        # Within the maximum length until a space is inserted before each parameter.
         "text/plain" + "".join(f";x{n}=1" for n in range(40)),
     ],
 )
@@ -75,7 +75,7 @@ def test_what_is_no_type_or_is_not_taken_is_refused(given: str) -> None:
         kinds.parse(given)
 
 
-# Of types with parameters, quoted and not.
+# Types with parameters, quoted and unquoted.
 TYPES = re.compile(r'[a-z]/[a-z](; ?[a-z]{1,2}=("[ !#-[\]-~]*"|[a-z]))*', re.ASCII)
 
 
@@ -99,7 +99,7 @@ def test_a_file_of_each_type_is_recognised(text: str) -> None:
 def test_a_file_of_another_type_is_refused(text: str) -> None:
     of = kinds.parse(text)
     related = {
-        "audio/mp4": {"video/3gpp", "video/mp4"},  # whether there is a picture is told further back in the file
+        "audio/mp4": {"video/3gpp", "video/mp4"},  # whether it has a video track is stated further back in the file
         "video/mp4": {"video/3gpp"},
     }
     for other, file in SAMPLES.items():

@@ -1,4 +1,4 @@
-"""What the files of docker/monitoring say: the alerts, and the queries of the dashboards."""
+"""Reader of the files of docker/monitoring: the alerts, and the queries of the dashboards."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import yaml
 from harness.prometheus import CONFIGURATION
 
 DASHBOARDS = CONFIGURATION.parent / "grafana" / "dashboards"
-# How an alert ends: what it measures, a comparison and a number.
+# Form of an alert's expression: a measured value, a comparison and a number.
 _COMPARISON = re.compile(r"^(?P<measured>.*\S)\s+(?:<|>)\s+(?P<number>[\d.e]+)$", re.DOTALL)
-# What Grafana puts in its place: four times the interval of the scrapes at least.
+# Value that Grafana inserts: at least four times the scrape interval.
 _VARIABLES = {"$__rate_interval": "10s"}
 _NOT_A_METRIC = frozenset(
     {
@@ -26,37 +26,37 @@ _NOT_A_METRIC = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Alert:
-    """One alert. measured: its expression without the comparison at the end."""
+    """One alert."""
 
     name: str
     expression: str
-    measured: str
+    measured: str  # its expression without the comparison at the end
 
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One panel of a dashboard. queries: expressions, and what each of their series is called."""
+    """One panel of a dashboard."""
 
     dashboard: str
     title: str
     unit: str
-    queries: tuple[tuple[str, str], ...]
+    queries: tuple[tuple[str, str], ...]  # (expression, legend of its series)
 
 
 def alerts() -> list[Alert]:
-    """In the order of the file."""
+    """Return the alerts in the order of the file."""
     return [
         Alert(rule["alert"], rule["expr"], _measured(rule["expr"])) for rule in _rules("alerts.yml") if "alert" in rule
     ]
 
 
 def recorded() -> dict[str, str]:
-    """The expressions of the recording rules, by name."""
+    """Return the expressions of the recording rules, by name."""
     return {rule["record"]: rule["expr"] for rule in _rules("recording.yml")}
 
 
 def panels() -> list[Panel]:
-    """Of all dashboards."""
+    """Return the panels of all dashboards."""
     return [
         Panel(
             path.stem,
@@ -70,13 +70,13 @@ def panels() -> list[Panel]:
 
 
 def metrics_of(expression: str) -> set[str]:
-    """The names of metrics in an expression."""
+    """Return the names of metrics in an expression."""
     bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)', " ", expression)
     return set(re.findall(r"(?<![\w:.])[a-zA-Z_:][\w:]*", bare)) - _NOT_A_METRIC
 
 
 def tested() -> dict[str, set[str]]:
-    """The alerts of the tests for promtool: those that fire, and those that do not."""
+    """Return the alerts of the promtool tests: those that fire, and those that do not."""
     found: dict[str, set[str]] = {"fires": set(), "does not": set()}
     for case in yaml.safe_load((CONFIGURATION / "tests" / "alerts_test.yml").read_text(encoding="utf-8"))["tests"]:
         (test,) = case["alert_rule_test"]

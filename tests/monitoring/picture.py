@@ -1,4 +1,4 @@
-"""The panels of dashboards as one picture, drawn from what a Prometheus answers."""
+"""Panels of dashboards as one picture, drawn from the responses of a Prometheus."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from tests.monitoring.files import Panel
 
 COLUMNS = 3
 STEP = 1.0
-# Series of one query that are drawn, the largest.
+# Maximum number of series drawn per query, the largest ones.
 SERIES = 8
 _SCALES = {"percentunit": (100.0, "%"), "bytes": (1 / 2**20, "MiB"), "s": (1000.0, "ms")}
 
 
 async def draw(target: Path, panels: Sequence[Panel], server: Prometheus, start: float, end: float) -> None:
-    """Write all panels to a PNG. start, end: Unix seconds."""
+    """Write all panels to a PNG.
+
+    start, end: Unix seconds.
+    """
 
     rows = math.ceil(len(panels) / COLUMNS)
     figure = matplotlib.figure.Figure(figsize=(6 * COLUMNS, 3.2 * rows), layout="constrained")

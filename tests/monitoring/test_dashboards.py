@@ -1,4 +1,4 @@
-"""What a real Prometheus makes of a real run: every query of every panel and alert has something to show."""
+"""Real Prometheus on a real run: every query of every panel and alert returns data."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.monitoring import files, picture
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY = "a key for the monitoring of tests"
-# Recipients who read at once, and who answer.
+# Recipients that read at once, and recipients that reply.
 NUMBERS = [f"15550{kind}{n:04}" for kind in ("11", "14") for n in range(10)]
 RATE = 40.0
-# Small, so that everything an alert measures comes to be: full queues, rate limits, a Coreapp that is away.
+# Small limits, so that everything that an alert measures occurs: full queues, rate limits, an unavailable Coreapp.
 ENVIRONMENT = {
     "WA_API_KEY": KEY,
     "TIDINGS_API_TLS": "1",
@@ -43,21 +43,21 @@ ENVIRONMENT = {
 
 @dataclasses.dataclass
 class Run:
-    """A run that is over, and the Prometheus that has watched it. started, ended: Unix seconds."""
+    """Finished run, and the Prometheus that has scraped it."""
 
     prometheus: Prometheus
-    started: float
-    ended: float
+    started: float  # Unix seconds
+    ended: float  # Unix seconds
     fired: set[str]
 
     async def series(self, expression: str, *, step: float = 1.0) -> Sequence[dict[str, Any]]:
-        """Those of an expression that have a number at any time of the run."""
+        """Return the series of an expression that have a number at any time of the run."""
         found = await self.prometheus.query_range(expression, self.started, self.ended, step=step)
         return [one for one in found if any(math.isfinite(float(value)) for _, value in one["values"])]
 
 
 def trusting() -> ssl.SSLContext:
-    """The Webapp has made its certificate itself."""
+    """Return a context that accepts the Webapp's self-signed certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -65,20 +65,20 @@ def trusting() -> ssl.SSLContext:
 
 
 async def load(business: Business, seconds: float, rate: float = RATE) -> None:
-    """Messages to all recipients in turn, whatever they are answered."""
+    """Send messages to all recipients in round robin, whatever the responses are."""
     work = [(NUMBERS[n % len(NUMBERS)], f"message {n}") for n in range(int(seconds * rate))]
     await client.open_loop(business, work, rate)
 
 
 async def guess(stranger: Business, times: int) -> None:
-    """Wrong passwords, more of them than the Webapp looks at."""
+    """Send wrong passwords, more of them than the Webapp checks."""
     for _ in range(times):
         status, _ = await stranger.call("POST", "/v1/users/login", {}, authorization=b"Basic d3Jvbmc6d3Jvbmc=")
         assert status in (401, 429)
 
 
 async def until_fired(server: Prometheus, names: set[str]) -> set[str]:
-    """Wait until these alerts are pending or fire; which they are."""
+    """Wait until these alerts are pending or firing, and return all that are."""
     found: set[str] = set()
 
     async def all_fired() -> bool:
@@ -91,7 +91,10 @@ async def until_fired(server: Prometheus, names: set[str]) -> set[str]:
 
 
 async def play(installation: Installation, sink: SinkProcess, server: Prometheus) -> set[str]:
-    """Load, a burst, a webhook that fails until the queue is full, guesses, a Coreapp that is killed. What fired."""
+    """Run a load, a burst, a webhook that fails until the queue is full, guesses, and a kill of the Coreapp.
+
+    Returns the alerts that fired.
+    """
     tls = trusting()
     business = Business(installation.api_port, tls=tls)
     await business.log_in()

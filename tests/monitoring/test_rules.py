@@ -1,4 +1,4 @@
-"""The configuration and the rules, as Prometheus's own tools judge them."""
+"""Configuration and rules, checked by Prometheus's own tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_the_configuration_is_one(tmp_path: Path) -> None:
     targets = {"webapp": ["127.0.0.1:1"], "coreapp": ["127.0.0.1:2"], "network": ["127.0.0.1:3"]}
     prepared = prometheus.prepare(tmp_path, "key", targets)
     assert "SUCCESS" in prometheus.promtool("check", "config", str(prepared))
-    # And as it is, but for a file that exists only where it runs.
+    # The unchanged file refers to a file that exists only in production, so only its syntax is checked.
     said = prometheus.promtool("check", "config", "--syntax-only", str(CONFIGURATION / "prometheus.yml"))
     assert "SUCCESS" in said
 

@@ -1,4 +1,4 @@
-"""What every file store promises, whatever it keeps files in. A subclass provides the fixture `files`."""
+"""Guarantees of every file store, wherever it keeps files. A subclass provides the fixture `files`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def get(files: FileStore, name: str, piece: int = 300_000) -> bytes:
     found = await files.open(name)
     content = bytearray()
     while block := await found.reader.read(piece):
-        # Fewer bytes come only at the end.
+        # Only the last block may be shorter.
         assert len(block) == min(piece, found.size - len(content))
         content += block
     await found.reader.close()
@@ -51,7 +51,7 @@ async def names(files: FileStore) -> list[str]:
 
 
 class FileStoreSuite:
-    """Run against each kind of store."""
+    """Suite that runs against each kind of store."""
 
     # The last three are one part of an upload to a bucket, a byte more, and several parts.
     @pytest.mark.parametrize("size", [1, 256 * 1024, 1024 * 1024 + 1, 8 * MIB, 8 * MIB + 1, 17 * MIB + 5])

@@ -1,4 +1,4 @@
-"""A directory keeps what every file store promises."""
+"""The directory store gives the guarantees of every file store."""
 
 from __future__ import annotations
 

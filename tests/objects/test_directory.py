@@ -1,4 +1,4 @@
-"""A file is in the directory whole or not at all."""
+"""A file is in the directory completely or not at all."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_a_writer_that_is_cancelled_twice_waits_for_its_thread(files: Dire
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def slow(first: bytes) -> None:
-        """In the thread that writes, before it makes the file."""
+        """Block the writing thread before it creates the file."""
         loop.call_soon_threadsafe(begun.set)
         go_on.wait(5)
 

@@ -1,4 +1,4 @@
-"""A file store is the one that the database records, or it is refused, at start and later."""
+"""A file store other than the one recorded in the database is refused, at start and later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidings.storage.file_stores import FileStore
 
 @dataclasses.dataclass
 class Place:
-    """A directory, and the database that may record it."""
+    """Directory, and the database that may record it."""
 
     store: DirectoryStore
     identity: Identity
@@ -36,7 +36,7 @@ class Place:
 
 
 class Rows:
-    """Files that the rows of the database name."""
+    """Names of files in the rows of the database."""
 
     names: Sequence[str] = ()
 
@@ -115,7 +115,7 @@ async def test_a_start_that_ended_before_its_record_was_committed_is_taken_up_by
 async def test_the_directory_of_another_database_is_refused(database: Database, tmp_path: Path) -> None:
     await make(database, tmp_path / "media").identity.claim()
     async with database.transaction() as connection:
-        # As a new database has it.
+        # The state of a new database.
         await connection.execute(file_stores._table.delete())
     other = make(database, tmp_path / "media")
     with pytest.raises(WrongStore, match="the marker of another database"):
@@ -150,7 +150,7 @@ async def test_a_file_that_is_missing_while_the_marker_is_missing_is_not_gone(
     (tmp_path / "media").rename(tmp_path / "away")
     for there in (False, True):
         if there:
-            # The mount point without its mount.
+            # An empty mount point.
             (tmp_path / "media").mkdir()
         with pytest.raises(StoreAway):
             place.store.open_file(stored.name)
@@ -193,7 +193,7 @@ async def test_the_watch_notices_a_directory_that_goes_and_comes_and_one_that_is
     await watch.run_once()
     assert watch.state == "ok"
     await place.store.write(chunks(b"abc"), limit=10)
-    # The old one is not the recorded one any more.
+    # The old directory is no longer the recorded one.
     with pytest.raises(WrongStore, match="records another"):
         await make(database, tmp_path / "away").identity.claim()
 

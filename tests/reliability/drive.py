@@ -1,4 +1,4 @@
-"""A drive that loses its power: whatever was not synced is gone, what the file system had promised is there."""
+"""Drive that loses power: unsynced data is lost, data that the file system has promised to keep is kept."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-# ext4: stop at once, and write out nothing that is still in memory, its journal included. What the Linux file systems'
-# own tests use for a power cut.
+# ext4 ioctl: shut down at once, and write nothing that is still in memory, the journal included. The Linux file system
+# tests use it for a power cut.
 _SHUTDOWN = 0x8004587D
 _NO_LOG_FLUSH = struct.pack("I", 2)
 
 
 class Drive:
-    """An ext4 of its own in a file, on a loop device. Needs root."""
+    """Separate ext4 file system in a file, on a loop device. Needs root."""
 
     def __init__(self, directory: Path, size: int) -> None:
-        """directory: where it is mounted, made when it is not there; size: bytes."""
+        """Create the drive.
+
+        directory: mount point, created when it does not exist. size: bytes.
+        """
         self.directory = directory
         self._image = directory.with_name(directory.name + ".img")
         self._size = size
@@ -35,12 +38,12 @@ class Drive:
         try:
             yield self
         finally:
-            # A process that is just ending may still hold a file.
+            # A process that is about to end may still hold a file.
             subprocess.run(["umount", "--lazy", self.directory], check=True)
             self._image.unlink()
 
     def cut(self) -> None:
-        """From now on nothing reaches the drive."""
+        """Let nothing reach the drive from now on."""
         descriptor = os.open(self.directory, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, _NO_LOG_FLUSH)
@@ -48,7 +51,7 @@ class Drive:
             os.close(descriptor)
 
     def restore(self) -> None:
-        """The power is back. Nobody may hold a file of it."""
+        """Restore the power. No process may have a file of the drive open."""
         subprocess.run(["umount", self.directory], check=True)
         self._mount()
 

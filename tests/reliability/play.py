@@ -1,4 +1,4 @@
-"""Plays of the reliability tests: an installation under load with one disruption after the other, then its books."""
+"""Scenarios of the reliability tests: an installation under load with successive disruptions, then its ledger."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ async def play(
     environment: Mapping[str, str] | None = None,
     installation: Installation | None = None,
 ) -> Scene:
-    """Each phase lasts so many seconds. recovery: the most seconds from a trouble to all statuses of a later message.
+    """Run the phases, each given as name, seconds and disruption, and check the ledger.
 
-    Raises `AssertionError` with everything that is wrong.
+    recovery: maximum seconds from a failure to all statuses of a later message.
+
+    Raises `AssertionError` with all problems.
     """
     seed = secrets.randbelow(1_000_000)
     print(f"\nseed {seed}", flush=True)

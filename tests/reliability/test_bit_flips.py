@@ -1,4 +1,4 @@
-"""A bit of what is stored turns over: what it belongs to is named and given up or mended, and the rest goes on."""
+"""Flipped bit in stored data: the affected object is reported and given up or repaired, and the rest continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 60.0
 
 
 async def read_by(business: Business, sink: SinkProcess, numbers: Sequence[str], text: str) -> None:
-    """Send to each of them, and wait until all have read it."""
+    """Send to each number, and wait until all have read it."""
     ids = set()
     for number in numbers:
         body = {"to": number, "type": "text", "text": {"body": text}}
@@ -35,7 +35,7 @@ async def read_by(business: Business, sink: SinkProcess, numbers: Sequence[str],
 
 
 def flip(installation: Installation, family: str, table: str, column: str, where: str) -> None:
-    """Turn over a bit in the middle of one value."""
+    """Flip a bit in the middle of one value."""
     size = f"SELECT length({column}) FROM {table} WHERE {where} LIMIT 1"
     length = installation.read_value(family, size)
     assert length, f"nothing to damage in {table}.{column}"

@@ -1,4 +1,4 @@
-"""The wall clock jumps by an hour, forward and back, under everybody or under one process alone."""
+"""The wall clock jumps by an hour, forward and back, for all processes or for one alone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.reliability.play import play
 
 pytestmark = pytest.mark.whole_system
 
-# The program is only looked for; the library beside it is what tells processes another time.
+# The program is only a sign of its package. The library next to it changes the time that processes see.
 FAKETIME = {"faketime": "faketime"}
 LIBRARIES = Path("/usr/lib")
 HOUR = 3600
 
 
 class Clocks:
-    """The offset of each process's wall clock; its monotonic clock is not touched, as with a clock that was set."""
+    """Offset of each process's wall clock. Its monotonic clock is unchanged, as with a clock that was set."""
 
     def __init__(self, directory: Path) -> None:
         packages.require(FAKETIME, FAKETIME)
@@ -41,7 +41,7 @@ class Clocks:
         }
 
     def set(self, process: str, seconds: int) -> None:
-        """From now on it is so much later for this process than it is."""
+        """Set a process's wall clock `seconds` ahead of the real time from now on."""
         replacement = self._file(process).with_suffix(".new")
         replacement.write_text(f"{seconds:+d}\n")
         replacement.replace(self._file(process))
@@ -52,9 +52,9 @@ class Clocks:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Jump:
-    """The clocks of these processes go so much forward in the first third of the phase, and back in the last.
+    """Clock jump: forward in the first third of the phase, and back in the last.
 
-    With a negative number of seconds they go back first.
+    With a negative number of seconds the clock goes back first.
     """
 
     clocks: Clocks

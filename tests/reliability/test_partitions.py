@@ -1,4 +1,4 @@
-"""Two processes lose each other: their packets are dropped both ways, without a word to either of them."""
+"""Partition between two processes: their packets are dropped in both directions, without notice to either."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ pytestmark = pytest.mark.whole_system
 
 NFT = {"nft": "nftables"}
 ROOT = Path(__file__).parents[2]
-# Where each process finds the database: by these the packets of one are told from those of the other.
+# Address of the database for each process, by which the packets of one are distinguished from those of the others.
 DATABASES = {"webapp": "127.0.0.2", "coreapp": "127.0.0.3", "network": "127.0.0.4"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """Packets of these kinds are dropped for the middle third of the phase. rules: matches of nftables."""
+    """Partition that drops packets for the middle third of the phase."""
 
-    rules: tuple[str, ...]
+    rules: tuple[str, ...]  # matches of nftables
 
     async def prepare(self, scene: Scene) -> None:
         pass
@@ -57,7 +57,7 @@ def _database(process: str) -> Partition:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a network of its own")
 def test_whoever_loses_whom_nothing_is_lost_and_messages_flow_again(tmp_path: Path) -> None:
-    """In a process of its own, whose network holds nothing but this."""
+    """Run in a separate process, whose network namespace contains nothing else."""
     packages.require(NFT, NFT)
     command = ["unshare", "--net", sys.executable, "-m", "tests.reliability.test_partitions", str(tmp_path)]
     assert subprocess.run(command, cwd=ROOT).returncode == 0

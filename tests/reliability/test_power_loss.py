@@ -1,4 +1,4 @@
-"""The power goes while messages flow: everything at once, and every byte that was not synced is lost."""
+"""Power loss while messages flow: everything stops at once, and every unsynced byte is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ CUTS = 3
 
 
 class PowerLoss:
-    """The processes stand still, the drive is cut off, the processes are gone; then all of it comes back."""
+    """Power loss: the processes are paused, the drive is cut off, the processes are killed; then everything
+    restarts."""
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
@@ -37,7 +38,7 @@ class PowerLoss:
         phase.trouble()
         installation = scene.installation
         processes = [installation.processes[name] for name in ORDER]
-        # As one moment: what has been answered has been answered, and nobody sees the drive fail.
+        # All at one moment: earlier responses are sent, and no process sees the drive fail.
         for process in processes:
             process.pause()
         if installation.mariadb is not None:
@@ -60,7 +61,7 @@ async def test_what_was_answered_is_there_after_the_power_was_cut(engine: str, t
         mariadb = MariaDB(flush_log=1, parent=drive.directory) if engine == "mariadb" else None
         if mariadb is not None:
             mariadb.start()
-        # What a person has seen is seen, and what logs hold is for whoever reads this test's failure.
+        # Shown messages stay shown, and logs are kept for the analysis of a failure.
         outside = tmp_path / "outside"
         outside.mkdir()
         environment = {**ENVIRONMENT, "TIDINGS_ROBOTS_LOG": str(outside / "robots.jsonl")}

@@ -20,21 +20,21 @@ pytestmark = [
 ]
 
 MIB = 2**20
-# Beyond what it has open when the limit comes down.
+# Descriptors and MiB beyond the present use when the limit is lowered.
 DESCRIPTORS = 8
 MEMORY_MIB = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scarce:
-    """One of a process's limits is little above what it uses, for the middle half of the phase.
+    """Limit of a process that is a little above its use, for the middle half of the phase.
 
-    A process that ends of it is started again, as its supervisor does. crowd: connections that stay open meanwhile.
+    A process that ends because of it is restarted, as a supervisor does.
     """
 
     process: str
     limit: int
-    crowd: int = 0
+    crowd: int = 0  # number of connections that stay open during the limit
 
     async def prepare(self, scene: Scene) -> None:
         pass

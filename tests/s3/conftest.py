@@ -1,4 +1,4 @@
-"""A real S3 server for all tests, and a bucket for each."""
+"""Real S3 server for all tests, and a bucket for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
-    """The server. A test that stops or freezes it starts it again."""
+    """S3 server. A test that stops or freezes it must restart it."""
     server = S3Server()
     server.start()
     yield server
@@ -25,7 +25,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture
 async def bucket(s3: S3Server) -> S3Settings:
-    """An empty bucket."""
+    """Empty bucket."""
     settings = S3Settings(
         bucket=f"tidings-{next(_numbers)}",
         prefix="one/",

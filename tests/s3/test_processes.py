@@ -1,4 +1,4 @@
-"""Processes that share a bucket: several Webapps, a Coreapp, nodes of the network, and the server away."""
+"""Processes that share a bucket: several Webapps, a Coreapp, nodes of the network, and an unavailable server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def variables(bucket: S3Settings, name: str) -> dict[str, str]:
 async def test_what_one_webapp_takes_another_hands_out_and_an_outage_is_503(
     s3: S3Server, bucket: S3Settings, tmp_path: Path
 ) -> None:
-    # The credentials are those of the environment.
+    # The credentials come from the environment.
     found = variables(bucket, "TIDINGS_MEDIA_S3") | {
         "AWS_ACCESS_KEY_ID": bucket.access_key_id,
         "AWS_SECRET_ACCESS_KEY": bucket.secret_access_key,

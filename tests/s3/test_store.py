@@ -1,4 +1,5 @@
-"""A bucket of a real server keeps what every file store promises, and an outage of the server is never a lost file."""
+"""A bucket of a real server gives the guarantees of every file store, and an outage of the server never loses a
+file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubernetes' own schemas, each made to stand alone, and kubeconform, which reads them."""
+"""Kubernetes' own schemas, each made self-contained, and kubeconform, which reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import kubernetes_validate
 
 ROOT = Path(__file__).parents[2]
-# One that clusters run today; strict: a field that there is none of is a mistake.
+# A version that clusters run today. Strict: an unknown field is an error.
 VERSION = "v1.33.0-local-strict"
 FOLDER = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / VERSION
 KUBECONFORM = "github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0"
@@ -21,7 +21,7 @@ BUILT = ROOT / ".cache" / "kubeconform"
 
 
 def file_of(resource: dict[str, Any]) -> str:
-    """The name of the schema of a resource, as kubeconform makes it."""
+    """Return the file name of a resource's schema, as kubeconform computes it."""
     group, _, version = resource["apiVersion"].rpartition("/")
     parts = [resource["kind"].lower(), *([group.partition(".")[0]] if group else []), version]
     return "-".join(parts) + ".json"
@@ -37,7 +37,7 @@ def write(names: Sequence[str], directory: Path) -> None:
 
 
 def kubeconform() -> str | None:
-    """The program, which Go builds where it is not installed; `None` where there is neither."""
+    """Return the program, built with Go if it is not installed; None if neither is available."""
     found = shutil.which("kubeconform") or shutil.which("kubeconform", path=str(BUILT))
     if found is None and shutil.which("go"):
         environment = {**os.environ, "GOBIN": str(BUILT)}

@@ -1,4 +1,4 @@
-"""Parameters of a template as CloudFormation checks them before it makes anything, which moto does not."""
+"""Parameters of a template as CloudFormation checks them before it creates anything, which moto does not."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class Refused(Exception):
-    """A value that CloudFormation does not take; `str()` is what it answers."""
+    """A value that CloudFormation refuses. `str()` is its message."""
 
 
 def check(template: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
-    """Values of all parameters, defaults included. Raises `Refused`."""
+    """Return the values of all parameters, defaults included. Raises `Refused`."""
     values = {}
     for name, parameter in template["Parameters"].items():
         if name not in given and "Default" not in parameter:
@@ -41,14 +41,14 @@ def _check_value(name: str, parameter: Mapping[str, Any], value: str) -> None:
 
 
 def _holds(condition: Any, values: Mapping[str, str]) -> bool:
-    """What a rule says; functions that rules have and ours do not use are missing."""
+    """Evaluate a rule's condition. Functions that our templates do not use are missing."""
     if isinstance(condition, bool):
         return condition
     ((function, given),) = condition.items()
     if function == "Fn::Not":
         return not _holds(given[0], values)
     if function in {"Fn::And", "Fn::Or"}:
-        # AWS takes no more of them.
+        # AWS accepts at most ten conditions.
         assert 2 <= len(given) <= 10
         return (all if function == "Fn::And" else any)(_holds(each, values) for each in given)
     if function == "Fn::Contains":

@@ -1,4 +1,4 @@
-"""Types of resources that moto's CloudFormation does not make: their names and attributes, and nothing behind them."""
+"""Resource types that moto's CloudFormation does not create: their names and attributes, and nothing behind them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import boto3
 from moto.cloudformation import parsing
 from moto.core.common_models import CloudFormationModel
 
-# Its instances have no place for those of Aurora.
+# moto stores its instances without those of Aurora.
 INSTANCE_OF_CLUSTER = "Tidings::RDS::InstanceOfCluster"
-# Attributes that our templates ask for.
+# Attributes that our templates refer to.
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     INSTANCE_OF_CLUSTER: {},
     "AWS::CloudWatch::Alarm": {},
@@ -30,7 +30,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
 
 
 class StandIn(CloudFormationModel):
-    """A resource that has a name."""
+    """Resource that has only a name."""
 
     kind = ""
 
@@ -61,9 +61,9 @@ class StandIn(CloudFormationModel):
 
 
 class NestedStack(StandIn):
-    """A stack of a stack, by the name of its resource. moto's own has no outputs that the outer one could use."""
+    """Nested stack, by the name of its resource. moto's own has no outputs that the outer stack could use."""
 
-    # The template of a file as moto can make it.
+    # Loads the template of a file in the form that moto can create.
     load: Callable[[str], str]
 
     @classmethod
@@ -93,7 +93,10 @@ class NestedStack(StandIn):
 
 
 def register(load: Callable[[str], str]) -> None:
-    """Have moto make these, unless it has learnt to by itself. load: the template of a file that a stack names."""
+    """Make moto create these resources, unless it supports them natively.
+
+    load: returns the template of a file that a stack names.
+    """
     known = parsing.get_model_map()
     known["AWS::CloudFormation::Stack"] = type("Nested", (NestedStack,), {"load": staticmethod(load)})
     for kind in ATTRIBUTES:

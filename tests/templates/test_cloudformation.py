@@ -1,4 +1,4 @@
-"""The templates for AWS: what cfn-lint says of them, and stacks of them in moto."""
+"""Templates for AWS: the findings of cfn-lint, and stacks of them in moto."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ AWAY = {
     "PersistDBConn": "disabled",
     "AlarmEmail": "a@b.example",
 }
-# moto cannot give these to a database's instance when they are resources of the same stack.
+# Properties that moto cannot give to a database instance when they refer to resources of the same stack.
 MISSING = ("DBParameterGroupName", "DBClusterParameterGroupName")
 
 
 def load(name: str) -> Any:
-    """A template as plain values, with the long forms of functions."""
+    """Return a template as plain values, with the long forms of functions."""
     return json.loads(json.dumps(cfnlint.decode.cfn_yaml.load(str(FOLDER / name))))
 
 
 def in_moto(file: str) -> str:
-    """A template as moto can make it."""
+    """Return a template in the form that moto can create."""
     template = load(file)
     for resource in template["Resources"].values():
         properties = resource.get("Properties", {})
@@ -57,20 +57,20 @@ def in_moto(file: str) -> str:
         if "DBClusterIdentifier" in properties:
             resource["Type"] = stand_ins.INSTANCE_OF_CLUSTER
         if properties.get("Protocol") == "TLS":
-            # It knows the listeners of application load balancers alone.
+            # moto knows only the listeners of application load balancers.
             properties["Protocol"] = "HTTPS"
     return json.dumps(template)
 
 
 def install(given: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Make a stack of `main.yaml`, and with it those of the others; the outputs of all, by name."""
+    """Create a stack of `main.yaml` with its nested stacks, and return the outputs of all, by name."""
     main = load("main.yaml")
     for name, resource in main["Resources"].items():
         if resource["Type"] == "AWS::CloudFormation::Stack":
             file = resource["Properties"]["TemplateURL"]["Fn::Sub"].rpartition("/")[2]
             handed, taken = resource["Properties"]["Parameters"].keys(), load(file)["Parameters"].keys()
             assert handed == taken - {"NetworkPrefix"}, f"every parameter is handed on to {name}"
-    # The images of ECS that moto knows by the names of AWS are of one region.
+    # moto knows the ECS images by their AWS names in one region only.
     boto3.client("ssm").put_parameter(Name="image", Value="ami-12345678", Type="String")
     certificate = boto3.client("acm").request_certificate(DomainName="api.example")["CertificateArn"]
     values = parameters.check(main, {**GIVEN, "CertificateArn": certificate, **given})
@@ -104,7 +104,7 @@ def test_cfn_lint_finds_nothing_and_is_asked_to_overlook_nothing() -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER)
     warned = [line for line in done.stdout.splitlines() if line.startswith(("E", "W"))]
     assert (warned, done.stderr) == ([], "")
-    # It says by bits what it found: 2 errors, 4 warnings, 8 hints.
+    # The exit status is a bit mask: 2 errors, 4 warnings, 8 hints.
     assert done.returncode in {0, 8}
 
 
@@ -161,7 +161,7 @@ def test_an_installation_without_spares_has_no_redis(aws: None) -> None:
     assert "AWS::ECS::Service" in kinds
 
 
-# What AWS publishes for MySQL and MariaDB (RDS user guide, "Amazon RDS DB instance storage"): GiB, IOPS and MiB/s.
+# Published by AWS for MySQL and MariaDB (RDS user guide, "Amazon RDS DB instance storage"): GiB, IOPS and MiB/s.
 # fmt: off
 TAKEN = [
     # type, GiB, IOPS, MiB/s: the empty ones are left out.
@@ -216,14 +216,14 @@ def test_storage_that_rds_has_not_is_refused_before_anything_is_made(given: tupl
 
 
 def rds_takes(kind: str, size: int, operations: int | None, throughput: int | None) -> bool:
-    """The published rules, with numbers."""
+    """Return whether RDS accepts these values by its published rules."""
     if kind in {"io1", "io2"}:
         most = 50 if kind == "io1" else 1000
         return throughput is None and operations is not None and size >= 100 and 0.5 <= operations / size <= most
     if kind == "gp2" or size < 400:
         return operations is None and throughput is None
     if operations is None:
-        # AWS takes throughput alone on top of its own 12,000; ours wants both, so that each can be checked.
+        # AWS accepts throughput alone on top of its default of 12,000 IOPS. Our template requires both, to check each.
         return throughput is None
     return 12_000 <= operations <= 64_000 and (throughput is None or throughput <= operations / 4)
 
@@ -286,7 +286,7 @@ def test_with_buckets_each_process_has_its_own_and_nobody_reaches_them_without_t
         (seen[process["name"]],) = [value for name, value in variables.items() if name.endswith("_S3_BUCKET")]
     assert seen["webapp"] == seen["coreapp"] != seen["network"]
     assert len(s3.list_buckets()["Buckets"]) == 2
-    # moto makes buckets without their policies and lifecycle rules.
+    # moto creates buckets without their policies and lifecycle rules.
     resources = load("services.yaml")["Resources"]
     for name, days in (("MediaBucket", []), ("BlobBucket", [16])):
         rules = resources[name]["Properties"]["LifecycleConfiguration"]["Rules"]

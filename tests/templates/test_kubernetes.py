@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes, as its own schemas judge them."""
+"""Manifests for Kubernetes, validated against its own schemas."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import yaml
 from tests.templates import kubernetes_schemas
 
 FOLDER = Path(__file__).parents[2] / "docker" / "kubernetes"
-# For kubectl itself, which has no schema among those of a cluster.
+# For kubectl itself. The schemas of a cluster do not include it.
 NOT_OF_A_CLUSTER = {"Kustomization"}
 
 
 def secret() -> str:
-    """The one that the script makes."""
+    """Return the secret that the script makes."""
     environment = {**os.environ, "DATABASE_PASSWORD": "of the database"}
     return subprocess.run([FOLDER / "secrets.sh"], env=environment, capture_output=True, text=True, check=True).stdout
 

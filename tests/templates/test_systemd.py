@@ -1,4 +1,4 @@
-"""The units for systemd, as its own tools judge them."""
+"""Units for systemd, checked by its own tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness import packages
 
 FOLDER = Path(__file__).parents[2] / "docker" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
-# Tenths of "exposure", of 100; a unit without any protection has 96.
+# Tenths of systemd's exposure score, from 0 to 100; a unit without any protection has 96.
 EXPOSURE = 15
 
 

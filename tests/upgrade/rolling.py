@@ -1,4 +1,4 @@
-"""An installation under load whose processes are replaced by those of another revision, one after the other."""
+"""Installation under load whose processes are replaced by those of another revision, one after the other."""
 
 from __future__ import annotations
 
@@ -23,32 +23,30 @@ from harness.sink_process import SinkProcess
 from tests.crash.scene import ENVIRONMENT, Phase, Scene, number, verdict
 
 SHAPE = Shape(webapps=2, coreapps=2, networks=2, shards=2)
-# Messages a second.
+# Messages per second.
 RATE = 30.0
 # Seconds of load before and after a change.
 AROUND = 1.0
 # Seconds between two calls of the other kinds.
 PAUSE = 0.2
-# The order of `docs/operations.md`.
+# Order of replacement from `docs/operations.md`.
 ORDER = ("network", "coreapp", "webapp", "robots")
-# One of each kind, so that both revisions work together; a step back goes the other way.
+# One of each kind, so that both revisions work together. A step back goes the other way.
 SECOND = ("network2", "coreapp2", "webapp2", "robots")
 ALLOWED = frozenset({429, 503})
 
 
 @dataclasses.dataclass(slots=True)
 class Step:
-    """What happened while one thing was changed. answers: to each status, how many calls; `None` is no answer at all.
-
-    refused: why a process did not start, empty when it did.
-    """
+    """Result of one change."""
 
     name: str
+    # Number of responses by status; None for no response.
     answers: collections.Counter[int | None] = dataclasses.field(default_factory=collections.Counter)
-    refused: str = ""
+    refused: str = ""  # reason why a process did not start; empty when it did
 
     def disallowed(self) -> dict[int, int]:
-        """Answers other than 2xx, 429 and 503, and how many."""
+        """Return the number of responses by status, without 2xx, 429 and 503."""
         return {
             status: count
             for status, count in self.answers.items()
@@ -61,7 +59,7 @@ class Step:
 
 
 class Rolling:
-    """The installation, its load and what became of it."""
+    """Installation, its load and the results."""
 
     def __init__(self, cluster: Cluster, scene: Scene) -> None:
         self.cluster = cluster
@@ -74,13 +72,13 @@ class Rolling:
         return self.cluster.processes
 
     def use(self, program: Program) -> None:
-        """Every process that is started from now on is of this revision."""
+        """Start processes of this revision from now on."""
         for process in self.processes.values():
             process.program = program
 
     @contextlib.asynccontextmanager
     async def step(self, name: str) -> AsyncIterator[Step]:
-        """Load goes on during this block, and for some seconds before and after it."""
+        """Keep up the load during this block, and for some seconds before and after it."""
         step, phase, over = Step(name), Phase(name), asyncio.Event()
         self.steps.append(step)
         self.scene.phases.append(phase)
@@ -104,7 +102,7 @@ class Rolling:
         print(step.row(), flush=True)
 
     async def _call_others(self, step: Step, over: asyncio.Event) -> None:
-        """Calls besides messages: contacts and settings, by a client of its own."""
+        """Make calls other than messages, contacts and settings, by a separate client."""
         business = Business(*self.cluster.api_ports)
         business.use(self.scene.business.token)
         calls = (
@@ -124,23 +122,23 @@ class Rolling:
             await asyncio.sleep(PAUSE)
 
     async def migrate(self, program: Program) -> None:
-        """`tidings migrate` of a revision. Raises `CalledProcessError`."""
+        """Run `tidings migrate` of a revision. Raises `CalledProcessError`."""
         environment = {**inherited(), **self.processes["webapp"].environment}
         command = program.words("migrate")
         await asyncio.to_thread(subprocess.run, command, cwd=program.tree, env=environment, check=True)
 
     async def replace_all(self, program: Program) -> None:
-        """Replace each process in turn, each when the one before is ready."""
+        """Replace the processes one after the other, each when the one before is ready."""
         await self.replace(program, [name for command in ORDER for name in self.cluster.named(command)])
 
     async def replace(self, program: Program, names: Iterable[str]) -> None:
-        """Replace these, one after the other; the others stay what they are."""
+        """Replace these processes, one after the other. The others stay at their revision."""
         for name in names:
             async with self.step(f"{name} to {_label(program)}"):
                 await self._restart(self.processes[name], program)
 
     async def try_restart(self, name: str, program: Program) -> Step:
-        """Restart one process. When it refuses to start, note why, and leave it stopped."""
+        """Restart one process. When it refuses to start, record the reason, and leave it stopped."""
         async with self.step(f"{name} again of {_label(program)}") as step:
             try:
                 await self._restart(self.processes[name], program)
@@ -154,7 +152,10 @@ class Rolling:
         await process.start()
 
     def problems(self, also: Sequence[int] = ()) -> list[str]:
-        """Answers that are neither allowed nor among `also`; and everything that was lost, doubled or out of order."""
+        """Return disallowed responses, and everything that was lost, duplicated or out of order.
+
+        also: further statuses that are allowed.
+        """
         wrong = [
             f"{step.name}: {count} answers {status}"
             for step in self.steps
@@ -166,11 +167,11 @@ class Rolling:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, mariadb: MariaDB, redis: RedisServer, program: Program) -> AsyncIterator[Rolling]:
-    """An installation of a revision: two of each process; a business that is logged in, on both Webapps."""
-    # The lease is the default: processes hand shards over when they are stopped, and a busy machine does not matter.
+    """Run an installation of a revision: two of each process, and a business that is logged in, on both Webapps."""
+    # Default lease: processes hand shards over when they are stopped, so a busy machine loses no lease.
     variables = {**ENVIRONMENT, "TIDINGS_EMBEDDED": "0", "TIDINGS_LEASE_SECONDS": "30"}
     cluster = Cluster(directory, mariadb, redis, variables, shape=SHAPE)
-    # The robots' tables are in a file that only they know.
+    # The robots' tables are in a file that only they use.
     cluster.processes["robots"].environment["TIDINGS_EMBEDDED"] = "1"
     sink_directory = directory / "sink"
     sink_directory.mkdir()

@@ -1,4 +1,4 @@
-"""An installation goes from each supported revision to this one, and to the next one, and back, while it works."""
+"""Rolling upgrade from each supported revision to this one, to the next one, and back, under load."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def redis() -> Iterator[RedisServer]:
 
 
 async def settle(rolling: Rolling) -> list[str]:
-    """What was not delivered in time."""
+    """Return a problem when something was not delivered in time."""
     return [] if await rolling.scene.settle() else ["not everything was settled in time"]
 
 

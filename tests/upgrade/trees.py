@@ -1,4 +1,4 @@
-"""Other revisions of the program: earlier ones from the history, and a made-up next release."""
+"""Other revisions of the program: earlier ones from the repository, and a made-up next release."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tidings.storage import revisions
 
 ROOT = Path(__file__).parents[2]
 SUPPORTED = Path(__file__).with_name("supported.toml")
-# The folders of a program that is run from a tree.
+# Folders of a program that is run from a tree.
 PROGRAM = ("tidings", "webapp", "coreapp", "network", "handset", "cli", "migrations")
 LOCK = "requirements.lock"
 
 
 class Unavailable(Exception):
-    """An earlier revision cannot be run here; `str()` says why, and what to do."""
+    """An earlier revision cannot be run here. `str()` gives the reason, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,14 +35,16 @@ class Supported:
 
 
 def read_supported() -> list[Supported]:
-    """The earlier revisions, the oldest first."""
+    """Return the earlier revisions, the oldest first."""
     entries = tomllib.loads(SUPPORTED.read_text(encoding="utf-8"))["revision"]
     return [Supported(entry["commit"], entry["rolls"], tuple(entry["answers"])) for entry in entries]
 
 
 def check_out(commit: str, directory: Path) -> Program:
-    """Put the files of an earlier revision into a new directory; it gets an environment of its own if its packages are
-    not ours. Raises `Unavailable`."""
+    """Write the files of an earlier revision to a new directory. Raises `Unavailable`.
+
+    It gets a separate environment if its packages are not ours.
+    """
     tree = directory / commit[:7]
     try:
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
@@ -65,15 +67,15 @@ def check_out(commit: str, directory: Path) -> Program:
 
 
 def _pins(lock: Path) -> set[str]:
-    """Packages with their versions."""
+    """Return the packages with their versions."""
     return {line.split(" ")[0] for line in lock.read_text(encoding="utf-8").splitlines() if "==" in line.split(" ")[0]}
 
 
 def make_next(directory: Path, name: str, migrations: Sequence[tuple[int, str]]) -> Program:
-    """A copy of this program with more migrations of the business tables.
+    """Return a copy of this program with more migrations of the business tables.
 
-    migrations: of each, the oldest program that works on the tables after it, as the number of migrations that it has
-    more than this one, and its statement.
+    migrations: for each, the oldest program that works on the tables after it, as the number of migrations that it has
+    beyond this program's, and its statement.
     """
     tree = directory / name
     for folder in PROGRAM:

@@ -1,4 +1,4 @@
-"""What is a number and what is the id of a group is the same for everybody."""
+"""All parts of the product agree on what a number is and what the id of a group is."""
 
 from __future__ import annotations
 

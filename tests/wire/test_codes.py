@@ -1,4 +1,4 @@
-"""The API's codes are what the documentation of the On-Premises API says, wherever they go out."""
+"""Error codes match the On-Premises API's documentation wherever they are sent."""
 
 from __future__ import annotations
 

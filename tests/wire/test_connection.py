@@ -1,4 +1,4 @@
-"""Frames arrive whole and in order however the bytes are cut, and a bad peer is disconnected with a reason."""
+"""Frames arrive complete and in order however the bytes are split, and a bad peer is disconnected with a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidings.wire.unfinished import Unfinished
 
 
 class Recorder:
-    """A handler that keeps what happened."""
+    """Handler that records its events."""
 
     def __init__(self) -> None:
         self.connection: wire.Connection | None = None
@@ -45,7 +45,7 @@ class Recorder:
 
 
 class Transport(asyncio.Transport):
-    """Stands in for the operating system: records what is written."""
+    """Transport that records what is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ Listen = Callable[..., Any]
 
 @pytest.fixture
 async def listen() -> AsyncIterator[Listen]:
-    """`await listen(**limits)` serves one connection; returns its handler and port."""
+    """Function that listens: `await listen(**limits)` serves one connection and returns its handler and port."""
     servers: list[asyncio.Server] = []
 
     async def start(**limits: Any) -> tuple[Recorder, int]:

@@ -1,4 +1,4 @@
-"""Contents have one form: what a device writes is what the business reads, and the other way round."""
+"""Contents have one form: the business reads what a device writes, and the other way round."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def text(value: Any) -> bytes:
 
 
 def as_read(message: inbound.Inbound) -> dict[str, Any]:
-    """What is known of a message, without what is not."""
+    """Return the known fields of a message."""
     beside = ("name", "context", "referral", "error", "pointer")
     known = {name: found for name in beside if (found := getattr(message, name))}
     read: dict[str, Any] = json.loads(msgspec.json.encode({"kind": message.kind, "content": message.content, **known}))

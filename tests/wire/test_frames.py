@@ -1,4 +1,4 @@
-"""Every frame survives the wire, in MessagePack and in JSON, and is told from the others by its kind."""
+"""Every frame survives the wire, in MessagePack and in JSON, and is distinguished by its kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMED = [pytest.param(frames, id=name) for name, frames in UNIONS.items()]
 
 
 def values(hint: typing.Any) -> st.SearchStrategy[typing.Any]:
-    """Any value of one annotation that fits on the wire."""
+    """Return any value of an annotation that fits on the wire."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         hints = typing.get_type_hints(hint, include_extras=True)
         return st.builds(hint, **{name: values(hints[name]) for name in hint.__struct_fields__})

@@ -1,4 +1,4 @@
-"""Groups and their notices have one form, whoever writes them and whoever reads them."""
+"""Groups and their notices have one form for all writers and readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a number ends with its last digit: no line feed follows it."""
+"""A number ends with its last digit: no line feed may follow it."""
 
 from __future__ import annotations
 

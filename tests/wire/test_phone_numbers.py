@@ -1,4 +1,4 @@
-"""Every way to write a number."""
+"""Phone numbers in every notation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of registration and keys, as they have always been on the wire."""
+"""Bodies of registration and keys, in their stable form on the wire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANSWERS = {
 
 
 def contains(said: Any, given: Any) -> bool:
-    """Is everything that was given in what was understood? An empty list may be left out."""
+    """Return whether everything given is in what was understood. An empty list may be left out."""
     if isinstance(given, dict):
         return all(contains(said.get(key, []), value) for key, value in given.items())
     if isinstance(given, list):
@@ -52,5 +52,5 @@ def test_everything_in_a_body_is_understood(name: str) -> None:
 def test_what_is_sent_is_what_was_always_sent(name: str) -> None:
     body = msgspec.json.decode(json.dumps(GOLDEN[name]), type=REQUESTS[name])
     sent = json.loads(msgspec.json.encode(body))
-    # An empty list of one-time keys is left out.
+    # An empty list of one-time pre-keys is left out.
     assert sent == {key: value for key, value in GOLDEN[name].items() if value != []}

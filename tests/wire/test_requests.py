@@ -1,4 +1,4 @@
-"""Each question gets its own answer, a time-out, or word that the connection is gone; none waits for ever."""
+"""Each request gets its response, a time-out, or an error that the connection is closed. None waits forever."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Client:
 
 
 class Server:
-    """Answers questions only when told to."""
+    """Server that sends responses only when the test makes it."""
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[core.Question] = asyncio.Queue()
@@ -131,7 +131,7 @@ async def test_a_caller_that_gave_up_leaves_nothing_behind(
 @given(st.permutations(range(1, 9)), st.sets(st.integers(1, 8)))
 def test_whatever_the_order_each_gets_its_own_or_learns_of_the_loss(order: list[int], answered: set[int]) -> None:
     class Line:
-        """An open connection that carries nothing."""
+        """Open connection that carries nothing."""
 
         is_open = True
         writes = 0

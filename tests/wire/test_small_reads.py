@@ -1,4 +1,4 @@
-"""Reads of strangers' connections, which share a buffer."""
+"""Reads of unauthenticated connections, which share a buffer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidings.wire.small_reads import SIZE, SmallReads
 
 
 class Collector(asyncio.Protocol):
-    """Keeps what comes; `done` when its connection is closed."""
+    """Handler that keeps what it receives; `done` when its connection is closed."""
 
     def __init__(self) -> None:
         self.data = b""

@@ -1,4 +1,4 @@
-"""Unfinished frames: bounded together, each in its time; whoever sends in one go does not pay for others."""
+"""Unfinished frames: bounded in total, each with a time limit. A frame sent at once is not charged for others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidings.wire.unfinished import Unfinished
 
 
 class Sender:
-    """A connection with the beginning of a frame."""
+    """Connection with the start of a frame."""
 
     def __init__(self) -> None:
         self.is_held = False
@@ -20,7 +20,7 @@ def test_the_one_that_has_waited_longest_makes_room() -> None:
     unfinished, senders = Unfinished(limit=100), [Sender() for _ in range(4)]
     for now, sender in enumerate(senders[:3]):
         unfinished.keep(sender, 30, now, is_new=True)
-    # Its frame is here, and the next one has begun.
+    # Its frame is complete, and the next one has started.
     unfinished.keep(senders[0], 20, 3, is_new=True)
     unfinished.keep(senders[3], 60, 4, is_new=True)
     assert [bool(sender.ended) for sender in senders] == [False, True, True, False]

@@ -1,4 +1,4 @@
-"""A server of HTTP that answers as a test says."""
+"""HTTP server with a scripted response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import AsyncIterator
 
 
 class Server:
-    """Keeps what it was sent. answer: sent after `delay` seconds; with an empty one the connection is closed."""
+    """Server that keeps the requests and sends `answer` after `delay` seconds.
+
+    answer: response in bytes; an empty one closes the connection.
+    """
 
     def __init__(self, answer: bytes, delay: float) -> None:
         self._answer = answer
@@ -40,7 +43,7 @@ async def serving(
     tls: ssl.SSLContext | None = None,
     delay: float = 0.0,
 ) -> AsyncIterator[Server]:
-    """On a free port of this machine."""
+    """Run the server on a free port of this machine."""
     made = Server(answer, delay)
     listener = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
     made.port = listener.sockets[0].getsockname()[1]

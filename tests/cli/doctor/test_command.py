@@ -1,4 +1,4 @@
-"""The command: which checks are run, what is printed, and the exit status; and what this machine has."""
+"""`tidings doctor`: the checks that are run, its output and exit status, and the checks of this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidings.runtime import env
 
 
 class Scripted:
-    """A check that finds this, or fails like this."""
+    """Check with scripted findings or a scripted error."""
 
     def __init__(self, name: str, level: Level = Level.FINE, failure: Exception | None = None) -> None:
         self.name = name
@@ -66,7 +66,7 @@ async def test_a_check_that_fails_or_hangs_is_a_finding_and_not_the_end() -> Non
 
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
-    """The command sends what is logged elsewhere, as it may in a process of its own."""
+    """Restore the log handlers, which the command replaces."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     yield

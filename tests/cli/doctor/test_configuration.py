@@ -1,4 +1,4 @@
-"""A wrong environment: every variable that cannot be used, secrets that are not there, files that others may read."""
+"""Wrong environment: variables with unusable values, missing secrets, files that others may read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A database that is away, at another revision, forgetful, slow, far off in time, or another installation's."""
+"""Database that is unavailable, at another revision, not durable, slow, far off in time, or another
+installation's."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ async def test_tables_of_another_revision_are_an_error_that_asks_for_a_migration
 
 async def test_a_server_that_may_forget_commits_is_a_warning_for_each_reason(mariadb: MariaDB) -> None:
     forgetful = Database(DatabaseSettings(mariadb.url("mysql")), "business")
-    # The server of the tests is started so.
+    # The test server runs with this setting.
     found = await Durability(forgetful).run()
     await forgetful.close()
     assert [finding.level for finding in found] == [Level.WARNING]
@@ -190,15 +191,18 @@ async def test_a_shard_without_an_owner_or_with_a_silent_one_is_an_error(databas
 
 
 class FakeCoreapp:
-    """The other end of the link."""
+    """Other end of the link."""
 
     def __init__(self, key: str, status: str) -> None:
-        """status: of the gateway, or `elsewhere`."""
+        """Create the Coreapp.
+
+        status: status of the gateway, or `elsewhere` for a shard that is owned elsewhere.
+        """
         self._key = key
         self._status = status
 
     def opened(self, connection: wire.Connection) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def received(self, connection: wire.Connection, frame: Any) -> None:
         if isinstance(frame, core.GetHealth):
@@ -211,7 +215,7 @@ class FakeCoreapp:
             connection.close("wrong link key")
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A directory that is not the recorded one is an error of `tidings doctor`, and can be adopted by a command."""
+"""A directory other than the recorded one is an error of `tidings doctor`, and a command can adopt it."""
 
 from __future__ import annotations
 

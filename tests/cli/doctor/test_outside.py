@@ -1,4 +1,4 @@
-"""What lies outside this machine: the webhook, the network, certificates, Redis."""
+"""Checks of things outside this machine: the webhook, the network, certificates, Redis."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Writes the stored states that this code must be able to read for ever.
+"""Writer of the stored states that this code must always be able to read.
 
-Run it once for a new `state.STATE_VERSION` or `sender_keys.RECORD_VERSION`, from the top of the repository:
-`python -m tests.data.e2ee.generate`.
-Files that exist are never written again.
+Run it once for a new `state.STATE_VERSION` or `sender_keys.RECORD_VERSION`, from the top of the repository: `python -m
+tests.data.e2ee.generate`. Existing files are never overwritten.
 """
 
 import json
@@ -17,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def make(version: int) -> dict[str, Any]:
-    """Bob's record with stored keys and an archived session, Alice's without an answer, and messages to Bob."""
+    """Return Bob's record with stored keys and an archived session, Alice's without a reply, and messages to Bob."""
     pair = parties.settled(version)
     for _ in range(2):
         skipped = pair.alices.encrypt(b"a message that was overtaken")
@@ -79,7 +78,7 @@ def sealed() -> dict[str, Any]:
 
 
 def sender_key() -> dict[str, Any]:
-    """A member's record with two chains and stored keys, the sender's, and messages of both chains to the member."""
+    """Return a member's record with two chains and stored keys, the sender's record, and messages of both chains."""
     group = groups.group()
     overtaken = group.sender.encrypt(b"a message that was overtaken")
     group.member.decrypt(group.sender.encrypt(b"overtaking"))
