@@ -397,11 +397,11 @@ def test_a_terminal_that_goes_and_logs_that_cannot_be_written_stop_no_restart_an
 def test_the_second_sigterm_ends_everything_at_once_though_nothing_can_be_said(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full, up_on(full.fileno(), tmp_path / "data") as (process, _):
         children = children_of(process)
-        # The Coreapp is certainly ready when the robots have been started. A child that is not ready is killed without
+        # The network is certainly ready when the robots have been started. A child that is not ready is killed without
         # a wait.
         children["network"].suspend()
         process.terminate()
-        # The first child waits for the network, which does not respond.
+        # The first SIGTERM waits for the network, which does not respond.
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
         process.terminate()

@@ -120,10 +120,10 @@ class Coreapp:
         self._loop.close()
 
     def opened(self, connection: wire.Connection) -> None:
-        """Do nothing."""
+        """Ignore the event."""
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
-        """Do nothing."""
+        """Ignore the event."""
 
     def received(self, connection: wire.Connection, frame: Any) -> None:
         if isinstance(frame, core.PurgeJobs):

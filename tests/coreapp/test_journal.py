@@ -319,7 +319,7 @@ async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
 
 
 async def test_a_one_time_prekey_is_used_by_one_session_alone(database_factory: DatabaseFactory) -> None:
-    """When the first messages of two peers name one pre-key, the second peer keeps no session. The rest of its change
+    """The second of two peers whose first messages name one pre-key keeps no session. The rest of its change
     stays."""
     database = await database_factory("business")
     async with database.transaction() as connection:

@@ -30,7 +30,7 @@ SERVERS = {
 
 
 class NoBase(Exception):
-    """This machine cannot make a root directory of Debian. `str()` gives the reason."""
+    """Missing base: this machine cannot make a root directory of Debian. `str()` gives the reason."""
 
 
 def prepare(podman: Podman, say: Callable[[str], None]) -> None:

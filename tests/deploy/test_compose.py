@@ -52,7 +52,8 @@ class Deployment:
         return ROOT / "docker" / self.name
 
     @property
-    def servers(self) -> tuple[str, ...]:  # Services with a health check.
+    def servers(self) -> tuple[str, ...]:
+        # Services with a health check.
         return tuple(service for service in (*self.others, *self.ours) if service not in ("robots", "proxy"))
 
 

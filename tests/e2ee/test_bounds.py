@@ -221,7 +221,7 @@ def test_a_record_stored_under_wider_bounds_is_read_and_cut(version: int, monkey
 
 
 def test_a_record_without_stored_keys_is_far_within_the_bound() -> None:
-    """So there are always enough keys to drop."""
+    """Enough stored keys can therefore always be dropped."""
     alice, bob = parties.Party(), parties.Party()
     record: e2ee.SessionRecord | None = None
     for _ in range(record_module.MAX_ARCHIVED + 1):

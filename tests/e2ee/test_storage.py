@@ -11,8 +11,7 @@ def test_a_record_comes_back_byte_for_byte(version: int) -> None:
     pair = parties.settled(version)
     pair.bobs.decrypt(*[pair.alices.encrypt(b"%d" % number) for number in range(5)][4])
     again = parties.reload(pair.bob, pair.bobs)
-    # decodes the whole record
-    again.needs_setup(e2ee.PreKeySignalMessage.parse(pair.alice.initiate(pair.bob).encrypt(b"")[1]))
+    again.needs_setup(e2ee.PreKeySignalMessage.parse(pair.alice.initiate(pair.bob).encrypt(b"")[1]))  # decodes all
     assert parties.blobs(again) == parties.blobs(pair.bobs)
     assert (again.remote_identity, again.version) == (pair.alice.identity.public, version)
 

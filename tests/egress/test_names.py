@@ -24,7 +24,7 @@ THERE = (socket.AF_INET, "127.0.0.2")
 
 
 class Resolver:
-    """Resolver that resolves or fails a name when the test says so; names that start with "quick" at once."""
+    """Resolver that resolves or fails a name when the test decides; names that start with "quick" at once."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

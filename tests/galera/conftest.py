@@ -49,7 +49,7 @@ async def tables() -> AsyncIterator[Tables]:
 def keep_busy(node: Node, *, writing: Node) -> None:
     """Make `node` apply nothing of other nodes' commits for some seconds: it has a long transaction to apply.
 
-    It still accepts, certifies and refuses commits of its own clients.
+    It still accepts, certifies and refuses its own clients' commits.
     """
     for server, statements in (
         (node, ("SET GLOBAL wsrep_slave_threads = 1",)),

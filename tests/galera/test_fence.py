@@ -100,7 +100,7 @@ async def test_a_late_owner_whose_commit_is_refused_learns_that_it_owns_nothing(
 async def test_who_takes_over_reads_all_that_was_committed_at_another_node_before(
     cluster: Galera, tables: Tables
 ) -> None:
-    """The same at a third node, which has not applied it yet."""
+    """The new owner may use a third node, which has not applied the commit yet."""
     first, second, third = await tables(*cluster.nodes)
     old = await claim(first, "first")
     journal = Journal(first, old, last_seq=0, seal=as_they_are)
@@ -121,7 +121,8 @@ async def test_who_takes_over_reads_all_that_was_committed_at_another_node_befor
 async def test_an_owner_that_comes_to_a_node_behind_it_takes_away_what_it_had_committed_elsewhere(
     cluster: Galera, tables: Tables
 ) -> None:
-    """As after a node's death: a DELETE there may find nothing yet, and must not count as done."""
+    """The owner moves to a node that lags, as after a node's death. A DELETE there may find nothing yet, and must not
+    count as done."""
     first, second = await tables(*cluster.nodes[:2])
     lease = await claim(first, "owner")
     before = Journal(first, lease, last_seq=0, seal=as_they_are)

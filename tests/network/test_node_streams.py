@@ -167,7 +167,7 @@ async def test_an_envelope_that_a_node_never_answers_comes_before_those_that_are
     alice.send(ALICE, BOB, "0")
     async with asyncio.timeout(PATIENCE):
         await came.wait()
-        # The recipient's node is not known now, and the first envelope is still with that node.
+        # Node 0 now stores envelopes instead of sending them to the recipient's node, which still has the first one.
         mute.is_on = True
         alice.send(ALICE, BOB, "1")
         await alice.accepted(2)
@@ -187,7 +187,7 @@ async def test_what_was_stored_while_a_node_was_away_comes_first_when_it_is_back
     await network.start(limits=Limits(store_after=60.0))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
-    # What is announced to all before the others are back reaches no node, and mailboxes are polled late.
+    # Without announcements to all, as if they had been made before the nodes are back. Mailboxes are polled late.
     monkeypatch.setattr(Lookout, "tell_all", lambda lookout: None)
     monkeypatch.setattr(Rounds, "make", late)
     redis.kill9()

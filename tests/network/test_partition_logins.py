@@ -88,7 +88,7 @@ async def test_what_waited_finds_its_partition_in_another_layout_after_a_restart
     first = await log_in(network, Partition(1, 2, 1))
     for n in range(20):
         peers.send(PEERS[n % 4], BUSINESS, f"m{n}")
-    # Every second message of the two connected peers, which it does not acknowledge. The others are stored at once.
+    # Every second message, from the two peers of this partition. It does not acknowledge them.
     assert ids(await first.deliveries(10)) == [f"m{n}" for n in range(1, 20, 2)]
     await network.stop()
     await network.start()

@@ -1,5 +1,4 @@
-"""Quotas of mailboxes and rate limits of pairs: what was refused arrives later, in order, and other senders
-have room."""
+"""Quotas of mailboxes and rate limits of pairs: a refused envelope arrives later, in order, and others have room."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ async def test_of_whoever_reads_every_code_fewer_than_100_pins_are_checked_in_a_
                     tried += 1
                 except TooMany:
                     break
-            # One attempt every ten days, so that both token buckets are full. The device is in use.
+            # A round of attempts every ten days, when both token buckets are as full as they get. The device is in use.
             scene.clock.advance(10 * DAY)
             now = int(scene.clock.now() * 1000)
             await database.commit(lambda connection, now=now: locks.note_active(connection, [ALICE], now))

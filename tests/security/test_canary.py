@@ -159,7 +159,7 @@ class Run:
                 await self.call(method, filled, headers=headers, params={"q": canary("query")}, **body)
 
     async def real_work(self, sink: SinkProcess) -> None:
-        """Do the work of a business successfully, with canaries wherever something is private."""
+        """Perform the work of a business successfully, with canaries wherever something is private."""
         good = [
             ("POST", "/v1/users", {"username": "observer", "password": f"{canary('Pass')}!aA1"}),
             ("PUT", "/v1/users/observer", {"password": f"{canary('Other')}!aA1"}),

@@ -202,7 +202,7 @@ class FakeCoreapp:
         self._status = status
 
     def opened(self, connection: wire.Connection) -> None:
-        """Do nothing."""
+        """Ignore the event."""
 
     def received(self, connection: wire.Connection, frame: Any) -> None:
         if isinstance(frame, core.GetHealth):
@@ -215,7 +215,7 @@ class FakeCoreapp:
             connection.close("wrong link key")
 
     def closed(self, connection: wire.Connection, reason: str) -> None:
-        """Do nothing."""
+        """Ignore the event."""
 
 
 @pytest.mark.parametrize(

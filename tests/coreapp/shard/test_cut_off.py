@@ -154,7 +154,7 @@ async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_b
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first process regards its lease as valid, for example because its setting is longer."""
+    """The first process regards its lease as valid, as its setting is longer than the other's."""
     logins = Logins(monkeypatch)
     async with real_network(world, database_factory, tmp_path) as network:
         first = await behind.start(
