@@ -1,11 +1,11 @@
-// A device of an official release of Signal's library, `node peer.mjs PACKAGE`: one command a line (JSON), one answer each.
+// Device of an official release of Signal's library, `node peer.mjs PACKAGE`: one JSON command per line, one response each.
 import * as readline from 'node:readline';
 
 const signal = await import(process.argv[2]);
 
 const bytes = (text) => Buffer.from(text, 'base64');
 const text = (data) => Buffer.from(data).toString('base64');
-// Later releases also want to know who is speaking, and one generation of them whether to use the post-quantum ratchet.
+// Later releases also require the sender, and one generation of them whether to use the post-quantum ratchet.
 const addresses = () => (signal.signalEncrypt.length >= 5 ? [remote, local] : [remote]);
 const ratchet = 'UsePQRatchet' in signal ? [signal.UsePQRatchet.Yes] : [];
 
@@ -25,7 +25,7 @@ class Identities extends signal.IdentityKeyStore {
   kept = new Map();
   async getIdentityKey() { return identity.privateKey; }
   async getLocalRegistrationId() { return registrationId; }
-  // Later releases want an `IdentityChange`, earlier ones whether it replaced another.
+  // Later releases expect an `IdentityChange`, earlier ones a boolean: whether it replaced another identity.
   async saveIdentity(name, key) { this.kept.set(name.toString(), key); return 'IdentityChange' in signal ? 0 : false; }
   async isTrustedIdentity() { return true; }
   async getIdentity(name) { return this.kept.get(name.toString()) ?? null; }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the official images of MariaDB and MySQL do at a start, as far as the compose files use it: a database is made in
-# an empty directory, root has the password of MYSQL_ROOT_PASSWORD_FILE, the *.sql of /docker-entrypoint-initdb.d are run.
+# Start-up steps of the official MariaDB and MySQL images that the compose files use: create a database in an empty
+# directory, set root's password from MYSQL_ROOT_PASSWORD_FILE, and run /docker-entrypoint-initdb.d/*.sql.
 set -eu
 case "${1:-}" in mariadbd | mysqld) shift ;; esac
 install -d -o mysql -g mysql /run/mysqld
