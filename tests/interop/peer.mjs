@@ -1,4 +1,4 @@
-// Device of an official release of Signal's library, `node peer.mjs PACKAGE`: one JSON command per line, one response each.
+// Device of an official release of Signal's library, `node peer.mjs PACKAGE`: per line one JSON command, one response.
 import * as readline from 'node:readline';
 
 const signal = await import(process.argv[2]);

@@ -275,7 +275,7 @@ async def test_epochs_count_for_each_partition_and_layouts_for_all_of_them() -> 
     assert is_stale(99, 0, 1, 4)
     assert is_stale(0, 0, 1, 0), "the whole device has the lowest layout"
     assert not is_stale(1, 3, 4, 6), "a higher one begins anew"
-    # Notices about registrations and keys go to the first partition, whatever the layout.
+    # Changes of registrations and keys are checked against the first partition's epoch, whatever the layout.
     assert router.is_stale(BUSINESS, 6)
     assert not router.is_stale(BUSINESS, 7)
     router.detach(BUSINESS, zero)

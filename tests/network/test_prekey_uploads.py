@@ -216,7 +216,7 @@ async def test_keys_of_a_later_epoch_are_not_changed_under_an_earlier_one_whoeve
     assert not {900, 903} & set(left[1]["prekey_ids"])
     assert (await register(7))[0] == 201
     assert (await register(6))[0] == 409
-    # The next owner of the number starts with epoch 0 again.
+    # Epochs start again after the number was unregistered.
     token = (await register(8))[1]["token"]
     assert (await network.request("DELETE", f"/v1/registrations/{ALICE}", token=token))[0] in (200, 204)
     assert (await register(1))[0] == 201
