@@ -103,8 +103,7 @@ async def test_a_process_that_dies_with_copies_in_memory_has_each_delivered(
 
 
 class BrokenCommits:
-    """Database whose transactions for group messages are committed while their results are lost, as long as this is
-    armed."""
+    """Fault that commits the next `left` transactions with group messages and loses their results."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0

@@ -126,7 +126,7 @@ async def test_the_network_takes_the_number_of_connections_from_its_limits(datab
     async with connected(network.addresses.http) as held, connected(network.addresses.http) as (reader, writer):
         held[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await held[0].readline()).split()[1] == b"200"
-        # The other connection waits until the time of the first is over.
+        # The other connection waits until the first has been idle long enough to be closed.
         writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"200"
         assert (await held[0].read()).endswith(b"}")

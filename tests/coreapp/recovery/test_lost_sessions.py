@@ -257,7 +257,7 @@ async def test_killed_again_and_again_while_it_is_mended_nothing_is_lost_or_doub
 
 
 async def soon_after(turns: int, done: Callable[[], bool]) -> None:
-    """Wait for a growing number of event-loop iterations, or until `done()`."""
+    """Wait for 20 × `turns`² event-loop iterations, or until `done()`."""
     for _ in range(turns * turns * 20):
         if done():
             return
