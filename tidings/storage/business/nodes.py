@@ -6,6 +6,7 @@ All times are those of the database's clock.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import sqlalchemy as sa
@@ -24,6 +25,8 @@ table = sa.Table(
     sa.Column("started_at", types.milliseconds(), nullable=False),
     sa.Column("heartbeat_at", types.milliseconds(), nullable=False),
     sa.Column("interval_ms", sa.Integer, nullable=False),
+    # The incarnation again, written by a release that heeds which Coreapps Webapps do not reach.
+    sa.Column("heeding", types.key(32)),
     mysql_engine="InnoDB",
 )
 
@@ -51,7 +54,9 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """Recorded process, which may be dead."""
+    """A process that has been there. started_at: Unix milliseconds; heartbeat_at: likewise, of its last sign of life;
+    silence: seconds since then; age: seconds since its start; heeds: whether it moves shards away from Coreapps that no
+    Webapp reaches, as releases before 0031 do not."""
 
     node: Node
     # Unix milliseconds.
@@ -60,6 +65,8 @@ class Member:
     heartbeat_at: int
     # Time since the last heartbeat, seconds.
     silence: float
+    age: float = math.inf
+    heeds: bool = True
 
     @property
     def is_live(self) -> bool:
@@ -84,11 +91,21 @@ async def list_members(connection: AsyncConnection) -> Sequence[Member]:
             columns.started_at,
             columns.heartbeat_at,
             database_clock.now(connection) - columns.heartbeat_at,
+            database_clock.now(connection) - columns.started_at,
+            columns.heeding,
         ).order_by(columns.node)
     )
     return [
-        Member(Node(name, incarnation, address, interval / 1000), started_at, heartbeat_at, silence / 1000)
-        for name, incarnation, address, interval, started_at, heartbeat_at, silence in rows
+        Member(
+            Node(name, incarnation, address, interval / 1000),
+            started_at,
+            heartbeat_at,
+            silence / 1000,
+            float(age) / 1000,
+            # One of the release before that takes over a row leaves this column as it is.
+            heeding == incarnation,
+        )
+        for name, incarnation, address, interval, started_at, heartbeat_at, silence, age, heeding in rows
     ]
 
 
@@ -102,8 +119,9 @@ async def join(connection: AsyncConnection, node: Node) -> None:
         "started_at": now,
         "heartbeat_at": now,
         "interval_ms": round(node.interval * 1000),
+        "heeding": node.incarnation,
     }
-    update = ("incarnation", "address", "started_at", "heartbeat_at", "interval_ms")
+    update = ("incarnation", "address", "started_at", "heartbeat_at", "interval_ms", "heeding")
     await connection.execute(insert_or_update(connection, table, ("node",), update), [row])
 
 

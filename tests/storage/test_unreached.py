@@ -1,0 +1,103 @@
+"""Reports of Webapps on Coreapps that they do not reach."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+
+from tests.conftest import DatabaseFactory
+from tidings.storage.business import nodes, webapp_nodes, webapp_unreached
+from tidings.storage.business.nodes import Node
+from tidings.storage.business.webapp_nodes import WebappNode
+from tidings.storage.database import Database
+
+
+async def beat(database: Database, *names: str) -> None:
+    async with database.transaction() as connection:
+        for name in names:
+            await webapp_nodes.renew(connection, WebappNode(name, f"{name}:443"), forget=3600)
+
+
+async def record(database: Database, name: str, **seconds: float) -> None:
+    async with database.transaction() as connection:
+        unreached = {f"{coreapp}:6252": value for coreapp, value in seconds.items()}
+        await webapp_unreached.record(connection, name, unreached)
+
+
+async def reports(database: Database) -> dict[str, dict[str, int]]:
+    """Whole tens of seconds, by the names of Webapp and Coreapp."""
+    async with database.reading() as connection:
+        found = await webapp_unreached.list_reports(connection)
+    return {
+        report.node.removesuffix(":443"): {
+            address.removesuffix(":6252"): int(seconds // 10) for address, seconds in report.unreached.items()
+        }
+        for report in found
+    }
+
+
+async def age(database: Database, table: sa.Table, column: str, seconds: int) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(table.update().values({column: table.c[column] - seconds * 1000}))
+
+
+async def test_every_live_webapp_reports_and_one_without_rows_reaches_all(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    await beat(database, "w1", "w2")
+    await record(database, "w1", c1=0, c2=20)
+    assert await reports(database) == {"w1": {"c1": 0, "c2": 2}, "w2": {}}
+    await record(database, "w2", c1=30)
+    assert await reports(database) == {"w1": {"c1": 0, "c2": 2}, "w2": {"c1": 3}}
+
+
+async def test_a_report_keeps_its_time_until_it_is_withdrawn(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    await beat(database, "w1")
+    await record(database, "w1", c1=0, c2=0)
+    await age(database, webapp_unreached.table, "since", 40)
+    await record(database, "w1", c1=1, c3=1)
+    assert await reports(database) == {"w1": {"c1": 4, "c3": 0}}
+    await record(database, "w1")
+    assert await reports(database) == {"w1": {}}
+    await record(database, "w1", c1=1)
+    assert await reports(database) == {"w1": {"c1": 0}}, "a new time after it was reached"
+
+
+async def test_a_webapp_that_has_been_silent_for_15_seconds_reports_nothing(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    await beat(database, "dead")
+    await record(database, "dead", c1=20)
+    await age(database, webapp_nodes.table, "heartbeat_at", 16)
+    assert await reports(database) == {}
+    await beat(database, "w1")
+    assert await reports(database) == {"w1": {}}
+    await beat(database, "dead")
+    assert await reports(database) == {"dead": {"c1": 2}, "w1": {}}
+
+
+async def test_rows_of_webapps_that_are_not_listed_are_deleted(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    await beat(database, "w1", "w2")
+    await record(database, "w1", c1=20)
+    await record(database, "w2", c1=20)
+    async with database.transaction() as connection:
+        await webapp_nodes.remove(connection, "w2")
+        await webapp_unreached.forget_dead(connection)
+        rows = await connection.execute(sa.select(webapp_unreached.table.c.incarnation))
+        assert rows.scalars().all() == ["w1"]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_coreapp_of_the_release_before_is_known_by_its_row(
+    database_factory: DatabaseFactory, is_first: bool
+) -> None:
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        if not is_first:
+            await nodes.join(connection, Node("c1", "new", "c1:6252", 5.0))
+            assert [member.heeds for member in await nodes.list_members(connection)] == [True]
+            await connection.execute(nodes.table.update().values(incarnation="old"))
+        else:
+            row = {"node": "c1", "incarnation": "old", "address": "c1:6252", "interval_ms": 5000}
+            await connection.execute(nodes.table.insert().values(started_at=0, heartbeat_at=0, **row))
+        assert [member.heeds for member in await nodes.list_members(connection)] == [False]
