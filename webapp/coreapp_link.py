@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -235,6 +235,11 @@ class CoreappLinks:
     def coreapps(self) -> Sequence[Coreapp]:
         """Return the Coreapps that own a shard, stand by or are lost, sorted by address."""
         return self._coreapps
+
+    def unreached(self) -> Mapping[str, float]:
+        """Seconds since the first failed call, by the address of each listed Coreapp that is not reached."""
+        peers = {one.address: self._peers.get(one.address) for one in self._coreapps if one.node}
+        return {address: peer.unreached for address, peer in peers.items() if peer is not None and peer.unreached > 0}
 
     def is_crowded(self, delay: float) -> bool:
         """Return whether every shard owner is too overloaded to accept a message that is sent in `delay` seconds.

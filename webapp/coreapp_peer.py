@@ -79,13 +79,20 @@ class Peer:
         self._leaving = False
         self._version = 0
         self._wanted = True
-        # Event loop's time of the last accepted message.
+        # The loop's time of the first failed call since it was last reached; `None` while it is.
+        self._failed_at: float | None = asyncio.get_running_loop().time()
+        # The loop's time of the latest accepted message.
         self._progress_at = -math.inf
 
     @property
     def is_ready(self) -> bool:
         """Return whether the peer is connected and responsive. A suspended Coreapp may process requests later."""
         return self._greeted and not self._silent and not self._leaving
+
+    @property
+    def unreached(self) -> float:
+        """Seconds since the first call that failed, 0 while it is reached."""
+        return 0.0 if self._failed_at is None else asyncio.get_running_loop().time() - self._failed_at
 
     def is_crowded(self, delay: float) -> bool:
         """Return whether the backlog is too old to accept a message that is sent in `delay` seconds."""
@@ -199,14 +206,14 @@ class Peer:
                 return
             if connection.last_received >= pinged_at:
                 unanswered = 0
-                self._is_silent(False)
+                self._is_silent(False, since=None)
                 if self._version >= 1 and loop.time() - connection.last_received >= QUIET:
                     pinged_at = loop.time()
                     connection.send(core.Ping(n=PING))
                 continue
             unanswered += 1
             if unanswered == SILENT:
-                self._is_silent(True)
+                self._is_silent(True, since=pinged_at)
             elif unanswered == DEAD:
                 connection.abort(f"silent for {DEAD * PULSE:.0f} s")
 
@@ -259,10 +266,16 @@ class Peer:
         CONNECTED.inc(up - self._greeted)
         self._greeted = up
         self._silent = False
+        if up:
+            self._failed_at = None
+        elif self._failed_at is None:
+            self._failed_at = asyncio.get_running_loop().time()
 
-    def _is_silent(self, silent: bool) -> None:
+    def _is_silent(self, silent: bool, *, since: float | None) -> None:
+        """since: the loop's time of the first call that failed."""
         if silent != self._silent:
             self._silent = silent
+            self._failed_at = since
             if silent:
                 self._note("it does not answer")
             self._changed()

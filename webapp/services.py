@@ -59,6 +59,7 @@ from webapp.metrics.service import ProcessMetrics
 from webapp.profile.service import Profile
 from webapp.rate_limits.leases import Leases
 from webapp.rate_limits.shares import Share
+from webapp.reach_report import ReachReport
 from webapp.settings import Settings
 from webapp.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
 from webapp.stats.service import Stats
@@ -338,6 +339,7 @@ async def run(
         parts.metrics.watch(http.load)
         services: list[service.Service] = [*taps, parts.links, parts.upkeep, parts.logins.first_start]
         services += [parts.certificates, parts.media_watch]
+        services.append(ReachReport(database, parts.links, parts.common.membership.webapp.incarnation))
         services += [parts.common.membership, parts.common.leases, parts.common.changes]
         services.append(Vitals({"data": settings.data_dir, "media": _disk_of_media(settings)}))
         await service.run_services([*services, http], stop)
