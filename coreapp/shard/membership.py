@@ -13,11 +13,13 @@ import secrets
 from collections.abc import Callable, Sequence
 
 from coreapp.settings import Settings
+from coreapp.shard import reach
+from coreapp.shard.reach import Reach
 from coreapp.shard.spreading import Holding
 from tidings.runtime import service
 from tidings.runtime.env import SettingsError
 from tidings.storage import outages
-from tidings.storage.business import layouts, nodes, shard_notes, shards
+from tidings.storage.business import layouts, nodes, shard_notes, shards, webapp_unreached
 from tidings.storage.business.layouts import Layout
 from tidings.storage.business.nodes import Member, Node, Replaced
 from tidings.storage.business.shards import Standing
@@ -31,12 +33,19 @@ PROBE_SECONDS = 0.5  # timeout in seconds of a connection to the address of a pr
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Survey:
-    """State of the installation in the database."""
+    """The installation as the database has it. live: names of processes that can take shards, this one included;
+    addressed: shards that others have left something for; reach: which of the live processes Webapps do not reach."""
 
     standings: Sequence[Standing]
     live: frozenset[str]  # names of processes that can take shards, including this one
     layout: Layout
-    addressed: Sequence[int]  # shards with messages from other shards
+    addressed: Sequence[int]
+    reach: Reach
+
+    @property
+    def places(self) -> frozenset[str]:
+        """The live processes that may be given shards."""
+        return self.reach.places(self.live)
 
     def holdings(self, me: str, *, silence: float) -> list[Holding]:
         """Return the shards with those of their owners that are alive.
@@ -123,8 +132,9 @@ class Membership:
             members = await nodes.list_members(connection)
             layout = await layouts.find(connection)
             addressed = await shard_notes.list_addressed(connection) if len(standings) > 1 else ()
-        live = list_live(members, standings, silence=self._lease_seconds)
-        return Survey(standings, live | {self._name}, layout, addressed)
+            reports = await webapp_unreached.list_reports(connection)
+        live = list_live(members, standings, silence=self._lease_seconds) | {self._name}
+        return Survey(standings, live, layout, addressed, reach.judge(reports, members, live))
 
     async def leave(self) -> None:
         """Leave the list of processes."""

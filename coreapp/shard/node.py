@@ -19,7 +19,9 @@ from coreapp.shard.health import Databases
 from coreapp.shard.layout_change import LayoutChange
 from coreapp.shard.membership import Membership, Survey
 from coreapp.shard.open_shards import OpenShards
+from coreapp.shard.reach import OwnReach
 from coreapp.shard.shard import Process, open_shard
+from coreapp.shard.spreading import Move
 from coreapp.shard.term import Term
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook_secrets import WebhookSecrets
@@ -101,6 +103,7 @@ class Node:
         self._address = address
         self._layout_change = LayoutChange(database, settings)
         self._terms: dict[int, tuple[Term, asyncio.Task[None]]] = {}
+        self._own_reach = OwnReach(settings.node)
         self._look = service.Wakeup()
         self._is_leaving = False
         # Loop times: before which a shard that was just lost is not claimed, since when a shard has been free, and
@@ -203,18 +206,32 @@ class Node:
                 self.process.shared.bells.ring(shard)
         if survey.live != self._live:
             self._live, self._settled_since = survey.live, now
-        for shard in [*idle, *spreading.claims(me, holdings, survey.live, overdue=overdue)]:
-            # A shard that was given up or lost is free for others at once, and for us when its term has been closed.
+        is_isolated = self._own_reach.update(survey.reach, survey.live, now)
+        if me not in survey.places and me in survey.reach.cut_off:
+            # Any other Coreapp serves it better, however late.
+            overdue = set()
+        for shard in [*idle, *spreading.claims(me, holdings, survey.places, overdue=overdue)]:
+            # One that was given up or lost is free for others at once, and for us when its term has been closed.
             is_open = shard in self._terms
             if not is_open and now >= self._not_before.get(shard, 0.0) and not self._is_leaving:
                 await self._claim(shard)
-        if now - self._settled_since < SETTLED_BEATS * self._settings.heartbeat_seconds:
+        if is_isolated:
+            for shard, successor in spreading.heirs(me, holdings, survey.places).items():
+                self._move(Move(shard, successor))
             return
-        found = spreading.next_move(holdings, survey.live)
-        if found is not None and found[0] == me and found[1].shard in self._terms:
-            move = found[1]
+        settled_at = self._settled_since + SETTLED_BEATS * self._settings.heartbeat_seconds
+        if now < settled_at or not self._own_reach.is_settled(now):
+            return
+        found = spreading.next_move(holdings, survey.places)
+        if found is not None and found[0] == me:
+            self._move(found[1])
+
+    def _move(self, move: Move) -> None:
+        """Give a shard up for its successor, unless its term is not open or ends already."""
+        term, _ = self._terms.get(move.shard, (None, None))
+        if term is not None and not term.is_given_up:
             log.info("shard.moves", extra={"shard": move.shard, "successor": move.successor})
-            self._terms[move.shard][0].give_up(move.successor)
+            term.give_up(move.successor)
 
     async def _claim(self, shard: int) -> None:
         # Taken before the database is called, so that the granted lease never ends before our count of it.
@@ -284,7 +301,8 @@ class Node:
             try:
                 survey = await self._membership.survey()
                 holdings = survey.holdings(self._settings.node, silence=self._settings.lease_seconds)
-                heirs = dict(spreading.heirs(self._settings.node, holdings, survey.live))
+                others = survey.reach.places(survey.live - {self._settings.node})
+                heirs = dict(spreading.heirs(self._settings.node, holdings, others))
             except Exception as error:
                 log.warning("lease.unreachable", extra={"error": repr(error)})
         tasks = [task for _, task in self._terms.values()]

@@ -68,6 +68,11 @@ class Term:
         self._successor = successor
         self._leaving.set()
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the term ends, or has ended, because the shard was given up."""
+        return self._leaving.is_set()
+
     async def run(self, opened: Callable[[], None]) -> None:
         """Serve until the shard is given up, or must be reopened, in which case the lease is kept. Raises `LeaseLost`,
         and other errors that ended the term.
