@@ -79,8 +79,9 @@ class Peer:
         self._leaving = False
         self._version = 0
         self._wanted = True
+        self._loop = asyncio.get_running_loop()
         # The loop's time of the first failed call since it was last reached; `None` while it is.
-        self._failed_at: float | None = asyncio.get_running_loop().time()
+        self._failed_at: float | None = self._loop.time()
         # The loop's time of the latest accepted message.
         self._progress_at = -math.inf
 
@@ -91,8 +92,9 @@ class Peer:
 
     @property
     def unreached(self) -> float:
-        """Seconds since the first call that failed, 0 while it is reached."""
-        return 0.0 if self._failed_at is None else asyncio.get_running_loop().time() - self._failed_at
+        """Seconds since the first call that failed, 0 while it is reached. Any thread may read it."""
+        since = self._failed_at
+        return 0.0 if since is None else self._loop.time() - since
 
     def is_crowded(self, delay: float) -> bool:
         """Return whether the backlog is too old to accept a message that is sent in `delay` seconds."""
@@ -269,7 +271,7 @@ class Peer:
         if up:
             self._failed_at = None
         elif self._failed_at is None:
-            self._failed_at = asyncio.get_running_loop().time()
+            self._failed_at = self._loop.time()
 
     def _is_silent(self, silent: bool, *, since: float | None) -> None:
         """since: the loop's time of the first call that failed."""

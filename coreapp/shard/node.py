@@ -274,6 +274,9 @@ class Node:
             elif not self._failure.done():
                 self._failure.set_exception(error)
         finally:
+            if term.successor:
+                # A poll that is under way may have read the row from before, with this process as the owner.
+                self._not_before[lease.shard] = loop.time() + RETRY_SECONDS
             if lease.shard in self._terms and self._terms[lease.shard][0] is term:
                 del self._terms[lease.shard]
             self._note_owned()

@@ -73,6 +73,11 @@ class Term:
         """Whether the term ends, or has ended, because the shard was given up."""
         return self._leaving.is_set()
 
+    @property
+    def successor(self) -> str:
+        """For whom the shard was given up; empty for nobody in particular."""
+        return self._successor
+
     async def run(self, opened: Callable[[], None]) -> None:
         """Serve until the shard is given up, or must be reopened, in which case the lease is kept. Raises `LeaseLost`,
         and other errors that ended the term.

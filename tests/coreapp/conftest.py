@@ -138,14 +138,15 @@ class World:
         async with self.database.transaction() as connection:
             await application_settings.change_settings(connection, BUSINESS, changes)
 
-    async def start(self, *, clock: Clock | None = None, owned: bool = True, **settings: Any) -> Running:
-        """Start one more Coreapp, and wait until it owns the shard.
-
-        owned: False for a standby, which is not waited for.
-        """
+    async def start(
+        self, *, clock: Clock | None = None, owned: bool = True, address: str = "", **settings: Any
+    ) -> Running:
+        """One more Coreapp; waits until it owns the shard, unless it is to stand by. address: what it advertises, where
+        a Webapp is to reach it."""
         chosen = self.settings.model_copy(update=settings)
         network = NetworkApi(chosen.network_http)
-        node = Node(chosen, self.database, network, clock=clock or SystemClock(), address=lambda: f"{chosen.node}:1")
+        advertised = address or f"{chosen.node}:1"
+        node = Node(chosen, self.database, network, clock=clock or SystemClock(), address=lambda: advertised)
         node.process.working.prepare()
         newcomers = Newcomers()
         server = await wire.listen(

@@ -34,16 +34,9 @@ async def servers(world: World, database_factory: DatabaseFactory, tmp_path: Pat
         await world.close()
 
 
-async def start(world: World, servers: RealNetwork, node: str, owned: bool = True) -> Running:
-    return await world.start(
-        node=node,
-        network_tcp=servers.tcp,
-        network_http=servers.http,
-        shards=COUNT,
-        lease_seconds=30.0,
-        heartbeat_seconds=0.1,
-        owned=owned,
-    )
+async def start(world: World, servers: RealNetwork, node: str, owned: bool = True, **others: Any) -> Running:
+    settings = {"shards": COUNT, "lease_seconds": 30.0, "heartbeat_seconds": 0.1, **others}
+    return await world.start(node=node, network_tcp=servers.tcp, network_http=servers.http, owned=owned, **settings)
 
 
 class ConnectedPhone(LivePhone):

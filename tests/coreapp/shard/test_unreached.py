@@ -1,0 +1,332 @@
+"""An owner that Webapps do not reach, while it reaches the database: another Coreapp takes its shards."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import functools
+import itertools
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from harness import polling
+from harness.proxy import Proxy
+from tests.conftest import DatabaseFactory
+from tests.coreapp.conftest import LINK_KEY, Running, World
+from tests.coreapp.real_network import RealNetwork, real_network
+from tests.coreapp.shard.test_several_shards import COUNT, NUMBERS, live_phones, owned_by, spread_over, start
+from tidings.storage.business import leases, nodes, webapp_nodes, webapp_unreached
+from tidings.storage.business.leases import Tenure
+from tidings.storage.business.nodes import Member
+from tidings.storage.business.shards import Owner
+from tidings.storage.database import Database
+from tidings.wire import core
+from tidings.wire.ids import MessageIds
+from webapp.coreapp_link import CoreappLinks
+from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded
+from webapp.membership import Membership
+from webapp.reach_report import ReachReport
+from webapp.shard_map import DatabaseShardMap, ShardMap
+
+# Seconds for what takes 6 on an idle machine.
+PATIENCE = 60.0
+# Heartbeats that a busy machine keeps.
+PACE = {"heartbeat_seconds": 0.5}
+
+
+class OtherWay:
+    """The shard map of a Webapp that reaches Coreapps at other addresses than those that they advertise."""
+
+    def __init__(self, database: Database, addresses: Mapping[str, str]) -> None:
+        self._map = DatabaseShardMap(database)
+        self._addresses = addresses
+
+    async def owners(self) -> Sequence[Owner]:
+        return [
+            dataclasses.replace(owner, address=self._addresses.get(owner.address, owner.address))
+            for owner in await self._map.owners()
+        ]
+
+    async def members(self) -> Sequence[Member]:
+        return [
+            dataclasses.replace(
+                member,
+                node=dataclasses.replace(
+                    member.node, address=self._addresses.get(member.node.address, member.node.address)
+                ),
+            )
+            for member in await self._map.members()
+        ]
+
+
+class Webapp:
+    """The parts of a Webapp that know of Coreapps. answers: of what was sent, by id: `None` where it was accepted."""
+
+    def __init__(self, database: Database, name: str, shard_map: ShardMap) -> None:
+        self.membership = Membership(database, name, lambda _: None)
+        self.links = CoreappLinks(shard_map, LINK_KEY, patience=4.5, timeout=30.0)
+        self.report = ReachReport(database, self.links, self.membership.webapp.incarnation)
+        self.answers: dict[str, Exception | None] = {}
+        self._ids = MessageIds()
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        await self.membership.start()
+        services = (self.links, self.membership, self.report)
+        self._tasks = [asyncio.create_task(service.run(self._stop)) for service in services]
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await asyncio.gather(*self._tasks)
+
+    async def send(self, to: str) -> Exception | None:
+        """Send one message, as a request does: under an id, and asked again when no answer comes."""
+        message_id = self._ids.new()
+
+        def make(n: int, *, repeated: bool = False) -> core.AcceptMessage:
+            content = b'{"type":"text","text":{"body":"%s"}}' % message_id.encode()
+            return core.AcceptMessage(
+                n=n, account="1", to=to, kind="text", content=content, id=message_id, repeated=repeated
+            )
+
+        answer: Exception | None = None
+        try:
+            await self.links.ask(to, make, core.Accepted, again=lambda n: make(n, repeated=True))
+        except (CoreappAway, CoreappRefused, Overloaded) as error:
+            answer = error
+        self.answers[message_id] = answer
+        return answer
+
+    async def _is_accepted(self, to: str) -> bool:
+        return await self.send(to) is None
+
+    async def sends(self, *recipients: str) -> None:
+        """Send to each of these until it is accepted."""
+        for to in recipients:
+            await polling.until(functools.partial(self._is_accepted, to))
+
+
+class Stream:
+    """Messages to all recipients by a Webapp, 20 a second."""
+
+    def __init__(self, webapp: Webapp) -> None:
+        self._webapp = webapp
+        self._numbers = itertools.cycle(NUMBERS)
+        self._over = asyncio.Event()
+        self._tasks: list[asyncio.Task[Exception | None]] = []
+
+    async def __aenter__(self) -> Stream:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._over.set()
+        await self._task
+        await asyncio.gather(*self._tasks)
+
+    async def _run(self) -> None:
+        while not self._over.is_set():
+            self._tasks.append(asyncio.create_task(self._webapp.send(next(self._numbers))))
+            await asyncio.sleep(0.05)
+
+
+@dataclasses.dataclass
+class Scene:
+    """Two Coreapps that own two shards each; Webapps reach the first through `way`, the second through `other`."""
+
+    world: World
+    way: Proxy
+    other: Proxy
+    first: Running
+    second: Running
+    webapps: list[Webapp] = dataclasses.field(default_factory=list)
+
+    @property
+    def advertised(self) -> str:
+        """The address of the first, as all know it."""
+        return "{}:{}".format(*self.way.address)
+
+    async def add_webapp(self, name: str, shard_map: ShardMap | None = None) -> Webapp:
+        webapp = Webapp(self.world.database, name, shard_map or DatabaseShardMap(self.world.database))
+        self.webapps.append(webapp)
+        await webapp.start()
+        await polling.until(lambda: len(webapp.links.coreapps()) == 2 and not webapp.links.unreached())
+        return webapp
+
+    async def spread(self) -> None:
+        await polling.until(lambda: spread_over(self.first, self.second), seconds=PATIENCE)
+
+    async def moved(self) -> None:
+        """Wait until the second owns every shard."""
+        await polling.until(lambda: owned_by(self.second) == [0, 1, 2, 3], seconds=PATIENCE)
+
+    async def since(self) -> int:
+        """The recorded time of the first failed call, in Unix milliseconds, once there is one."""
+        found: list[int] = []
+
+        async def is_recorded() -> bool:
+            async with self.world.database.reading() as connection:
+                found[:] = (await connection.execute(webapp_unreached.table.select())).scalars("since").all()
+            return bool(found)
+
+        await polling.until(is_recorded)
+        return max(found)
+
+    async def released(self) -> frozenset[Tenure]:
+        """The ended terms of the first."""
+        async with self.world.database.reading() as connection:
+            found = await leases.list_tenures(connection)
+        return frozenset(tenure for tenure in found if tenure.owner == "one" and tenure.ended_at > 0)
+
+
+@pytest.fixture
+async def servers(world: World, database_factory: DatabaseFactory, tmp_path: Path) -> AsyncIterator[RealNetwork]:
+    async with real_network(world, database_factory, tmp_path) as servers:
+        yield servers
+        await world.close()
+
+
+@pytest.fixture
+async def scene(world: World, servers: RealNetwork) -> AsyncIterator[Scene]:
+    way = Proxy("127.0.0.1", 1)
+    await way.start()
+    first = await start(world, servers, "one", **PACE, address="{}:{}".format(*way.address))
+    way.lead_to(*first.server.sockets[0].getsockname()[:2])
+    other = Proxy("127.0.0.1", 1)
+    await other.start()
+    second = await start(world, servers, "two", owned=False, **PACE, address="{}:{}".format(*other.address))
+    other.lead_to(*second.server.sockets[0].getsockname()[:2])
+    scene = Scene(world, way, other, first, second)
+    try:
+        await scene.spread()
+        yield scene
+    finally:
+        for webapp in scene.webapps:
+            await webapp.stop()
+        await way.stop()
+        await other.stop()
+
+
+@pytest.mark.parametrize("cut", ["packets are lost", "connections are refused"])
+async def test_an_owner_that_no_webapp_reaches_gives_its_shards_up_after_5_seconds(
+    scene: Scene, servers: RealNetwork, cut: str
+) -> None:
+    phones = await live_phones(servers)
+    webapp = await scene.add_webapp("w1")
+    await webapp.sends(*NUMBERS)
+    before = await scene.released()
+    async with Stream(webapp):
+        if cut == "packets are lost":
+            scene.way.shut()
+        else:
+            await scene.way.stop()
+        since = await scene.since()
+        await scene.moved()
+        tenures = await scene.released() - before
+        assert len(tenures) == 2
+        for tenure in tenures:
+            assert tenure.ending == leases.RELEASED, "handed over, not taken"
+            assert 5_000 <= tenure.ended_at - since <= 35_000
+    # The Coreapp that was cut off answers what it was sent before, too late.
+    if cut == "packets are lost":
+        scene.way.open()
+    else:
+        await scene.way.start()
+    await scene.spread()
+    await webapp.sends(*NUMBERS)
+    refused = [answer for answer in webapp.answers.values() if answer is not None]
+    unknown = [answer for answer in refused if isinstance(answer, CoreappAway)]
+    unknown = [answer for answer in unknown if not isinstance(answer, CoreappUnreachable)]
+    print(f"{cut}: {len(webapp.answers)} messages, {len(refused)} not accepted, {len(unknown)} of these unknown")
+    accepted = {message_id for message_id, answer in webapp.answers.items() if answer is None}
+
+    def shown() -> collections.Counter[str]:
+        return collections.Counter(message["text"]["body"] for phone in phones for message in phone.shown)  # type: ignore[index]
+
+    await polling.until(lambda: accepted <= shown().keys(), seconds=PATIENCE)
+    assert set(shown().values()) == {1}, "nobody sees a message twice"
+
+
+async def test_an_owner_that_one_of_two_webapps_reaches_keeps_its_shards_until_that_one_is_gone(
+    scene: Scene, servers: RealNetwork
+) -> None:
+    await live_phones(servers)
+    database = scene.world.database
+    direct = "{}:{}".format(*scene.first.server.sockets[0].getsockname()[:2])
+    cut_off = await scene.add_webapp("w1")
+    other = await scene.add_webapp("w2", OtherWay(database, {scene.advertised: direct}))
+    await cut_off.sends(*NUMBERS)
+    before = await scene.released()
+    scene.way.shut()
+    await scene.since()
+    await polling.until(lambda: cut_off.links.unreached().get(scene.advertised, 0) > 8, seconds=PATIENCE)
+    assert await scene.released() == before
+    assert spread_over(scene.first, scene.second)
+    assert [await other.send(number) for number in NUMBERS] == [None] * COUNT
+    await other.stop()
+    scene.webapps.remove(other)
+    await scene.moved()
+
+
+async def test_webapps_that_died_do_not_keep_shards_where_they_are(scene: Scene) -> None:
+    database = scene.world.database
+    async with database.transaction() as connection:
+        for name in ("reported", "reported nothing"):
+            await webapp_nodes.renew(connection, webapp_nodes.WebappNode(name, name), forget=3600)
+        await webapp_unreached.record(connection, "reported", {scene.advertised: 0.0})
+        silent_since = webapp_nodes.table.c.heartbeat_at - 30_000
+        await connection.execute(webapp_nodes.table.update().values(heartbeat_at=silent_since))
+    webapp = await scene.add_webapp("w1")
+    before = await scene.released()
+    scene.way.shut()
+    since = await scene.since()
+    await scene.moved()
+    assert webapp.links.unreached().keys() == {scene.advertised}
+    assert min(tenure.ended_at for tenure in await scene.released() - before) - since >= 5_000
+
+
+async def test_no_shard_moves_where_webapps_reach_no_other_coreapp(scene: Scene) -> None:
+    webapp = await scene.add_webapp("w1")
+    before = await scene.released()
+    scene.way.shut()
+    scene.other.shut()
+    await polling.until(lambda: min([0.0, 0.0, *webapp.links.unreached().values()][-2:]) > 8, seconds=PATIENCE)
+    assert await scene.released() == before
+    assert spread_over(scene.first, scene.second)
+    scene.other.open()
+    await scene.moved()
+
+
+async def test_beside_a_coreapp_of_the_release_before_no_shard_moves(scene: Scene) -> None:
+    webapp = await scene.add_webapp("w1")
+    before = await scene.released()
+    async with scene.world.database.transaction() as connection:
+        await connection.execute(nodes.table.update().where(nodes.table.c.node == "two").values(heeding=None))
+    scene.way.shut()
+    await polling.until(lambda: webapp.links.unreached().get(scene.advertised, 0) > 8, seconds=PATIENCE)
+    assert await scene.released() == before
+    assert spread_over(scene.first, scene.second)
+
+
+async def test_a_coreapp_of_which_the_address_is_wrong_is_given_no_shard(scene: Scene, servers: RealNetwork) -> None:
+    webapp = await scene.add_webapp("w1")
+    third = await start(scene.world, servers, "three", owned=False, **PACE, address="127.0.0.1:1")
+
+    async def is_reported() -> bool:
+        async with scene.world.database.reading() as connection:
+            reports = await webapp_unreached.list_reports(connection)
+        return any("127.0.0.1:1" in report.unreached for report in reports)
+
+    await polling.until(is_reported)
+    await polling.until(lambda: webapp.links.unreached().get("127.0.0.1:1", 0) > 8, seconds=PATIENCE)
+    async with scene.world.database.reading() as connection:
+        assert "three" in {member.node.name for member in await nodes.list_members(connection) if member.is_live}
+        assert "three" not in {tenure.owner for tenure in await leases.list_tenures(connection)}
+    # Where there is no other, it serves: nothing would be better.
+    await scene.first.stopped()
+    await scene.second.stopped()
+    await polling.until(lambda: owned_by(third) == [0, 1, 2, 3], seconds=PATIENCE)
