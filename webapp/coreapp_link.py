@@ -219,7 +219,12 @@ class CoreappLinks:
 
         Shards without a connected owner count as one owner that does not respond.
         """
-        return [answer for coreapp, answer in await self.ask_each(make, expect, timeout=timeout) if coreapp.shards]
+        found = await self.ask_each(make, expect, timeout=timeout)
+        answers = [answer for coreapp, answer in found if coreapp.shards]
+        is_listed = any(not coreapp.address for coreapp, _ in found)
+        if not is_listed and not all(owner.address for owner in self._owners.values()):
+            answers.append(CoreappUnreachable("nobody owns the shard"))
+        return answers
 
     async def ask_each(
         self, make: Make, expect: type[Answer], *, timeout: float

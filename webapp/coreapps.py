@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from tidings.wire import core
@@ -68,6 +68,10 @@ class Coreapps(PrimaryCoreapp, Protocol):
     """All Coreapps, together and individually."""
 
     def coreapps(self) -> Sequence[Coreapp]: ...
+
+    def unreached(self) -> Mapping[str, float]:
+        """Seconds since the first failed call, by the address of each listed Coreapp that is not reached."""
+        ...
 
     async def ask_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]: ...
 

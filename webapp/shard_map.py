@@ -68,10 +68,10 @@ class Coreapp:
 
     @property
     def role(self) -> str:
-        """Return the role under the name of the On-Premises API.
-
-        The owner of the first shard does the work of the account.
-        """
+        """The role in the words of the original, whose primary master does what is done once for all: here the owner of
+        the first shard. One that is lost has no role, though shards are in its name until another takes them."""
+        if self.is_lost:
+            return "coreapp"
         if 0 in self.shards:
             return "primary_master"
         return "secondary_master" if self.shards else "coreapp"

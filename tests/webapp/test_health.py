@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.coreapp.signals import soon
 from tests.webapp.conftest import Serve, Served, body, check_headers, code
-from tests.webapp.coreapp_links import noticed
+from tests.webapp.coreapp_links import ScriptedMap, noticed, owner
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.runtime.api_key import ApiKey
 from tidings.runtime.clock import ManualClock
@@ -214,6 +214,18 @@ async def test_without_a_token_a_webapp_says_that_it_runs_and_whether_it_is_read
     await noticed()
     assert await ready() == (503, {"status": "not ready", **fine, "coreapps": "away"})
     assert (await api.http.get("/health/live")).status_code == 200
+
+
+async def test_a_webapp_is_not_ready_while_the_only_coreapp_lacks_a_shard(serve: Serve, coreapp: FakeCoreapp) -> None:
+    coreapp.answer(core.GetHealth, lambda q: core.Health(q.n, "connected", shards=[0]))
+    shard_map = ScriptedMap(owner(coreapp), owner(None, 1))
+    api = await serve(shard_map=shard_map)
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    await soon(lambda: all(peer.is_ready for peer in api.parts.links._peers.values()))
+    answer = await api.http.get("/health/ready")
+    assert (answer.status_code, answer.json()["health"]["coreapps"]) == (503, "away")
+    await api.log_in()
+    assert (await api.http.get("/v1/health")).json()["health"] == {"gateway_status": "connected"}, "one object"
 
 
 async def test_a_webapp_whose_database_is_away_is_not_ready(

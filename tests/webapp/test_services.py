@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.coreapp.signals import soon
 from tests.webapp.cluster import NOBODY, Cluster, two
 from tests.webapp.conftest import Serve, Served, check_headers, code
 from tests.webapp.fake_coreapp import FakeCoreapp
@@ -137,6 +138,33 @@ async def test_health_names_who_stands_by_and_who_is_lost(serve: Serve, coreapp:
         "lost": {"gateway_status": "disconnected", "role": "coreapp", "silent_for_s": 42},
     }
     await spare.stop()
+
+
+async def test_a_lost_owner_has_no_master_role(serve: Serve, coreapp: FakeCoreapp) -> None:
+    """Its shards are in its name until another Coreapp takes them."""
+    members = [member("node0", coreapp.address), member("node1", NOBODY, silence=20.0)]
+    api = await serve(shard_map=Cluster(coreapp.address, NOBODY, members=members))
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    assert (await api.http.get("/v1/health")).json()["health"] == {
+        "node0": {"gateway_status": "connected", "role": "primary_master"},
+        "node1": {"gateway_status": "disconnected", "role": "coreapp", "silent_for_s": 20},
+    }
+    assert (await api.http.get(SUPPORT)).json()["support"]["node1"]["role"] == "coreapp"
+
+
+async def test_health_says_for_how_long_a_live_coreapp_was_not_reached(serve: Serve, coreapp: FakeCoreapp) -> None:
+    members = [member("node0", coreapp.address), member("spare", NOBODY)]
+    api = await serve(shard_map=Cluster(coreapp.address, members=members))
+    await api.log_in()
+    await coreapp.until(lambda: coreapp.greetings > 0)
+    links = api.parts.links
+    await soon(lambda: links.unreached().keys() == {NOBODY} and links.unreached()[NOBODY] >= 1)
+    health = (await api.http.get("/v1/health")).json()["health"]
+    assert health["node0"] == {"gateway_status": "connected", "role": "primary_master"}
+    seconds = health["spare"].pop("unreached_for_s")
+    assert 1 <= seconds <= links.unreached()[NOBODY] + 1
+    assert health["spare"] == {"gateway_status": "disconnected", "role": "coreapp"}
 
 
 async def test_one_coreapp_is_told_of_as_ever_also_while_it_owns_nothing_yet(

@@ -61,7 +61,11 @@ class HealthCheck:
         change = await self._change() if alive else {}
         if len(answers) <= 1:
             return {**(_health(answers[0][1]) if answers else {"gateway_status": DISCONNECTED}), **change}
-        return {coreapp.name: {**_node_health(coreapp, answer), **change} for coreapp, answer in answers}
+        unreached = self._coreapps.unreached()
+        return {
+            coreapp.name: {**_node_health(coreapp, answer, unreached.get(coreapp.address, 0.0)), **change}
+            for coreapp, answer in answers
+        }
 
     async def _change(self) -> dict[str, Any]:
         """Return the progress as in `GET /v1/account/shards`.
@@ -88,6 +92,11 @@ def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:
     return {"gateway_status": answer.gateway_status, **dropped, **elsewhere}
 
 
-def _node_health(coreapp: Coreapp, answer: core.Health | CoreappAway) -> dict[str, Any]:
-    silent = {"silent_for_s": round(coreapp.silence)} if coreapp.is_lost else {}
-    return {**_health(answer), "role": coreapp.role, **silent}
+def _node_health(coreapp: Coreapp, answer: core.Health | CoreappAway, unreached: float) -> dict[str, Any]:
+    """unreached: seconds since this Webapp first failed to reach it, 0 while it does."""
+    since = {}
+    if coreapp.is_lost:
+        since = {"silent_for_s": round(coreapp.silence)}
+    elif unreached >= 1:
+        since = {"unreached_for_s": round(unreached)}
+    return {**_health(answer), "role": coreapp.role, **since}
