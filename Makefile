@@ -14,8 +14,8 @@ LOCKED := requirements.lock requirements-s3.lock requirements-dev.lock requireme
 KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py tests/system/test_key_rotation.py \
           tests/handset/test_group_terminal.py::test_robots_killed_while_a_group_talks_read_each_message_once
 
-# Slow tests of several Coreapps with several shards, and of other groups of processes.
-SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \
+# Several Coreapps with several shards, and what else takes long of several processes.
+SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/system/test_unreached_owner.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \
           tests/coreapp/groups/test_joins.py
 # Tests of `tidings up` and other commands with whole installations that are killed, interrupted and restored.
 UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py
@@ -56,7 +56,7 @@ test-crash: services  ## kill every process under load and reconcile the ledgers
 test-reliability: services  ## cut the power, change clocks, withdraw descriptors, memory and the network (root; 15 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability
 
-test-shards: services  ## test four shards on two Coreapps: groups across them, joins, hand-over, planned stops, a kill; traces (6 minutes)
+test-shards: services  ## four shards on two Coreapps: groups across them, joins, hand-over, planned stops, a kill, a cut; traces (8 minutes)
 	@exec $(BIN)/python -m pytest -s $(SHARDS)
 
 test-installation: services  ## test `tidings up` (killed, interrupted, on other addresses), `tidings demo` and templates (3 minutes)

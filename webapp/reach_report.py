@@ -16,7 +16,7 @@ from tidings.storage.database import Database
 log = logging.getLogger(__name__)
 
 UNREACHED = Gauge(
-    "tidings_webapp_coreapps_unreached", "Listed Coreapps that this Webapp has not reached for more than a second"
+    "tidings_webapp_coreapps_unreached", "Live Coreapps that this Webapp has not reached for more than a second"
 )
 
 # Seconds between two readings of the links, which are in memory.
@@ -34,7 +34,7 @@ class Links(Protocol):
     """The connections to the Coreapps."""
 
     def unreached(self) -> Mapping[str, float]:
-        """Seconds since the first failed call, by the address of each listed Coreapp that is not reached."""
+        """Seconds since the first failed call, by the address of each live Coreapp that is not reached."""
         ...
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cli import guard
-from cli.doctor.findings import Finding, error, fine
+from cli.doctor.findings import Finding, error, fine, warning
 from cli.links import Links
-from tidings.storage.business import shards
+from tidings.storage.business import nodes, shards, webapp_unreached
+from tidings.storage.business.nodes import Node
+from tidings.storage.business.webapp_unreached import Report
 from tidings.storage.database import Database
 from tidings.wire import core
 
 _START = "start a Coreapp; one that runs takes the shard within TIDINGS_LEASE_SECONDS"
+_UNREACHED = (
+    "look at the network between them and at TIDINGS_COREAPP_ADVERTISED_HOST and TIDINGS_COREAPP_ADDRESS of this"
+    " Coreapp; its shards move after 5 s if no Webapp reaches it and another Coreapp is reached"
+)
 _ELSEWHERE = (
     "find out who registered it (`devices.registered` in the log of the network), name the number in"
     " TIDINGS_NETWORK_BUSINESS_NUMBERS, then restart the Coreapp: it takes the number back with the registration key"
@@ -36,15 +42,44 @@ class ShardOwners:
         found = []
         for owner in owners:
             silence = silences.get(owner.shard, 0.0)
+            shard = f"shard {owner.shard} (of 0 to {len(owners) - 1})" if len(owners) > 1 else "shard 0 (the only one)"
             if not owner.node:
-                found.append(error(self.name, f"shard {owner.shard} has no owner", _START))
+                found.append(error(self.name, f"{shard} has no owner", _START))
             elif silence > self._lease_seconds:
-                text = f"shard {owner.shard}: {owner.node} has said nothing for {silence:,.0f} s"
+                text = f"{shard}: {owner.node} has said nothing for {silence:,.0f} s"
                 found.append(error(self.name, text, _START))
             else:
-                text = f"shard {owner.shard}: {owner.node} at {owner.address}, {silence:.1f} s since its heartbeat"
+                text = f"{shard}: {owner.node} at {owner.address}, {silence:.1f} s since its heartbeat"
                 found.append(fine(self.name, text))
         return found
+
+
+class ReachedCoreapps:
+    """The live Coreapps that Webapps report as not reached."""
+
+    name = "reach"
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def run(self) -> Sequence[Finding]:
+        async with self._database.reading() as connection:
+            members = await nodes.list_members(connection)
+            reports = await webapp_unreached.list_reports(connection)
+        judged = (self._judge(member.node, reports) for member in members if member.is_live)
+        found = [finding for finding in judged if finding is not None]
+        return found or [fine(self.name, f"{len(reports)} Webapps reach every Coreapp")]
+
+    def _judge(self, node: Node, reports: Sequence[Report]) -> Finding | None:
+        """What the reports say of one Coreapp; `None` when every Webapp reaches it."""
+        reporting = [report for report in reports if node.address in report.unreached]
+        if not reporting:
+            return None
+        since = ", ".join(f"{report.node} for {report.unreached[node.address]:,.0f} s" for report in reporting)
+        if len(reporting) == len(reports):
+            return error(self.name, f"no Webapp reaches {node.name} at {node.address}: {since}", _UNREACHED)
+        count = f"{len(reporting)} of {len(reports)} Webapps {'does' if len(reporting) == 1 else 'do'}"
+        return warning(self.name, f"{count} not reach {node.name} at {node.address}: {since}", _UNREACHED)
 
 
 class CoreappLinks:

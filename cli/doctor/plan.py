@@ -20,7 +20,7 @@ from cli.doctor.configuration import (
     UnreadVariables,
     examine,
 )
-from cli.doctor.coreapps import CoreappLinks, ShardOwners
+from cli.doctor.coreapps import CoreappLinks, ReachedCoreapps, ShardOwners
 from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
 from cli.doctor.file_stores import Bucket, RecordedStore
 from cli.doctor.findings import Check, Group
@@ -124,6 +124,7 @@ class Plan:
         makers = [
             lambda database: Number(database, settings.account),
             lambda database: ShardOwners(database, lease_seconds=lease),
+            ReachedCoreapps,
             lambda database: RecordedStore(identity.of_media(database, media), media),
             lambda _: Bucket(MEDIA, media, keeps=None),
         ]

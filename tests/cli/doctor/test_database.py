@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from cli.doctor import clock, database
 from cli.doctor.business import Keys, Number
-from cli.doctor.coreapps import CoreappLinks, ShardOwners
+from cli.doctor.coreapps import CoreappLinks, ReachedCoreapps, ShardOwners
 from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
 from cli.doctor.findings import Level
 from cli.links import Links
@@ -23,8 +23,10 @@ from tidings.runtime.process_secrets import SecretKeys
 from tidings.runtime.settings import DatabaseSettings
 from tidings.runtime.tls import TlsFiles
 from tidings.storage import engine, probes
-from tidings.storage.business import key_checks, shards
+from tidings.storage.business import key_checks, nodes, shards, webapp_nodes, webapp_unreached
 from tidings.storage.business.key_checks import KeyCheck
+from tidings.storage.business.nodes import Node
+from tidings.storage.business.webapp_nodes import WebappNode
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -179,8 +181,8 @@ async def test_a_shard_without_an_owner_or_with_a_silent_one_is_an_error(databas
         await shards.create_shards(connection, 2)
         await shards.claim(connection, 1, owner="ann", address="127.0.0.1:1", silence=30)
     free, owned = await owners.run()
-    assert (free.level, free.text) == (Level.ERROR, "shard 0 has no owner")
-    assert (owned.level, "shard 1: ann at 127.0.0.1:1, 0." in owned.text) == (Level.FINE, True)
+    assert (free.level, free.text) == (Level.ERROR, "shard 0 (of 0 to 1) has no owner")
+    assert (owned.level, "shard 1 (of 0 to 1): ann at 127.0.0.1:1, 0." in owned.text) == (Level.FINE, True)
     async with found.transaction() as connection:
         at = shards.table.c.heartbeat_at
         await connection.execute(shards.table.update().values(heartbeat_at=at - 40_000))
@@ -188,6 +190,35 @@ async def test_a_shard_without_an_owner_or_with_a_silent_one_is_an_error(databas
     assert (silent.level, "ann has said nothing for 4" in silent.text) == (Level.ERROR, True)
     (dead,) = await CoreappLinks(found, Links("key", TlsFiles(), frozenset())).run()
     assert (dead.level, "127.0.0.1:1" in dead.text) == (Level.ERROR, True)
+
+
+async def test_coreapps_that_webapps_do_not_reach_are_named(database_factory: DatabaseFactory) -> None:
+    found = await database_factory("business")
+    check = ReachedCoreapps(found)
+    assert [finding.level for finding in await check.run()] == [Level.FINE]
+
+    async def report(webapp: str, **seconds: float) -> None:
+        async with found.transaction() as connection:
+            await webapp_nodes.renew(connection, WebappNode(webapp, webapp), forget=3600)
+            unreached = {f"{coreapp}:6252": value for coreapp, value in seconds.items()}
+            await webapp_unreached.record(connection, webapp, unreached)
+
+    async with found.transaction() as connection:
+        for name in ("ann", "bob"):
+            await nodes.join(connection, Node(name, "1", f"{name}:6252", 600.0))
+    await report("w1", ann=90, bob=90, gone=90)
+    await report("w2")
+    some = await check.run()
+    assert [(finding.level, finding.text[:46]) for finding in some] == [
+        (Level.WARNING, "1 of 2 Webapps does not reach ann at ann:6252:"),
+        (Level.WARNING, "1 of 2 Webapps does not reach bob at bob:6252:"),
+    ]
+    await report("w2", ann=40)
+    first, _ = await check.run()
+    assert (first.level, first.text[:39]) == (Level.ERROR, "no Webapp reaches ann at ann:6252: w1 f")
+    assert "w1 for 9" in first.text
+    assert "w2 for 4" in first.text
+    assert "TIDINGS_COREAPP_ADVERTISED_HOST" in first.remedy
 
 
 class FakeCoreapp:
