@@ -35,13 +35,14 @@ class Health(pydantic.BaseModel):
 class NodeHealth(Health):
     """Health of one of several Coreapps.
 
-    `role` is `primary_master` for the owner of the first shard, `secondary_master` for owners of others, and
-    `coreapp` for a standby or a lost Coreapp. `silent_for_s` is present when the Coreapp is lost: the seconds
-    since its last heartbeat.
+    role: `primary_master` owns the first shard, `secondary_master` others, `coreapp` stands by or is lost.
+    silent_for_s: of one that is lost, the seconds since its last sign of life.
+    unreached_for_s: of a live one, the seconds since this Webapp first failed to reach it.
     """
 
     role: Literal["primary_master", "secondary_master", "coreapp"]
     silent_for_s: int = pydantic.Field(default=0, ge=1)
+    unreached_for_s: int = pydantic.Field(default=0, ge=1)
 
 
 class HealthAnswer(pydantic.BaseModel):
