@@ -16,8 +16,8 @@ KILLS  := tests/system/test_group_kills.py tests/system/test_media_kills.py test
 
 # Several Coreapps with several shards, and what else takes long of several processes.
 SHARDS := tests/system/test_shards.py tests/system/test_planned_stops.py tests/system/test_unreached_owner.py tests/system/test_traces.py tests/coreapp/shard/test_layout_change.py \
-          tests/coreapp/groups/test_joins.py
-# Tests of `tidings up` and other commands with whole installations that are killed, interrupted and restored.
+          tests/coreapp/shard/test_unreached.py tests/coreapp/groups/test_joins.py
+# `tidings up` and other commands as their users run them, against whole installations: killed, interrupted, restored.
 UP     := tests/cli/test_installation.py tests/cli/test_template.py tests/cli/test_webhook_secret.py tests/system/test_lost_sessions.py
 # Versions of MySQL to test instead of MariaDB, and the suites: `make test-mysql MYSQL=9 MYSQL_SUITES=tests/crash`.
 MYSQL := 8 9
@@ -56,7 +56,7 @@ test-crash: services  ## kill every process under load and reconcile the ledgers
 test-reliability: services  ## cut the power, change clocks, withdraw descriptors, memory and the network (root; 15 minutes)
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability
 
-test-shards: services  ## four shards on two Coreapps: groups across them, joins, hand-over, planned stops, a kill, a cut; traces (8 minutes)
+test-shards: services  ## four shards on two Coreapps: groups across them, joins, hand-over, planned stops, a kill, a cut; traces (10 minutes)
 	@exec $(BIN)/python -m pytest -s $(SHARDS)
 
 test-installation: services  ## test `tidings up` (killed, interrupted, on other addresses), `tidings demo` and templates (3 minutes)

@@ -63,13 +63,15 @@ class OtherWay:
 
 
 class Webapp:
-    """The parts of a Webapp that know of Coreapps. answers: of what was sent, by id: `None` where it was accepted."""
+    """The parts of a Webapp that know of Coreapps. answers: of what was sent, by id: `None` where it was accepted; late:
+    ids of what was sent while a Coreapp was known not to be reached."""
 
     def __init__(self, database: Database, name: str, shard_map: ShardMap) -> None:
         self.membership = Membership(database, name, lambda _: None)
         self.links = CoreappLinks(shard_map, LINK_KEY, patience=4.5, timeout=30.0)
         self.report = ReachReport(database, self.links, self.membership.webapp.incarnation)
         self.answers: dict[str, Exception | None] = {}
+        self.late: set[str] = set()
         self._ids = MessageIds()
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -86,6 +88,8 @@ class Webapp:
     async def send(self, to: str) -> Exception | None:
         """Send one message, as a request does: under an id, and asked again when no answer comes."""
         message_id = self._ids.new()
+        if self.links.unreached():
+            self.late.add(message_id)
 
         def make(n: int, *, repeated: bool = False) -> core.AcceptMessage:
             content = b'{"type":"text","text":{"body":"%s"}}' % message_id.encode()
@@ -239,8 +243,12 @@ async def test_an_owner_that_no_webapp_reaches_gives_its_shards_up_after_5_secon
     await scene.spread()
     await webapp.sends(*NUMBERS)
     refused = [answer for answer in webapp.answers.values() if answer is not None]
-    unknown = [answer for answer in refused if isinstance(answer, CoreappAway)]
-    unknown = [answer for answer in unknown if not isinstance(answer, CoreappUnreachable)]
+    unknown = {
+        message_id
+        for message_id, answer in webapp.answers.items()
+        if isinstance(answer, CoreappAway) and not isinstance(answer, CoreappUnreachable)
+    }
+    assert not unknown & webapp.late, "503 for all but those that were under way"
     print(f"{cut}: {len(webapp.answers)} messages, {len(refused)} not accepted, {len(unknown)} of these unknown")
     accepted = {message_id for message_id, answer in webapp.answers.items() if answer is None}
 
