@@ -63,8 +63,11 @@ class OtherWay:
 
 
 class Webapp:
-    """The parts of a Webapp that know of Coreapps. answers: of what was sent, by id: `None` where it was accepted; late:
-    ids of what was sent while a Coreapp was known not to be reached."""
+    """The parts of a Webapp that know of Coreapps.
+
+    answers: to the messages, by id; `None` where it was accepted.
+    late:    ids of the messages that were sent while a Coreapp was known not to be reached.
+    """
 
     def __init__(self, database: Database, name: str, shard_map: ShardMap) -> None:
         self.membership = Membership(database, name, lambda _: None)
