@@ -70,6 +70,8 @@ class Server(http_server.Server):
         self.received: asyncio.Queue[bytes] = asyncio.Queue()
         self.on_request: Callable[[], Any] = lambda: None
         self.on_path: Callable[[str], Any] = lambda path: None
+        # Of each request, the list itself: what is appended to it later is seen, too.
+        self.headers: list[list[tuple[bytes, bytes]]] = []
         self.started_serving = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -86,6 +88,7 @@ class Server(http_server.Server):
         self.served += 1
         self.on_request()
         self.on_path(scope["path"])
+        self.headers.append(scope["headers"])
         if (b"authorization", b"good") in scope["headers"]:
             scope[http1.VISITOR].proved()
         body = b""

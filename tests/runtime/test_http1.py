@@ -191,3 +191,34 @@ async def test_what_is_kept_of_a_connection_goes_with_it(server: Server, no_coll
         assert await answer(reader) == (200, b"")
         kept = weakref.ref(server.protocol())
     await polling.until(lambda: kept() is None)
+
+
+# Two requests on one connection, of which the first has trailers: one with a value, one without, and one that would log
+# it in. The second has a header whose name begins one that the application knows.
+WITH_TRAILERS = (
+    b"POST /read HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%b\r\n2\r\nab\r\n0\r\n"
+    b"X-Trailer: 1\r\nX-Empty:\r\nAuthorization: good\r\n\r\nGET /next HTTP/1.1\r\nHost: b\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("is_seen_between", [False, True], ids=["at once", "the application runs between"])
+@pytest.mark.parametrize("upgrade", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"], ids=["plain", "h2c"])
+async def test_trailers_never_become_headers_wherever_the_bytes_are_split(
+    server: Server, upgrade: bytes, is_seen_between: bool
+) -> None:
+    sent = WITH_TRAILERS % upgrade
+    known = [b"host", b"transfer-encoding", *([b"connection", b"upgrade"] if upgrade else [])]
+    async with connected(server) as (reader, _):
+        await polling.until(lambda: len(server.server_state.connections) == 1)
+        protocol = server.protocol()
+        for position in range(len(sent)):
+            server.headers.clear()
+            protocol.data_received(sent[:position])
+            if is_seen_between:
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            protocol.data_received(sent[position:])
+            assert await answer(reader) == (200, b"ab"), position
+            assert await answer(reader) == (200, b""), position
+            names = [[name for name, _ in headers] for headers in server.headers]
+            assert names == [known, [b"host"]], position

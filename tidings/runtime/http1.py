@@ -405,6 +405,12 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._in_head = True
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Drop trailers (RFC 9110, section 6.5.1): the application already has the list of headers, or may have
+        decided by it who the client is."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._unfinished = 0
