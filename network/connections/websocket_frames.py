@@ -17,6 +17,9 @@ _OPCODES = frozenset((CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG))
 # Maximum bytes of a control frame's payload, section 5.5, and of the reason in a `CLOSE`.
 _CONTROL = 125
 _REASON = _CONTROL - 2
+# Section 5.2: bytes of payload from which a length is written in two and in eight bytes, and the greatest length.
+_LEAST = {126: 126, 127: 65_536}
+_MAX_SIZE = 2**63 - 1
 
 
 class Violation(Exception):
@@ -60,7 +63,10 @@ def read_head(data: memoryview, position: int, *, limit: int) -> Head | None:
         start += 2 if size == 126 else 8
         if start > len(data):
             return None
+        written = size
         size = int.from_bytes(data[position + 2 : start], "big")
+        if size < _LEAST[written] or size > _MAX_SIZE:
+            raise Violation(PROTOCOL_ERROR, "a length that is not in its shortest form, or has its highest bit set")
     if size > limit:
         raise Violation(TOO_BIG, f"over {limit} bytes")
     if start + 4 > len(data):

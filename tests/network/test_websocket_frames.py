@@ -61,9 +61,19 @@ def test_a_head_that_is_not_here_in_full_is_none(size: int) -> None:
         (b"\x09\x80\0\0\0\0", websocket_frames.PROTOCOL_ERROR),
         (b"\x89\xfe\x00\x7e", websocket_frames.PROTOCOL_ERROR),
         (b"\x82\xff" + struct.pack(">Q", LIMIT + 1), websocket_frames.TOO_BIG),
-        (b"\x82\xff" + struct.pack(">Q", 2**63), websocket_frames.TOO_BIG),
+        (b"\x82\xff" + struct.pack(">Q", 2**63 - 1), websocket_frames.TOO_BIG),
+        (b"\x82\xff" + struct.pack(">Q", 2**63), websocket_frames.PROTOCOL_ERROR),
+        (b"\x82\xff" + struct.pack(">Q", 2**63 + 5), websocket_frames.PROTOCOL_ERROR),
+        (b"\x82\xfe" + struct.pack(">H", 0), websocket_frames.PROTOCOL_ERROR),
+        (b"\x82\xfe" + struct.pack(">H", 125), websocket_frames.PROTOCOL_ERROR),
+        (b"\x81\xff" + struct.pack(">Q", 5), websocket_frames.PROTOCOL_ERROR),
+        (b"\x80\xff" + struct.pack(">Q", 65_535), websocket_frames.PROTOCOL_ERROR),
     ],
-    ids=["reserved bit", "reserved opcode", "no mask", "fragmented ping", "long ping", "too long", "2^63"],
+    ids=[
+        *("reserved bit", "reserved opcode", "no mask", "fragmented ping", "long ping", "too long", "2^63 - 1"),
+        *("high bit", "high bit and a short length", "0 in two bytes", "125 in two bytes", "5 in eight bytes"),
+        "65,535 in eight bytes",
+    ],
 )
 def test_what_breaks_the_rules_is_a_violation_as_soon_as_it_can_be_seen(data: bytes, code: int) -> None:
     with pytest.raises(Violation) as raised:
@@ -253,10 +263,14 @@ one_pair = pytest.mark.parametrize("pair", [("tcp", "sqlite")])
         (masked(websocket_frames.TEXT, b'{"t":"\xff"}'), websocket_frames.INCONSISTENT),
         (b"\x81\x0c" + PING, websocket_frames.PROTOCOL_ERROR),
         (masked(websocket_frames.CLOSE, b"\x03\xee"), websocket_frames.PROTOCOL_ERROR),
+        (b"\x81\xfe\x00\x0c\0\0\0\0" + PING, websocket_frames.PROTOCOL_ERROR),
+        (b"\x81\xff" + struct.pack(">Q", 12) + b"\0\0\0\0" + PING, websocket_frames.PROTOCOL_ERROR),
+        (b"\x81\xff" + struct.pack(">Q", 300) + b"\0\0\0\0" + PING.ljust(300), websocket_frames.PROTOCOL_ERROR),
+        (b"\x81\xff" + struct.pack(">Q", 2**63 + 12) + b"\0\0\0\0" + PING, websocket_frames.PROTOCOL_ERROR),
     ],
     ids=[
         *("continues nothing", "two at once", "too long", "too long together", "no frame", "not UTF-8", "no mask"),
-        "a code that is never sent",
+        *("a code that is never sent", "12 in two bytes", "12 in eight bytes", "300 in eight bytes", "high bit"),
     ],
 )
 async def test_a_websocket_that_breaks_the_rules_is_closed_with_the_code_for_it(
