@@ -9,13 +9,15 @@ NetworkError
     ├── Unauthorized    401  send the right token, key or code
     ├── Forbidden       403  only participants of the group, or its admins, may do this
     ├── KeyRequired     403  register this number with the registration key
-    ├── NotFound        404  the path, number, key, group or invite does not exist
+    ├── WrongOrigin     403  call from a page of a configured name (TIDINGS_HTTP_HOSTS), or without `Origin`
+    ├── NotFound        404  there is no such path, number, key, group or invite
     ├── WrongMethod     405  use another method
     ├── StaleEpoch      409  another program now runs this device: stop
     ├── TooLarge        413  send less at a time
-    ├── Locked          423  send the PIN of the number's registration lock
-    ├── TooMany         429  wait for `retry_after` seconds, or use what exists already
-    ├── TooOften        429  repeat the same request after `retry_after` seconds
+    ├── WrongHost       421  address the server by a configured name (TIDINGS_HTTP_HOSTS)
+    ├── Locked          423  name the PIN of the number's registration lock
+    ├── TooMany         429  wait for `retry_after` seconds, or use what there is
+    ├── TooOften        429  ask for the same again after `retry_after` seconds
     ├── Unavailable     503  try again later
     ├── Full            507  try again much later; the operator has to make room
     └── QuotaUsed       507  try again much later, when some of the device's own files have expired
@@ -75,6 +77,11 @@ class KeyRequired(RequestError):
     reason = "key_required"
 
 
+class WrongOrigin(RequestError):
+    status = 403
+    reason = "wrong_origin"
+
+
 class NotFound(RequestError):
     status = 404
     reason = "not_found"
@@ -93,6 +100,11 @@ class StaleEpoch(RequestError):
 class TooLarge(RequestError):
     status = 413
     reason = "too_large"
+
+
+class WrongHost(RequestError):
+    status = 421
+    reason = "wrong_host"
 
 
 class Locked(RequestError):

@@ -16,6 +16,7 @@ from network.connections.websocket_protocol import UpgradeProtocol
 from network.errors import CannotListen
 from tidings.runtime import http1, http_server, tls
 from tidings.runtime.door import REQUEST, Door
+from tidings.runtime.hosts import ANY, Hosts
 from tidings.runtime.tls import Clients, FileContext, TlsFiles
 from tidings.runtime.tls_server import Handshakes
 
@@ -51,6 +52,13 @@ class _Protocol(http1.BoundedProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self.charge(REQUEST)
+        if self.hosts:
+            if error := self.host_error():
+                self.refuse(http1.MISDIRECTED, error)
+                return
+            if error := self.hosts.origin_error(self.headers, is_local=self.is_local):
+                self.refuse(403, error)
+                return
         self.leave()
         OPEN.set(len(self.door))
         super().handle_websocket_upgrade()
@@ -59,7 +67,8 @@ class _Protocol(http1.BoundedProtocol):
             protocol.on_login = functools.partial(self.door.proved, self._visit)
 
     def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        answer = http.answer(errors.TooMany(text, retry_after=1) if status in (429, 503) else errors.BadRequest(text))
+        kinds = {429: errors.TooMany, 503: errors.TooMany, 421: errors.WrongHost, 403: errors.WrongOrigin}
+        answer = http.answer(kinds.get(status, errors.BadRequest)(text, retry_after=int(status in (429, 503))))
         return answer.raw_headers, bytes(answer.body)
 
 
@@ -75,15 +84,15 @@ class HttpServer:
         app: ASGIApp,
         *,
         door: Door,
+        hosts: Hosts = ANY,
         own_port: int = 0,
         reuse_port: bool = False,
         head_timeout: float = http1.HEAD_TIMEOUT,
     ) -> None:
-        """certificate: certificate and key; without them the listener does not use TLS. With authorities, clients may
-            present a certificate.
-        own_port: further port of this process alone, in addition to the port in `address`; 0 for none.
-        reuse_port: share the port in `address` with other processes.
-        head_timeout: seconds for the head of a request.
+        """certificate: without one, there is no TLS. With authorities, clients may show a certificate of theirs.
+
+        hosts: names by which clients may address it.
+        own_port: of this process alone, besides the one in `address`; reuse_port: that one is shared with others.
         """
         self._own_port = own_port
         self._reuse_port = reuse_port
@@ -95,7 +104,7 @@ class HttpServer:
         self._server = http_server.Server(
             uvicorn.Config(
                 app,
-                http=functools.partial(_Protocol, door=door, head_timeout=head_timeout),  # type: ignore[arg-type]
+                http=functools.partial(_Protocol, door=door, hosts=hosts, head_timeout=head_timeout),  # type: ignore[arg-type]
                 lifespan="off",
                 log_config=None,
                 access_log=False,

@@ -53,6 +53,7 @@ from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
 from tidings.runtime.env import printable
 from tidings.runtime.exposition import OK, Exposition
+from tidings.runtime.hosts import Hosts
 from tidings.runtime.service import Service, run_services
 from tidings.runtime.tls import CertificateWatch
 from tidings.runtime.vitals import Vitals
@@ -239,6 +240,7 @@ def _make_listeners(
         settings.http_certificate,
         application,
         door=_make_door(settings, clock),
+        hosts=Hosts(settings.http_hosts),
         own_port=settings.worker_port,
         reuse_port=settings.reuse_port,
     )

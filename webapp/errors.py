@@ -6,6 +6,7 @@
     │   ├── QuestionTooLarge      413: the request needs a call that is larger than a Coreapp accepts
     │   ├── UnknownPath           404
     │   ├── MethodNotAllowed      405
+    │   ├── WrongHost             421: `Host` is none of the configured names
     │   └── IdempotencyKeyReused  422: the idempotency key was used for another request
     ├── Unauthenticated           401: no token, or one that is invalid, expired or revoked
     ├── AdministratorRequired     403: the token's user may not do this
@@ -105,6 +106,15 @@ class MethodNotAllowed(InvalidRequest):
         details = f"{path[:200]} does not take {method[:20]}, it takes {allowed}"
         super().__init__([Problem(codes.INVALID_REQUEST, details)])
         self.headers = {"Allow": allowed}
+
+
+class WrongHost(InvalidRequest):
+    """The host of the request is none of the names in `TIDINGS_HTTP_HOSTS`."""
+
+    status = 421
+
+    def __init__(self, details: str) -> None:
+        super().__init__([Problem(codes.INVALID_REQUEST, details)])
 
 
 class IdempotencyKeyReused(InvalidRequest):

@@ -17,10 +17,11 @@ from starlette.types import ASGIApp
 from tidings.runtime import http1, http_server
 from tidings.runtime.door import Door
 from tidings.runtime.env import SettingsError
+from tidings.runtime.hosts import ANY, Hosts
 from tidings.runtime.tls_server import Handshakes
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.answers import error_answer
-from webapp.errors import APIError, InvalidRequest, Overloaded, RateLimitExceeded
+from webapp.errors import APIError, InvalidRequest, Overloaded, RateLimitExceeded, WrongHost
 
 # Seconds for which an idle connection is kept open.
 KEEP_ALIVE = 75
@@ -76,6 +77,8 @@ class Protocol(http1.BoundedProtocol):
             error = RateLimitExceeded(text, retry_after=1)
         elif status == 503:
             error = Overloaded(text)
+        elif status == http1.MISDIRECTED:
+            error = WrongHost(text)
         else:
             error = InvalidRequest.because(INVALID_REQUEST, text)
         answer = error_answer(error)
@@ -110,17 +113,14 @@ class HTTPServer:
         started: Callable[[], None],
         *,
         door: Door,
+        hosts: Hosts = ANY,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Create the server.
-
-        started: called once the server accepts connections
-        tls: context for HTTPS; `None` for plain HTTP
-        """
+        """hosts: names by which clients may address it; tls: speak HTTPS with its certificate."""
         self._sockets = list(sockets)
         config = uvicorn.Config(
             app,
-            http=functools.partial(Protocol, door=door),  # type: ignore[arg-type]
+            http=functools.partial(Protocol, door=door, hosts=hosts),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             backlog=BACKLOG,

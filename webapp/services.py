@@ -24,6 +24,7 @@ from tidings.objects.watch import StoreWatch
 from tidings.runtime import data_directory, env, exposure, http_server, service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.door import Door
+from tidings.runtime.hosts import Hosts
 from tidings.runtime.readiness import Readiness
 from tidings.runtime.tls import CertificateWatch
 from tidings.runtime.vitals import Vitals
@@ -333,9 +334,9 @@ async def run(
 
         taps = [Tap(settings.tap)] if settings.tap is not None else []
         app = taps[0].layer(parts.app) if taps else parts.app
-        http = server.HTTPServer(
-            app, [listener], started, door=parts.door, tls=parts.tls.context if parts.tls else None
-        )
+        tls = parts.tls.context if parts.tls else None
+        hosts = Hosts(settings.http_hosts)
+        http = server.HTTPServer(app, [listener], started, door=parts.door, hosts=hosts, tls=tls)
         parts.metrics.watch(http.load)
         services: list[service.Service] = [*taps, parts.links, parts.upkeep, parts.logins.first_start]
         services += [parts.certificates, parts.media_watch]

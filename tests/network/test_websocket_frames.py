@@ -314,6 +314,41 @@ async def test_a_websocket_that_leaves_is_told_goodbye(network: Network) -> None
         assert socket.close_code == 4000
 
 
+async def upgrade(network: Network, **headers: str) -> tuple[int, bytes]:
+    """The status and the body of the answer to a handshake with these headers."""
+    reader, writer = await asyncio.open_connection(*network.addresses.http)
+    lines = {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", **headers}
+    lines |= {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Protocol": "tidings.v1.json"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    writer.write(f"GET /v1/connect HTTP/1.1\r\n{head}\r\n".encode())
+    async with asyncio.timeout(30):
+        answer = await reader.readuntil(b"\r\n\r\n")
+        status = int(answer.split()[1])
+        body = b"" if status == 101 else await reader.read()
+    writer.transport.abort()
+    return status, body
+
+
+@one_pair
+async def test_handshakes_are_for_the_configured_names_where_there_are_some(network: Network) -> None:
+    await network.start(http_hosts=frozenset({"chat.example.com"}))
+    assert (await upgrade(network, Host="chat.example.com"))[0] == 101
+    assert (await upgrade(network, Host="chat.example.com", Origin="https://chat.example.com"))[0] == 101
+    assert (await upgrade(network, Host="127.0.0.1", Origin="http://localhost:3000"))[0] == 101
+    status, body = await upgrade(network, Host="rebound.example")
+    assert (status, msgspec.json.decode(body)["error"]["reason"]) == (421, "wrong_host")
+    assert (await upgrade(network))[0] == 421
+    for origin in ("https://rebound.example", "null"):
+        status, body = await upgrade(network, Host="chat.example.com", Origin=origin)
+        assert (status, msgspec.json.decode(body)["error"]["reason"]) == (403, "wrong_origin")
+
+
+@one_pair
+async def test_handshakes_are_for_every_name_where_none_is_configured(network: Network) -> None:
+    await network.start()
+    assert (await upgrade(network, Host="rebound.example", Origin="https://rebound.example"))[0] == 101
+
+
 @one_pair
 @pytest.mark.parametrize("protocol", ["tidings.v1.json", "something.else"], ids=["open", "denied"])
 async def test_a_handshake_that_is_over_leaves_nothing_and_no_error(

@@ -22,6 +22,7 @@ from tidings.objects.directory import DirectoryStore
 from tidings.runtime import service
 from tidings.runtime.clock import Clock, SystemClock
 from tidings.runtime.first_password import FirstPassword
+from tidings.runtime.hosts import Hosts
 from tidings.runtime.process_secrets import SecretKeys, WebappSecrets
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.database import Database
@@ -169,7 +170,8 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
             if over_socket:
                 listener = server.listen("127.0.0.1", 0)
                 port = listener.getsockname()[1]
-                running.append(server.HTTPServer(parts.app, [listener], started.set, door=parts.door))
+                hosts = Hosts(settings.http_hosts)
+                running.append(server.HTTPServer(parts.app, [listener], started.set, door=parts.door, hosts=hosts))
                 transport = httpx.AsyncHTTPTransport(verify=False)
             else:
                 started.set()

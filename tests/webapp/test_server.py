@@ -161,6 +161,29 @@ async def test_requests_in_progress_are_finished_at_the_end(database: Database, 
         socket.create_connection(("127.0.0.1", offered.port))
 
 
+async def test_a_host_that_is_not_configured_is_refused_in_the_apis_format(
+    database: Database, coreapp: FakeCoreapp
+) -> None:
+    settings = make_settings(database, coreapp=("127.0.0.1", coreapp.port), http_hosts=frozenset({"api.example.com"}))
+    stop, ready = asyncio.Event(), asyncio.Queue[services.Ready]()
+    running = asyncio.create_task(services.run(settings, stop, ready.put_nowait))
+    port = (await ready.get()).port
+    login = b"POST /v1/users/login HTTP/1.1\r\nHost: %b\r\nContent-Length: 0\r\n\r\n"
+    status, headers, payload = await raw.exchange(port, login % b"rebound.example")
+    assert (status, payload["errors"][0]["code"]) == (421, 1025)
+    assert "TIDINGS_HTTP_HOSTS" in payload["errors"][0]["details"]
+    assert re.fullmatch("[0-9a-f]{32}", headers["x-request-id"])
+    for host in (b"api.example.com:443", b"127.0.0.1:%d" % port):
+        assert (await raw.exchange(port, login % host))[0] == 401
+    for path in (b"/", b"/health/live", b"/metrics"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET %b HTTP/1.1\r\nHost: 10.0.0.7\r\n\r\n" % path)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.transport.abort()
+    stop.set()
+    await running
+
+
 async def test_a_port_in_use_is_one_clear_line(api: Served, database: Database) -> None:
     settings = make_settings(database, address=("127.0.0.1", api.port))
     with pytest.raises(SettingsError, match=f"TIDINGS_API_ADDRESS 127.0.0.1:{api.port}: Address already in use"):

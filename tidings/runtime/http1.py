@@ -19,6 +19,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from tidings.runtime.acceptor import Visitor
 from tidings.runtime.door import Door, Visit
+from tidings.runtime.env import is_loopback
+from tidings.runtime.hosts import ANY, UNCHECKED, Hosts
 from tidings.runtime.http1_answers import Answer
 from tidings.runtime.http1_upgrades import StayingProtocol
 from tidings.runtime.turns import Cancellable
@@ -35,8 +37,12 @@ MAX_HEADERS = 128
 MAX_PIPELINED = 16
 # Seconds after which a connection is aborted if its peer reads nothing of the written data.
 STALLED = 30.0
-# Key in a request's scope, until its connection has logged in: the protocol, to be notified of a login.
+# RFC 9110, section 15.5.20: this server does not answer for the name in the request.
+MISDIRECTED = 421
+# Of a request's scope, until somebody has logged in on its connection: the protocol, which wants to know.
 VISITOR = "tidings.visitor"
+# Of a request's scope: what is wrong with its host.
+_HOST_ERROR = "tidings.host_error"
 
 _VERSION = b"HTTP/1."
 _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
@@ -66,10 +72,17 @@ class BoundedProtocol(StayingProtocol, Visitor):
     """
 
     def __init__(
-        self, *args: object, door: Door, head_timeout: float = HEAD_TIMEOUT, stalled: float = STALLED, **options: object
+        self,
+        *args: object,
+        door: Door,
+        hosts: Hosts = ANY,
+        head_timeout: float = HEAD_TIMEOUT,
+        stalled: float = STALLED,
+        **options: object,
     ) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
         self.door = door
+        self.hosts = hosts
         self._head_timeout = head_timeout
         self._stalled = stalled
         self._in_head = True
@@ -268,6 +281,8 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self.refuse(400, _WRONG_VERSION)
         elif len(scope["headers"]) > MAX_HEADERS:
             self.refuse(400, f"the request has more than {MAX_HEADERS} headers")
+        elif scope.get(_HOST_ERROR) and scope["path"] not in UNCHECKED:
+            self.refuse(MISDIRECTED, scope[_HOST_ERROR])
         elif self._is_stranger:
             self._await_turn(cycle, app)
         else:
@@ -416,7 +431,20 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._unfinished = 0
         if self._head_timer is not None:
             self._stop_head_timer()
+        if self.hosts:
+            # Requests wait for those before them, so `url` is another one's when this one begins.
+            scope: Any = self.scope
+            scope[_HOST_ERROR] = self.host_error()
         super().on_headers_complete()
+
+    def host_error(self) -> str:
+        """What is wrong with the host of the request whose head is complete."""
+        return self.hosts.host_error(self.headers, self.url, is_local=self.is_local)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the connection comes from this machine."""
+        return self.client is not None and is_loopback(self.client[0])
 
     def on_body(self, body: bytes) -> None:
         self._unfinished = 0

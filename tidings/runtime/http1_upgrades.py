@@ -52,7 +52,8 @@ class StayingProtocol(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as asked:
                 if self._should_upgrade():
                     self.handle_websocket_upgrade()
-                    self.forget()
+                    if self.transport.get_protocol() is not self:
+                        self.forget()
                     return
                 data = memoryview(data)[asked.args[0] :]
             self._refuse_upgrade()

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import pydantic
 from pydantic import PlainValidator
 
-from tidings.runtime import env, exposure, private_files, secret_sources, strangers, tracing
+from tidings.runtime import env, exposure, hosts, private_files, secret_sources, strangers, tracing
 from tidings.runtime.tls import TlsFiles
 
 DEFAULT_NUMBER = "15550000000"
@@ -80,6 +80,9 @@ BusinessNumber = Annotated[str, env.text(_business_number)]
 # Proxies that forward requests of others; limits for unauthenticated clients do not apply to the proxy's address.
 TrustedProxies = Annotated[tuple[strangers.Network, ...], env.text(_networks)]
 TRUSTED_PROXIES: Any = env.variable("TIDINGS_TRUSTED_PROXIES", ())
+# Names by which clients over HTTP may address a listener.
+HttpHosts = Annotated[frozenset[str], env.text(hosts.parse)]
+HTTP_HOSTS: Any = env.variable(hosts.VARIABLE, frozenset())
 LogLevel = Annotated[str, env.choice("debug", "info", "warning", "error")]
 BUSINESS_NUMBER: Any = env.variable("TIDINGS_BUSINESS_NUMBER", DEFAULT_NUMBER)
 

@@ -1,0 +1,114 @@
+"""Names by which clients over HTTP may address a listener: the check of `Host` and of a WebSocket's `Origin`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from tidings.runtime import env
+
+VARIABLE = "TIDINGS_HTTP_HOSTS"
+# Paths that balancers and Prometheus request by address. They accept every `Host`.
+UNCHECKED = frozenset(("/", "/health", "/health/live", "/health/ready", "/health/load", "/metrics", "/v1/metrics"))
+# Names that clients on this machine may use, whatever is configured.
+_LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
+_LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
+_NAME = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
+# What may follow the host: a port.
+_AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:@/\\\s]+)(:[0-9]{0,5})?")
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+def parse(value: str) -> frozenset[str]:
+    """Names and addresses with commas between them; `*.example.com` is every name below it. Raises `SettingsError`."""
+    found, wrong = set(), []
+    for part in filter(None, map(str.strip, value.split(","))):
+        name = _canonical(part.strip("[]"))
+        if _NAME.fullmatch(name) or _is_address(name):
+            found.add(name)
+        else:
+            wrong.append(
+                f"{part!r} in {VARIABLE} is no host name like api.example.com, nor an address (without a port)"
+            )
+    if wrong:
+        raise env.mistake("; ".join(wrong))
+    return frozenset(found)
+
+
+class Hosts:
+    """The configured names of a listener; without any, every `Host` and `Origin` is accepted."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = frozenset(names)
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def host_error(self, headers: Headers, target: bytes, *, is_local: bool) -> str:
+        """What is wrong with the host of a request; empty when it is a configured name.
+
+        target:   of the request line; in absolute form its host replaces the header's (RFC 9112, section 3.2.2).
+        is_local: the client is on this machine.
+        """
+        given = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        if len(given) != 1:
+            return f"the request has {len(given)} Host headers instead of one"
+        authorities = given if target[:1] in (b"/", b"*") else [*given, _authority_of(target)]
+        wrong = next((authority for authority in authorities if not self._is_ours(authority, is_local=is_local)), None)
+        return "" if wrong is None else f"Host {wrong[:100]!r} is not in {VARIABLE} of this server"
+
+    def origin_error(self, headers: Headers, *, is_local: bool) -> str:
+        """What is wrong with the `Origin` of a WebSocket's handshake; empty for a configured name, or without one.
+
+        Browsers send it (RFC 6455, section 10.2); other clients need none.
+        """
+        for name, value in headers:
+            if name == b"origin":
+                origin = value.decode("latin-1")
+                if not self._is_ours(_authority_of(value), is_local=is_local):
+                    return f"Origin {origin[:100]!r} is not in {VARIABLE} of this server"
+        return ""
+
+    def _is_ours(self, authority: str, *, is_local: bool) -> bool:
+        matched = _AUTHORITY.fullmatch(authority)
+        if matched is None:
+            return False
+        name = _canonical(matched[1].strip("[]"))
+        if name in self._names or (is_local and name in _LOCAL):
+            return True
+        _, dot, parent = name.partition(".")
+        while dot:
+            if f"*.{parent}" in self._names:
+                return True
+            _, dot, parent = parent.partition(".")
+        return False
+
+
+ANY = Hosts()
+
+
+def _authority_of(url: bytes) -> str:
+    """The host and port of an absolute URL; empty when it is none."""
+    try:
+        parts = urlsplit(url.decode("ascii"))
+    except ValueError:
+        return ""
+    return parts.netloc if parts.scheme in ("http", "https") else ""
+
+
+def _canonical(name: str) -> str:
+    try:
+        return ipaddress.ip_address(name).compressed
+    except ValueError:
+        return name.lower().removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
