@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from handset.terminal.keyboard import Keyboard
+from handset.terminal.lines import one_line
 
 Write = Callable[[str], None]
 
@@ -32,6 +33,6 @@ class TerminalConsole:
 
 
 def sentence(error: Exception) -> str:
-    """Return an error's message with a capital letter."""
-    text = str(error)
+    """An error's message with a capital letter, in one line: the network may have written it."""
+    text = one_line(str(error))
     return text[:1].upper() + text[1:]

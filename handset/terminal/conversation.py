@@ -101,9 +101,9 @@ class Conversation:
         try:
             await self._files.save(argument)
         except commands.Misused as error:
-            self._console.write(str(error))
+            self._screen.say(str(error))
         except ClientError as error:
-            self._console.write(f"! not saved: {error}")
+            self._screen.say(f"! not saved: {error}")
 
     async def _send(self, line: str) -> None:
         peer, (command, _, argument) = self._screen.to, line.partition(" ")
@@ -126,8 +126,8 @@ class Conversation:
         except KeyError:
             self._console.write(f"There is no {line.split()[0]}. {HELP}")
         except commands.Misused as error:
-            self._console.write(str(error))
+            self._screen.say(str(error))
         except commands.NothingToSend as done:
             self._screen.say(f"  {done}")
         except ClientError as error:
-            self._console.write(f"! not sent: {error}")
+            self._screen.say(f"! not sent: {error}")

@@ -42,7 +42,7 @@ class GroupCommands:
                 self._screen.to = found
                 self._screen.say(f"What you type goes to {self._screen.groups[found]}.")
             else:
-                self._screen.say(f"There is no such group. Use\n{HELP}")
+                self._screen.say("There is no such group. Use", *HELP.splitlines())
         except ClientError as error:
             self._screen.say(f"! {error}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -70,6 +71,11 @@ def opened(given: Keyboard | None) -> Iterator[Keyboard]:
             yield Prompt()
     else:
         yield Pipe()
+
+
+def columns() -> int:
+    """Return the width of the terminal, 0 when standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def write_line(text: str) -> None:

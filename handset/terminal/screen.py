@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from handset import reading
 from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt
 from handset.devices.device import DeviceObserver
 from handset.shown_log import ShownLog
-from handset.terminal import commands
+from handset.terminal import commands, keyboard, lines
 from handset.terminal.console import Write
 from handset.terminal.files import ConversationFiles
+from handset.terminal.lines import one_line, printable
 from tidings.runtime.lru import LRU
 from tidings.wire.device import DELIVERED, READ
 
@@ -32,8 +33,11 @@ class Screen(DeviceObserver):
         *,
         peers: Sequence[str] = (),
         groups: Mapping[str, str] | None = None,
+        columns: Callable[[], int] = keyboard.columns,
     ) -> None:
+        """columns: the width of the terminal, 0 for unlimited."""
         self._log = shown_log
+        self._columns = columns
         self._write = write
         self._files = files
         self._was_connected: bool | None = None
@@ -57,7 +61,12 @@ class Screen(DeviceObserver):
                 self.to = message.peer if len(self.peers) == 1 else self.to
             when = datetime.datetime.fromtimestamp(message.time / 1000).strftime("%H:%M:%S")
             place = f"[{self._subject(message.group)}] " if message.group else ""
-            self._write(f"{when} {place}+{printable(message.peer)}: {printable(self._words(message))}")
+            first, *more = self._words(message)
+            self._show(f"{when} {place}+{one_line(message.peer)}: {first}", *more)
+
+    def _show(self, *rows: str) -> None:
+        """Lines of one speaker."""
+        self._write(lines.folded(rows, self._columns()))
 
     def thread(self, peer: str) -> commands.Thread:
         """Return the last messages of a peer or group."""
@@ -68,16 +77,17 @@ class Screen(DeviceObserver):
         return thread
 
     def sent(self, message_id: str, words: str) -> None:
-        """Store the start of a message that was sent or shown, so that it can be quoted."""
-        self._quotes.put(message_id, words.split("\n", 1)[0][:QUOTED])
+        """Something that was sent or shown may be answered."""
+        first = next(iter(words.splitlines()), "")
+        self._quotes.put(message_id, printable(first)[:QUOTED])
 
-    def _words(self, message: ReceivedMessage) -> str:
-        lines = self._lines(message)
-        self.sent(message.id, lines[0])
+    def _words(self, message: ReceivedMessage) -> list[str]:
+        found = self._lines(message)
+        self.sent(message.id, found[0])
         if message.raw and (answered := reading.answered(message.raw)):
             quote = self._quotes.get(answered)
-            lines = [f"(answers {f'“{quote}”' if quote else answered})", *lines]
-        return "\n  ".join(lines)
+            return [f"(answers {f'“{quote}”' if quote else one_line(answered)})", *found]
+        return found
 
     def _lines(self, message: ReceivedMessage) -> list[str]:
         thread = self.thread(message.group or message.peer)
@@ -96,32 +106,32 @@ class Screen(DeviceObserver):
         return self._log.list_shown(messages)
 
     def notify(self, event: DeviceEvent) -> None:
-        peer = f"+{printable(event.peer)}" if event.peer != event.group else self._subject(event.group)
+        peer = f"+{one_line(event.peer)}" if event.peer != event.group else self._subject(event.group)
         if event.kind == "group_changed":
             self._group_changed(event)
             return
-        lines = {
+        told = {
             "delivered": f"  delivered to {peer}",
             "read": f"  read by {peer}",
             "expired": f"! {peer} was away too long; a message was never delivered",
-            "refused": f"! not sent to {peer}: {event.detail}",
+            "refused": f"! not sent to {peer}: {one_line(event.detail)}",
             "identity": f"! {peer} has a new identity key: it has been registered anew",
             "undecryptable": f"! a message from {peer} could not be decrypted",
         }
-        self._write(lines.get(event.kind, f"  {event.kind} {peer}"))
+        self._show(told.get(event.kind, f"  {event.kind} {peer}"))
 
-    def say(self, line: str) -> None:
-        """Show the result of a typed line."""
-        self._write(printable(line))
+    def say(self, *rows: str) -> None:
+        """Something about what was typed."""
+        self._write("\n".join(lines.folded([one_line(row)], self._columns()) for row in rows))
 
     def _subject(self, group: str) -> str:
-        return printable(self.groups.get(group) or group)
+        return one_line(self.groups.get(group) or group)
 
     def _group_changed(self, event: DeviceEvent) -> None:
-        by, who = f"+{printable(event.peer)}", ", ".join(f"+{printable(number)}" for number in event.refs)
+        by, who = f"+{one_line(event.peer)}", ", ".join(f"+{one_line(number)}" for number in event.refs)
         self.groups[event.group] = event.subject
         name = self._subject(event.group)
-        lines = {
+        told = {
             "created": f"* {by} has made the group {name}",
             "joined": f"* {who} has joined {name}",
             "left": f"* {who} has left {name}",
@@ -132,7 +142,7 @@ class Screen(DeviceObserver):
         if event.detail in ("left", "removed") and event.number in event.refs:
             del self.groups[event.group]
             self.to = "" if self.to == event.group else self.to
-        self._write(lines.get(event.detail, f"* {name} has changed: {printable(event.detail)}"))
+        self._show(told.get(event.detail, f"* {name} has changed: {one_line(event.detail)}"))
 
     def connected(self) -> None:
         if not self._was_connected:
@@ -141,10 +151,5 @@ class Screen(DeviceObserver):
 
     def disconnected(self, reason: str) -> None:
         if self._was_connected is not False:
-            self._write(f"The network is away ({reason}). Trying again until it is back.")
+            self._show(f"The network is away ({one_line(reason)}). Trying again until it is back.")
         self._was_connected = False
-
-
-def printable(text: str) -> str:
-    """Replace characters that would move the cursor or control the terminal, which senders may put into messages."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

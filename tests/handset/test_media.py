@@ -285,7 +285,7 @@ async def test_the_terminal_shows_pictures_and_saves_them(live_network: LiveNetw
         name = f"image-{hashlib.sha256(PNG).hexdigest()[:8]}.png"
         await sender.fleet.send_content(BUSINESS, ADA, picture)
         shown = await ada.until(r"\[image\]")
-        assert shown.endswith(f": [image] {name}, image/png (2.1 kB)\n  A cat\n  (/save 1 saves it)")
+        assert shown.endswith(f": [image] {name}, image/png (2.1 kB)\n  | A cat\n  | (/save 1 saves it)")
 
         inside = picture["image"] | {"caption": None}
         header = {"type": "image", "image": inside}
@@ -293,8 +293,8 @@ async def test_the_terminal_shows_pictures_and_saves_them(live_network: LiveNetw
         asked = {"type": "button", "header": header, "body": {"text": "This one?"}, "action": action}
         await sender.fleet.send_content(BUSINESS, ADA, {"type": "interactive", "interactive": asked})
         shown = await ada.until("This one")
-        assert f"[image] {name}, image/png (2.1 kB)\n  This one?" in shown
-        assert shown.endswith("(/pick N answers)\n  (/save 2 saves it)")
+        assert f"[image] {name}, image/png (2.1 kB)\n  | This one?" in shown
+        assert shown.endswith("(/pick N answers)\n  | (/save 2 saves it)")
         template = {
             "filled": {"header": {"type": "image"}, "body": "See above"},
             "components": [{"type": "header", "parameters": [{"type": "image", "image": inside}]}],
@@ -309,7 +309,7 @@ async def test_the_terminal_shows_pictures_and_saves_them(live_network: LiveNetw
         }
         await sender.fleet.send_content(BUSINESS, ADA, {"type": "template", "template": template})
         shown = await ada.until("Red")
-        assert f"One\n  [card 1]\n  [image] {name}, image/png (2.1 kB)\n  Red\n  (/save 4 saves it)" in shown
+        assert f"One\n  | [card 1]\n  | [image] {name}, image/png (2.1 kB)\n  | Red\n  | (/save 4 saves it)" in shown
 
         ada.type("/save")
         await ada.until(rf"^Saved .*{name} \(2.1 kB\)")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from handset.settings import RobotsSettings, TerminalSettings
-from handset.terminal.screen import printable
+from handset.terminal.lines import printable
 from handset.terminal.terminal import run_terminal
 from tests.handset.business import business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
@@ -114,14 +114,14 @@ async def test_a_reply_is_shown_with_what_it_answers(live_network: LiveNetwork, 
             question = await sender.send(ADA, "Soup or pasta?\nBoth?")
             await ada.until("Soup or pasta")
             await sender.fleet.send_content(BUSINESS, ADA, {**text, "context": {"id": question}})
-            await ada.until(r"\+15550000000: \(answers “Soup or pasta\?”\)\n  Soup")
+            await ada.until(r"\+15550000000: \(answers “Soup or pasta\?”\)\n  \| Soup")
             ada.type("what is there?")
             await sender.until(lambda: len(sender.messages) == 1)
             answer = {**text, "context": {"id": sender.messages[0].id}}
             await sender.fleet.send_content(BUSINESS, ADA, answer)
-            await ada.until(r"\(answers “what is there\?”\)\n  Soup")
+            await ada.until(r"\(answers “what is there\?”\)\n  \| Soup")
             await sender.fleet.send_content(BUSINESS, ADA, {**text, "context": {"id": "gBEG-unseen"}})
-            await ada.until(r"\(answers gBEG-unseen\)\n  Soup")
+            await ada.until(r"\(answers gBEG-unseen\)\n  \| Soup")
 
 
 async def test_a_list_is_shown_with_its_rows_and_the_one_picked_reaches_the_business(
@@ -137,7 +137,7 @@ async def test_a_list_is_shown_with_its_rows_and_the_one_picked_reaches_the_busi
         assert sender.fleet is not None
         listed = await sender.fleet.send_content(BUSINESS, ADA, good["list"]["content"])
         shown = await ada.until("What would you like")
-        assert "\n    1. Soup (of the day)\n    2. Pasta\n  Cold\n    3. Salad\n" in shown
+        assert "\n  |   1. Soup (of the day)\n  |   2. Pasta\n  | Cold\n  |   3. Salad\n" in shown
         assert "/pick N" in shown
         ada.type("/pick 9")
         await ada.until("Use /pick N, from 1 to 3")
@@ -328,7 +328,7 @@ async def test_piped_input_and_output_work_as_a_program(live_network: LiveNetwor
 
 def test_text_from_others_cannot_move_the_cursor() -> None:
     assert printable("a\x1b[2Jb\rc\u202ed") == "a\ufffd[2Jb\ufffdc\ufffdd"
-    assert printable("ü 你好 \N{WAVING HAND SIGN}\nnext") == "ü 你好 \N{WAVING HAND SIGN}\nnext"
+    assert printable("ü 你好 \N{WAVING HAND SIGN}\tnext") == "ü 你好 \N{WAVING HAND SIGN}    next"
 
 
 def test_a_fresh_directory_has_no_registration_key(tmp_path: Path) -> None:
