@@ -25,6 +25,7 @@ from tidings.runtime.clock import Clock
 from tidings.runtime.service import Wakeup
 from tidings.storage.business import accounts, shards
 from tidings.storage.business.accounts import OwnPreKey
+from tidings.storage.business.base_keys import BASE_KEYS
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
 from tidings.wire.registration import KeysLeft
@@ -142,7 +143,10 @@ class PreKeyUpkeep:
             await accounts.replace_lasting(connection, device.number, accounts.KYBER, kyber.key_id, now)
             if left.prekey_ids is not None:
                 await accounts.retire_one_time(connection, device.number, left.prekey_ids, now)
-            return await accounts.delete_retired(connection, device.number, now - KEPT_MS)
+            deleted = await accounts.delete_retired(connection, device.number, now - KEPT_MS)
+            # First messages that used them can open no session any more.
+            await BASE_KEYS.delete_others(connection, device.number, accounts.signed_ids(device.number))
+            return deleted
 
         deleted = await self._database.persist(shards.fenced(self._lease, work), about="keys")
         for kind, key_id in deleted:

@@ -22,6 +22,7 @@ from tidings.e2ee.master_keys import MasterKeys
 from tidings.keys import wrapping
 from tidings.runtime import crashpoints
 from tidings.storage.business import accounts, key_checks, registrations, sender_keys, sessions, shards
+from tidings.storage.business.base_keys import BASE_KEYS
 from tidings.storage.business.registrations import Pending
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
@@ -281,6 +282,8 @@ class Registrar:
             retired = 0 if entry[:2] in in_use else now
             rows.append(dataclasses.replace(device.sealed(*entry), created_at=made, retired_at=retired))
         await accounts.add_prekeys(connection, rows)
+        # Those of signed pre-keys that came back from a backup stay: their first messages could be replayed.
+        await BASE_KEYS.delete_others(connection, number, accounts.signed_ids(number))
         await registrations.note_registered(connection, number, now)
 
 

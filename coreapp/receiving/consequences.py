@@ -17,6 +17,7 @@ from coreapp.statuses.reports import Reached, StatusReports
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
+from tidings.storage.base_keys import BaseKey
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.media_downloads import Download
@@ -49,6 +50,7 @@ class Consequences:
         self.records: dict[str, e2ee.SessionRecord] = {}  # changed sessions, by peer
         self.dropped: list[str] = []
         self.used_prekeys: list[UsedPreKey] = []
+        self.base_keys: list[BaseKey] = []
         self.heard: dict[str, int] = {}
         self.registered: set[str] = set()  # peers with new keys
         self.unread: list[Unread] = []
@@ -146,6 +148,7 @@ class Consequences:
             whole_sessions=[sessions.seal_whole(peer, record) for peer, record in self.records.items()],
             dropped_sessions=self.dropped,
             used_prekeys=self.used_prekeys,
+            new_base_keys=self.base_keys,
             statuses=receipts.merged(report.statuses, steps.statuses),
             checked_contacts=checked,
             heard=self.heard,

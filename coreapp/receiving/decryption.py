@@ -8,6 +8,7 @@ from coreapp.account.own_device import OwnDevice
 from coreapp.peers.sessions import SessionStore
 from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.key_changes import KeyChanges
+from coreapp.receiving.set_ups import SetUps
 from coreapp.receiving.work_budget import WorkBudget
 from coreapp.session_rows import UsedPreKey
 from tidings import e2ee
@@ -17,12 +18,19 @@ from tidings.wire.device import PREKEY, Deliver
 
 
 class Decryption:
-    """Decrypts for one account. The senders' sessions must be pinned and loaded."""
+    """Decrypts for one account. The senders' sessions must be pinned and loaded, and the set-ups loaded."""
 
     def __init__(
-        self, device: OwnDevice, store: SessionStore, key_changes: KeyChanges, *, work_budget: WorkBudget
+        self,
+        device: OwnDevice,
+        store: SessionStore,
+        key_changes: KeyChanges,
+        *,
+        set_ups: SetUps,
+        work_budget: WorkBudget,
     ) -> None:
         self._device = device
+        self._set_ups = set_ups
         self._store = store
         self._key_changes = key_changes
         self._work_budget = work_budget
@@ -63,9 +71,12 @@ class Decryption:
             first,
             delivery.body,
             self._prekeys,
+            check=functools.partial(self._set_ups.check, delivery.sender),
             allow_downgrade=self._key_changes.allow_downgrade,
             spend=self.spend_of(delivery.sender),
         )
-        if sets_up and first.prekey_id is not None:
-            consequences.used_prekeys.append(UsedPreKey(delivery.sender, first.prekey_id))
+        if sets_up:
+            consequences.base_keys += self._set_ups.accept(delivery.sender, first)
+            if first.prekey_id is not None:
+                consequences.used_prekeys.append(UsedPreKey(delivery.sender, first.prekey_id))
         return record, plaintext

@@ -25,6 +25,7 @@ from coreapp.receiving.group_notices import GroupNotices
 from coreapp.receiving.inbound_messages import InboundMessages
 from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.receipts import Receipts
+from coreapp.receiving.set_ups import SetUps
 from coreapp.receiving.work_budget import WorkBudget
 from coreapp.recovery.wiring import Recovery
 from coreapp.session_rows import UsedPreKey
@@ -75,10 +76,13 @@ class Inbox:
         self._groups = groups.events
         self._recovery = recovery
         self._work_budget = WorkBudget(context.clock)
+        self._set_ups = SetUps(context.database, context.account, context.clock)
         key_changes = KeyChanges(peers.sessions, peers.identities)
         inbound = InboundMessages(
             context,
-            Decryption(context.device, peers.sessions, key_changes, work_budget=self._work_budget),
+            Decryption(
+                context.device, peers.sessions, key_changes, set_ups=self._set_ups, work_budget=self._work_budget
+            ),
             peers.identities,
             downloads=media.downloads,
             recovery=recovery,
@@ -165,6 +169,7 @@ class Inbox:
             self._charge(deliveries)
             await self._sessions.load(senders)
             await self._context.prekeys.load(deliveries)
+            await self._set_ups.load(deliveries)
             await self._recovery.resending.load(deliveries)
             arrivals = await self._groups.open(deliveries)
             with self._peers.identities.pinned(senders):

@@ -18,6 +18,7 @@ from tidings.client.http import MAX_BULK, NetworkApi
 from tidings.client.keys import KeySet
 from tidings.runtime.service import wait_for
 from tidings.storage.handset import devices, prekeys
+from tidings.storage.handset.base_keys import BASE_KEYS
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +175,7 @@ class DeviceRegistry:
                 ids = [*left.prekey_ids, *(left.kyber_prekey_ids or ())]
                 await prekeys.retire_one_time(connection, device.number, ids, now)
             await prekeys.delete_retired(connection, device.number, now - KEPT_MS)
+            await BASE_KEYS.delete_others(connection, device.number, prekeys.signed_ids(device.number))
         return True
 
     async def _used(self, devices: Sequence[Device]) -> dict[str, set[int]]:

@@ -1,4 +1,4 @@
-"""Pre-keys that the first messages of sessions name. Each first message is decrypted with them and uses them up."""
+"""First messages of sessions: the pre-keys that they name and use up, and the base keys of those that name none."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import TypeVar
 
 from handset.devices.device import Device
 from handset.devices.vault import Vault
+from handset.receiving.batch import Batch
 from handset.receiving.items import Delivery
 from handset.receiving.sessions import SessionBatch
 from tidings import e2ee
 from tidings.client import sessions
+from tidings.client.base_keys import AcceptedBaseKeys, name_of
 from tidings.client.sessions import PreKeys
+from tidings.storage.base_keys import BaseKey
 from tidings.storage.database import Connection
 from tidings.storage.handset import prekeys
+from tidings.storage.handset.base_keys import BASE_KEYS
 from tidings.storage.handset.prekeys import KYBER_LAST, KYBER_ONE_TIME, ONE_TIME, SIGNED, PreKeyRow
 from tidings.wire.device import PREKEY
 
@@ -22,17 +26,28 @@ PreKey = TypeVar("PreKey")
 
 
 class FirstMessages:
-    """Pre-keys for the first messages of one batch."""
+    """Those of one batch.
 
-    def __init__(self, vault: Vault, named: Mapping[tuple[str, int], PreKeyRow], used: list[tuple[str, int]]) -> None:
-        """Create the lookup.
+    named: the pre-keys that they name, as far as they exist. accepted: what is known of their base keys, by number.
+    """
 
-        named: the named pre-keys that exist, by number and key id
-        used: list to which the keys to delete are added, as (number, key id)
-        """
+    def __init__(
+        self,
+        vault: Vault,
+        named: Mapping[tuple[str, int], PreKeyRow],
+        *,
+        accepted: Mapping[str, AcceptedBaseKeys],
+        batch: Batch,
+    ) -> None:
         self._vault = vault
         self._prekeys = named
-        self._used = used
+        self._accepted = accepted
+        self._batch = batch
+
+    def check(self, device: Device, peer: str, first: e2ee.PreKeySignalMessage) -> None:
+        """Whether a message may open a session. Raises `e2ee.KnownBaseKey` and `e2ee.TooManySetUps`."""
+        if device.number in self._accepted:
+            self._accepted[device.number].check(peer, first)
 
     def prekeys_of(self, device: Device) -> PreKeys:
         """Return the pre-keys of a device, without those that an earlier message of the batch has used."""
@@ -43,18 +58,22 @@ class FirstMessages:
             functools.partial(self._find, self._vault.kyber, (KYBER_ONE_TIME, KYBER_LAST), number),
         )
 
-    def use_up(self, device: Device, first: e2ee.PreKeySignalMessage) -> None:
-        """Mark the one-time keys of a first message that has set up a session as used. They set up no other session."""
+    def use_up(self, device: Device, peer: str, first: e2ee.PreKeySignalMessage) -> None:
+        """A session was set up by this message: nothing else may be, with the same one-time keys or base key."""
+        if device.number in self._accepted:
+            name = self._accepted[device.number].accept(peer, first)
+            if name is not None:
+                self._batch.base_keys.append(BaseKey(device.number, name, peer, first.signed_prekey_id))
         for key_id, kind in ((first.prekey_id, ONE_TIME), (first.kyber_prekey_id, KYBER_ONE_TIME)):
             row = self._prekeys.get((device.number, key_id)) if key_id is not None else None
             if row is not None and row.kind == kind:
-                self._used.append((row.number, row.key_id))
+                self._batch.used_prekeys.append((row.number, row.key_id))
 
     def _find(
         self, unseal: Callable[[PreKeyRow], PreKey], kinds: Collection[str], number: str, key_id: int
     ) -> PreKey | None:
         row = self._prekeys.get((number, key_id))
-        if row is None or row.kind not in kinds or (number, key_id) in self._used:
+        if row is None or row.kind not in kinds or (number, key_id) in self._batch.used_prekeys:
             return None
         return unseal(row)
 
@@ -79,3 +98,26 @@ async def load_prekeys(
     if not wanted:
         return {}
     return {(row.number, row.key_id): row for row in await prekeys.list_prekeys(connection, wanted)}
+
+
+async def load_base_keys(connection: Connection, deliveries: Iterable[Delivery]) -> Mapping[str, AcceptedBaseKeys]:
+    """What is known of the base keys of first messages among these deliveries that name no one-time pre-key, by the
+    number that they are for."""
+    wanted: dict[str, dict[str, set[str]]] = {}
+    for delivery in deliveries:
+        if delivery.frame.kind != PREKEY:
+            continue
+        try:
+            name = name_of(e2ee.PreKeySignalMessage.parse(delivery.frame.body))
+        except e2ee.E2EEError:
+            continue
+        if name is not None:
+            wanted.setdefault(delivery.device.number, {}).setdefault(delivery.frame.sender, set()).add(name)
+    found: dict[str, AcceptedBaseKeys] = {}
+    for number, by_peer in wanted.items():
+        found[number] = AcceptedBaseKeys(
+            await BASE_KEYS.list_known(connection, number, set().union(*by_peer.values())),
+            dict(await BASE_KEYS.count_by_peer(connection, number, by_peer)),
+            await BASE_KEYS.count(connection, number),
+        )
+    return found

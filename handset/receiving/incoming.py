@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 
@@ -117,10 +118,11 @@ class DeliveryHandler:
             await self._new_identity(connection, device, frame.sender)
             record = None
         prekeys = self._first_messages.prekeys_of(device)
-        opened, plaintext = sessions.read_first(record, device.identity, first, frame.body, prekeys)
+        check = functools.partial(self._first_messages.check, device, frame.sender)
+        opened, plaintext = sessions.read_first(record, device.identity, first, frame.body, prekeys, check=check)
         if opened is not record:
             SESSIONS.labels("peer").inc()
-            self._first_messages.use_up(device, first)
+            self._first_messages.use_up(device, frame.sender, first)
         return opened, plaintext
 
     async def _read(

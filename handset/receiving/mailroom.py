@@ -32,6 +32,7 @@ from tidings.runtime.allowance import Allowance
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection
 from tidings.storage.handset import inbox, outbox, positions, prekeys, sent
+from tidings.storage.handset.base_keys import BASE_KEYS
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire.device import GROUP, IDENTITY, MESSAGE, PREKEY, RETRY, Deliver
 
@@ -230,13 +231,14 @@ class Mailroom:
         peers.update(item.peer_key for item in items if isinstance(item, OutgoingMessage))
         await self._sessions.load(connection, peers, batch.sessions)
         named = await first_messages.load_prekeys(connection, new.values(), batch.sessions)
+        accepted = await first_messages.load_base_keys(connection, new.values())
         by_sender_key = [delivery for delivery in new.values() if delivery.frame.kind == GROUP]
         await self._sender_keys.load(connection, {delivery.sender_key for delivery in by_sender_key})
         encryptor = MessageEncryptor(batch, self._sent_messages)
         handler = DeliveryHandler(
             batch,
             encryptor,
-            first_messages=FirstMessages(self._context.vault, named, batch.used_prekeys),
+            first_messages=FirstMessages(self._context.vault, named, accepted=accepted, batch=batch),
             sender_keys=self._sender_keys,
             decide=self._application.actions,
             may_ask=self._requests.take,
@@ -266,6 +268,7 @@ class Mailroom:
         await self._sender_keys.save(connection)
         await self._sessions.save(connection, batch.sessions)
         await outbox.add(connection, [envelope for _, envelope in envelopes])
+        await BASE_KEYS.add(connection, batch.base_keys)
         if batch.used_prekeys:
             await prekeys.delete(connection, batch.used_prekeys)
         return envelopes

@@ -21,8 +21,10 @@ from tidings import e2ee
 from tidings.client.errors import NetworkAway
 from tidings.client.http import NetworkApi
 from tidings.runtime.clock import ManualClock
+from tidings.storage.base_keys import BaseKey
 from tidings.storage.database import Database
 from tidings.storage.handset import prekeys, tables
+from tidings.storage.handset.base_keys import BASE_KEYS
 
 NUMBERS = [f"1555011000{n}" for n in range(3)]
 WEEK, MONTH = ROTATION_MS / 1000, KEPT_MS / 1000
@@ -67,6 +69,11 @@ async def fleet(live_network: LiveNetwork, database_factory: DatabaseFactory) ->
         yield fleet
 
 
+async def count_base_keys(fleet: Fleet, device: Device) -> int:
+    async with fleet.database.reading() as connection:
+        return await BASE_KEYS.count(connection, device.number)
+
+
 async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Fleet) -> None:
     assert await fleet.pass_() == 0
     device = fleet.devices[NUMBERS[0]]
@@ -75,13 +82,18 @@ async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Flee
     assert await fleet.pass_() == len(NUMBERS)
     assert await fleet.pass_() == 0
     assert len(await fleet.kept(device, prekeys.SIGNED)) == 2
+    async with fleet.database.transaction() as connection:
+        # Of a first message that used the first signed key.
+        await BASE_KEYS.add(connection, [BaseKey(device.number, "a" * 64, "15550000000", first[0][0])])
     for _ in range(4):
         fleet.clock.advance(WEEK + 1)
         await fleet.pass_()
     assert first[0][0] in await fleet.kept(device, prekeys.SIGNED)
+    assert await count_base_keys(fleet, device) == 1
     fleet.clock.advance(WEEK + 1)
     await fleet.pass_()
     assert first[0][0] not in await fleet.kept(device, prekeys.SIGNED)
+    assert await count_base_keys(fleet, device) == 0
     assert first[1][0] not in await fleet.kept(device, prekeys.KYBER_LAST)
     # One-time pre-keys that the network still has are kept.
     assert await fleet.kept(device, prekeys.ONE_TIME) == (await fleet.api.count_keys(device)).prekey_ids

@@ -8,6 +8,7 @@ envelope until it is accepted.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 import ssl
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 
 from tidings import e2ee
 from tidings.client import keys, sessions, transports
+from tidings.client.base_keys import AcceptedBaseKeys
 from tidings.client.connection import DeviceConnection
 from tidings.client.errors import NetworkRefusal
 from tidings.client.http import NetworkApi
@@ -47,6 +49,7 @@ class MemoryDevice(DeviceListener[str]):
         signed = {key.key_id: key for key in (self._own.signed,) if key is not None}
         kyber = {key.key_id: key for key in (self._own.kyber_last,) if key is not None}
         self._one_time = {key.key_id: key for key in self._own.one_time}
+        self._base_keys = AcceptedBaseKeys()
         self._prekeys = sessions.PreKeys(signed.get, self._one_time.get, kyber.get)
         self._registration_id = keys.generate_registration_id()
         self._sessions: dict[str, e2ee.SessionRecord] = {}
@@ -128,7 +131,12 @@ class MemoryDevice(DeviceListener[str]):
             record, plaintext = sessions.read(record, delivery.body)
         else:
             first = e2ee.PreKeySignalMessage.parse(delivery.body)
-            record, plaintext = sessions.read_first(record, self._identity, first, delivery.body, self._prekeys)
+            before, check = record, functools.partial(self._base_keys.check, delivery.sender)
+            record, plaintext = sessions.read_first(
+                record, self._identity, first, delivery.body, self._prekeys, check=check
+            )
+            if record is not before:
+                self._base_keys.accept(delivery.sender, first)
             if first.prekey_id is not None:
                 self._one_time.pop(first.prekey_id, None)
         self._sessions[delivery.sender] = record

@@ -49,14 +49,17 @@ def read_first(
     body: bytes,
     prekeys: PreKeys,
     *,
+    check: Callable[[e2ee.PreKeySignalMessage], None],
     allow_downgrade: bool = False,
     spend: e2ee.Spend = e2ee.unlimited,
 ) -> tuple[e2ee.SessionRecord, bytes]:
-    """Decrypt an envelope of kind `prekey`; return (record, plaintext).
+    """(record, plaintext) of an envelope of the kind `prekey`; body: its bytes; first: what they were parsed to;
+    spend: as of `read`, a set-up included. check: raises for one that must not open a session, see
+    `tidings.client.base_keys`.
 
-    When the returned record is not the given one, this message set up a session: store it in place of the other, and
-    delete the one-time pre-keys that `first` names. A changed identity is trusted, and sessions with the old one are
-    dropped: notify the user before the call if necessary.
+    Another record than the one given was set up by this message: keep it in the other's place, and delete the one-time
+    pre-keys that `first` names, or keep its base key when it names none. Another identity than the record's is trusted,
+    and its sessions are given up: tell whoever cares before.
 
     Raises `e2ee.UnknownPreKey` when a pre-key is gone; `e2ee.PostQuantumRequired` when the record had post-quantum
     protection, the message has none, and `allow_downgrade` is not set; and as `SessionRecord.decrypt`. Nothing has
@@ -67,6 +70,7 @@ def read_first(
     spend: as in `read`; includes the set-up of a session
     """
     if needs_setup(record, first):
+        check(first)
         if not spend(e2ee.SETUP_STEPS):
             raise e2ee.OverBudget("one more session")
         record = _respond(record, own, first, prekeys, allow_downgrade=allow_downgrade)

@@ -5,8 +5,10 @@ E2EEError
 │   ├── TooFarAhead           drop it; if further ones arrive, start a new session
 │   └── OverBudget            likewise: on a new session the message is cheap
 ├── DuplicateMessage          acknowledge it again, show nothing
-├── NoSession                 set up a session first; for a group, request or make a sender key
-│   └── UnknownPreKey         our private pre-key is gone: initiate a session and answer on it
+├── NoSession                 set a session up first; for a group, get or make a sender key
+│   ├── UnknownPreKey         our private pre-key is gone: answer with a session of our own
+│   ├── KnownBaseKey          the session was opened before, and is gone: answer with a session of our own
+│   └── TooManySetUps         the same, until base keys that are kept expire with their signed pre-key
 ├── UntrustedIdentity         ask whether the new identity is wanted, then start with no existing record
 ├── InvalidKey                discard the bundle or the key
 ├── InvalidSignature          discard the bundle: it was forged by its server or its sender
@@ -46,6 +48,15 @@ class NoSession(E2EEError):
 
 class UnknownPreKey(NoSession):
     """The message names one of our pre-keys that the caller no longer has."""
+
+
+class KnownBaseKey(NoSession):
+    """The message would open a session that was open before and is not kept: it is a replay, or its sender goes on with
+    a session that we have given up."""
+
+
+class TooManySetUps(NoSession):
+    """More sessions were opened without a one-time pre-key than base keys can be kept."""
 
 
 class UntrustedIdentity(E2EEError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -159,6 +160,17 @@ async def list_one_time_ids(connection: AsyncConnection, account: str) -> Sequen
         sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == ONE_TIME)
     )
     return [row[0] for row in rows]
+
+
+async def list_signed_ids(connection: AsyncConnection, account: str) -> Sequence[int]:
+    """The ids of the signed pre-keys of a number that are kept."""
+    rows = await connection.execute(signed_ids(account))
+    return [int(row.key_id) for row in rows]
+
+
+def signed_ids(account: str) -> sa.Select[Any]:
+    """The query for these ids."""
+    return sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == SIGNED)
 
 
 async def take_one_time_prekeys(connection: AsyncConnection, account: str, key_ids: Sequence[int]) -> Sequence[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -117,6 +118,11 @@ async def retire_one_time(connection: AsyncConnection, number: str, left: Sequen
         .values(retired_at=now)
     )
     await connection.execute(prekeys.update().where(one_time, prekeys.c.key_id.in_(left)).values(retired_at=0))
+
+
+def signed_ids(number: str) -> sa.Select[Any]:
+    """The query for the ids of the signed pre-keys of a device that are kept."""
+    return sa.select(prekeys.c.key_id).where(prekeys.c.number == number, prekeys.c.kind == SIGNED)
 
 
 async def delete_retired(connection: AsyncConnection, number: str, before: int) -> int:

@@ -1,0 +1,74 @@
+"""First messages that used no one-time pre-key, and which of them have opened a session before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidings import e2ee
+from tidings.client.base_keys import AcceptedBaseKeys, name_of
+from tidings.runtime.clock import Clock
+from tidings.storage.base_keys import BaseKey
+from tidings.storage.business import accounts
+from tidings.storage.business.base_keys import BASE_KEYS
+from tidings.storage.database import Connection, Database
+from tidings.wire import device
+from tidings.wire.device import Deliver
+
+# Seconds between two counts of all base keys of the number: of a million rows one takes a tenth of a second.
+RECOUNT = 60.0
+
+
+class SetUps:
+    """Those to one account, as one shard sees them: a peer's are of one shard."""
+
+    def __init__(self, database: Database, account: str, clock: Clock) -> None:
+        self._database = database
+        self._account = account
+        self._clock = clock
+        self._accepted = AcceptedBaseKeys()
+        self._signed: set[int] = set()
+        self._counted_at = float("-inf")
+
+    async def load(self, deliveries: Sequence[Deliver]) -> None:
+        """Know about the first messages among these; nothing is known about those of other batches."""
+        named: dict[str, set[str]] = {}
+        for delivery in deliveries:
+            if delivery.kind == device.PREKEY and (name := _name_of(delivery.body)) is not None:
+                named.setdefault(delivery.sender, set()).add(name)
+        if not named:
+            return
+        total, counted_at = self._accepted.total, self._clock.monotonic()
+        recount = counted_at - self._counted_at >= RECOUNT
+
+        async def work(connection: Connection) -> tuple[set[str], dict[str, int], int]:
+            known = await BASE_KEYS.list_known(connection, self._account, set().union(*named.values()))
+            counts = await BASE_KEYS.count_by_peer(connection, self._account, named)
+            self._signed = set(await accounts.list_signed_ids(connection, self._account))
+            return known, dict(counts), await BASE_KEYS.count(connection, self._account) if recount else total
+
+        self._accepted.load(*await self._database.query(work))
+        if recount:
+            self._counted_at = counted_at
+
+    def check(self, sender: str, first: e2ee.PreKeySignalMessage) -> None:
+        """Whether a message, which was loaded, may open a session.
+
+        Raises `e2ee.UnknownPreKey` when its signed pre-key was deleted, which a shard that is not the first may still
+        have in memory; `e2ee.KnownBaseKey`, `e2ee.TooManySetUps`.
+        """
+        if first.prekey_id is None and first.signed_prekey_id not in self._signed:
+            raise e2ee.UnknownPreKey(f"signed pre-key {first.signed_prekey_id}")
+        self._accepted.check(sender, first)
+
+    def accept(self, sender: str, first: e2ee.PreKeySignalMessage) -> Sequence[BaseKey]:
+        """A message has opened a session; what is to be kept in the same transaction."""
+        name = self._accepted.accept(sender, first)
+        return [BaseKey(self._account, name, sender, first.signed_prekey_id)] if name is not None else []
+
+
+def _name_of(body: bytes) -> str | None:
+    try:
+        return name_of(e2ee.PreKeySignalMessage.parse(body))
+    except e2ee.E2EEError:
+        # Whoever reads it says so.
+        return None

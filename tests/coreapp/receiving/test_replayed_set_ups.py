@@ -1,0 +1,131 @@
+"""A first message that used no one-time pre-key opens a session once, whatever the network repeats later."""
+
+from __future__ import annotations
+
+import time
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.phones import Phone
+from tidings import e2ee
+from tidings.runtime.clock import ManualClock
+from tidings.storage.business import sessions
+from tidings.wire import device as frames
+
+NUMBER = "15550110001"
+OTHER = "15550110002"
+SECRET = b'{"type":"text","text":{"body":"pay 100"}}'
+TEXT = b'{"type":"text","text":{"body":"hi"}}'
+
+
+async def acknowledged(world: World, *ids: str) -> None:
+    await world.network.signals.until(lambda: set(ids) <= set(world.network.acknowledged))
+
+
+def first_message(phone: Phone, business: e2ee.PreKeyBundle, content: bytes = TEXT) -> bytes:
+    """On a session of its own."""
+    phone.record = None
+    kind, body = phone.write(content, business)
+    assert kind == frames.PREKEY
+    return body
+
+
+async def count_base_keys(connection: AsyncConnection) -> int:
+    return int((await connection.execute(sa.text("SELECT COUNT(*) FROM base_keys"))).scalar_one())
+
+
+async def evicted(world: World) -> tuple[Phone, bytes]:
+    """A recipient whose first message was received, on a session that has left the archive since; the message."""
+    phone = Phone(NUMBER)
+    world.network.add(phone)
+    business = world.network.business_bundle(one_time=None)
+    replayed = first_message(phone, business, SECRET)
+    world.network.deliver(NUMBER, frames.PREKEY, id="original", body=replayed)
+    await acknowledged(world, "original")
+    # The archive has 10 sessions behind the current one.
+    ids = [f"later-{n}" for n in range(11)]
+    for id in ids:
+        world.network.deliver(NUMBER, frames.PREKEY, id=id, body=first_message(phone, business))
+    await acknowledged(world, *ids)
+    return phone, replayed
+
+
+def received(world: World) -> list[str]:
+    return [id for id, status in world.sink.labels() if status == "received"]
+
+
+async def test_a_first_message_is_not_read_again_once_its_session_has_left_the_archive(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
+    _, replayed = await evicted(world)
+    world.network.deliver(NUMBER, frames.PREKEY, id="replay-1", body=replayed)
+    await acknowledged(world, "replay-1")
+    await running.stopped()
+    running = await world.start(node="second")
+    await world.network.signals.until(lambda: world.network.logins == 2)
+    # Also after a restart, and as another sender's.
+    world.network.deliver(NUMBER, frames.PREKEY, id="replay-2", body=replayed)
+    world.network.deliver(OTHER, frames.PREKEY, id="replay-3", body=replayed)
+    await acknowledged(world, "replay-2", "replay-3")
+    await running.stopped()
+    assert sorted(received(world)) == sorted(["original", *(f"later-{n}" for n in range(11))])
+    async with world.database.reading() as connection:
+        assert not await sessions.list_sessions(connection, BUSINESS, [OTHER])
+
+
+async def test_in_one_batch_with_all_that_evicts_its_session_a_repetition_is_not_read(world: World) -> None:
+    running = await world.start()
+    await world.connected(running)
+    phone = Phone(NUMBER)
+    world.network.add(phone)
+    business = world.network.business_bundle(one_time=None)
+    bodies = [first_message(phone, business) for _ in range(12)]
+    for n, body in enumerate([*bodies, bodies[0]]):
+        world.network.deliver(NUMBER, frames.PREKEY, id=f"in-{n}", body=body)
+    await acknowledged(world, *(f"in-{n}" for n in range(13)))
+    await running.stopped()
+    assert sorted(received(world)) == sorted(f"in-{n}" for n in range(12))
+
+
+async def test_a_base_key_is_kept_by_the_commit_of_its_session_and_only_without_a_one_time_pre_key(
+    world: World,
+) -> None:
+    running = await world.start()
+    await world.connected(running)
+    phone = Phone(NUMBER)
+    world.network.add(phone)
+    for n, one_time in enumerate((3, None)):
+        body = first_message(phone, world.network.business_bundle(one_time=one_time))
+        world.network.deliver(NUMBER, frames.PREKEY, id=f"in-{n}", body=body)
+        await acknowledged(world, f"in-{n}")
+        async with world.database.reading() as connection:
+            assert await count_base_keys(connection) == n
+            assert await sessions.list_sessions(connection, BUSINESS, [NUMBER])
+    await running.stopped()
+
+
+async def test_base_keys_go_with_their_signed_pre_key_which_another_shard_knows_at_once(world: World) -> None:
+    clock = ManualClock(time.time())
+    running = await world.start(clock=clock)
+    await world.connected(running)
+    phone, replayed = await evicted(world)
+    upkeep = running.shard.prekey_upkeep
+    # The key is in use for a week and kept for 30 days beyond it: it goes with the sixth rotation.
+    for _ in range(6):
+        async with world.database.reading() as connection:
+            assert await count_base_keys(connection) == 12
+        clock.advance(7 * 24 * 3600 + 1)
+        await upkeep.run_once()
+    async with world.database.reading() as connection:
+        assert await count_base_keys(connection) == 0
+    # As in the memory of a shard that does not rotate keys.
+    old = e2ee.PreKeySignalMessage.parse(replayed).signed_prekey_id
+    assert old not in running.shard.context.device.signed_prekeys
+    running.shard.context.device.signed_prekeys[old] = running.shard.context.device.signed_prekey
+    phone.record = None
+    world.network.deliver(NUMBER, frames.PREKEY, id="replay", body=replayed)
+    await acknowledged(world, "replay")
+    await running.stopped()
+    assert "replay" not in received(world)

@@ -1,0 +1,62 @@
+"""A first message that used no one-time pre-key opens a handset's session once, whatever the network repeats later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tests.handset.harness import Bench, bench
+from tests.handset.scripted import Business
+from tests.handset.test_fleet import READER, _device
+from tidings.storage.handset.base_keys import BASE_KEYS
+from tidings.wire import device as wire
+
+
+async def evict(world: Bench, business: Business) -> None:
+    """Let the session of a first message leave the archive, which has 10 sessions behind the current one."""
+    for n in range(11):
+        business.open(await _device(world, READER), world.keys[READER], one_time=None)
+        await world.network.until_acked(world.network.deliver(business.seal(READER, f"later {n}")))
+
+
+async def test_a_first_message_is_not_shown_again_once_its_session_has_left_the_archive(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world:
+        business = Business()
+        async with world.running():
+            business.open(await _device(world, READER), world.keys[READER], one_time=None)
+            original = business.seal(READER, "pay 100")
+            await world.network.until_acked(world.network.deliver(original))
+            await evict(world, business)
+            replay = msgspec.structs.replace(original, id="replay-1")
+            await world.network.until_acked(world.network.deliver(replay))
+        async with world.running():
+            await world.network.until_online(READER)
+            again = msgspec.structs.replace(original, id="replay-2")
+            stranger = msgspec.structs.replace(original, id="replay-3", sender="15550999999")
+            await world.network.until_acked(world.network.deliver(again), world.network.deliver(stranger))
+        assert [message.text for message in world.phone.shown] == ["pay 100", *(f"later {n}" for n in range(11))]
+
+
+async def test_in_one_batch_with_all_that_evicts_its_session_a_repetition_is_not_shown(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        frames: list[wire.Deliver] = []
+        for n in range(12):
+            business.open(await _device(world, READER), world.keys[READER], one_time=None)
+            frames.append(business.seal(READER, f"text {n}"))
+        frames.append(msgspec.structs.replace(frames[0], id="replay"))
+        await world.network.until_acked(*[world.network.deliver(frame) for frame in frames])
+        assert [message.text for message in world.phone.shown] == [f"text {n}" for n in range(12)]
+
+
+async def test_base_keys_are_kept_of_first_messages_without_a_one_time_pre_key_only(tmp_path: Path) -> None:
+    async with bench(tmp_path, READER) as world, world.running():
+        business = Business()
+        for one_time in (0, None):
+            business.open(await _device(world, READER), world.keys[READER], one_time=one_time)
+            await world.network.until_acked(world.network.deliver(business.seal(READER, "hello")))
+        expected = business.sessions[READER].base_key[1:].hex()
+        async with world.database.reading() as connection:
+            assert await BASE_KEYS.count(connection, READER) == 1
+            assert await BASE_KEYS.list_known(connection, READER, [expected]) == {expected}

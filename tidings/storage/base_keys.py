@@ -1,0 +1,86 @@
+"""Base keys of first messages that opened sessions without a one-time pre-key, as long as their signed pre-key is kept.
+
+Business and handsets each have such a table. A row is written in the transaction that keeps the session.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.database import any_of, insert_or_ignore, pages
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BaseKey:
+    """owner: the number that accepted the message; base_key: 64 hexadecimal digits, of the key without its type."""
+
+    owner: str
+    base_key: str
+    peer: str
+    signed_prekey_id: int
+
+
+class BaseKeyTable:
+    """The table of one family, and what is asked of it."""
+
+    def __init__(self, metadata: sa.MetaData, name: str) -> None:
+        self.table = sa.Table(
+            name,
+            metadata,
+            sa.Column("owner", types.key(20), primary_key=True),
+            sa.Column("base_key", types.key(64), primary_key=True),
+            sa.Column("peer", types.key(20), nullable=False),
+            sa.Column("signed_prekey_id", sa.Integer, nullable=False),
+            sa.Index(f"{name}_by_peer", "owner", "peer"),
+            mysql_engine="InnoDB",
+        )
+        columns = self.table.c
+        of_owner = columns.owner == sa.bindparam("owner")
+        self._known = sa.select(columns.base_key).where(of_owner, columns.base_key.in_(any_of("base_keys")))
+        self._counts = (
+            sa.select(columns.peer, sa.func.count())
+            .where(of_owner, columns.peer.in_(any_of("peers")))
+            .group_by(columns.peer)
+        )
+        self._count = sa.select(sa.func.count()).select_from(self.table).where(of_owner)
+
+    async def add(self, connection: AsyncConnection, rows: Sequence[BaseKey]) -> None:
+        """Keep base keys; those that are there stay as they are."""
+        if rows:
+            await connection.execute(
+                insert_or_ignore(connection, self.table), [dataclasses.asdict(row) for row in rows]
+            )
+
+    async def list_known(self, connection: AsyncConnection, owner: str, base_keys: Collection[str]) -> set[str]:
+        """Those of these base keys that are kept."""
+        found: set[str] = set()
+        for page in pages(sorted(base_keys)):
+            rows = await connection.execute(self._known, {"owner": owner, "base_keys": page})
+            found.update(rows.scalars())
+        return found
+
+    async def count_by_peer(self, connection: AsyncConnection, owner: str, peers: Collection[str]) -> Mapping[str, int]:
+        """How many are kept of each of these peers; those without any are left out."""
+        found: dict[str, int] = {}
+        for page in pages(sorted(peers)):
+            rows = await connection.execute(self._counts, {"owner": owner, "peers": page})
+            found.update((peer, count) for peer, count in rows)
+        return found
+
+    async def count(self, connection: AsyncConnection, owner: str) -> int:
+        """How many are kept in all."""
+        return int((await connection.execute(self._count, {"owner": owner})).scalar_one())
+
+    async def delete_others(self, connection: AsyncConnection, owner: str, kept: sa.Select[Any]) -> int:
+        """Forget those of signed pre-keys that are not among `kept`, a query for ids; returns how many."""
+        columns = self.table.c
+        deleted = await connection.execute(
+            self.table.delete().where(columns.owner == owner, columns.signed_prekey_id.not_in(kept))
+        )
+        return deleted.rowcount
