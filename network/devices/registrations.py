@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -190,7 +191,7 @@ async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Ma
     """
     for number, opened_hash in opened.items():
         found = await locks.find(connection, number, lock=True)
-        if found is not None and not is_expired(found, now) and found.pin_hash != opened_hash:
+        if found is not None and not is_expired(found, now) and not hmac.compare_digest(found.pin_hash, opened_hash):
             raise Locked("the number was locked meanwhile: name its PIN")
         if found is not None and number not in pins:
             await locks.delete(connection, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -86,8 +87,8 @@ class Chats:
             if id_ is None:
                 raise _no_such_invite()
             before = await _get(connection, id_, lock=True)
-            # The code may have been replaced before the group was locked; removed members must not return by it.
-            if before.chat.code != code:
+            # The code may have been replaced before the group was locked; who is gone may not come back by it.
+            if not hmac.compare_digest(before.chat.code, code):
                 raise _no_such_invite()
             if before.find(number) is None:
                 await _require_room(connection, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hmac
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -106,7 +107,7 @@ class FirstStart:
     async def _if_kept(self, user: User, made: str) -> str | None:
         """Return the generated password if its hash is the stored one, and not another Webapp's."""
         stored = await self._find()
-        if stored is None or stored.password_hash != user.password_hash:
+        if stored is None or not hmac.compare_digest(stored.password_hash, user.password_hash):
             return None
         log.info("user.created", extra={"username": user.username, "role": user.role})
         return made or None
