@@ -232,6 +232,14 @@ async def test_a_file_that_changes_while_it_is_read_is_not_sent(
         ("../../etc/passwd", "passwd"),
         ("C:\\Windows\\system.ini", "system.ini"),
         (".bashrc", "bashrc"),
+        # Marks of direction hide an extension: the first would be shown as `photoexe.png`.
+        ("photo\u202egnp.exe", "photo_gnp.exe"),
+        ("\u2067photo\u2069.exe", "_photo_.exe"),
+        ("a\u200e.exe\u200f.png", "a_.exe_.png"),
+        ("\u061ca\u202d.pdf", "_a_.pdf"),
+        # Names in scripts that run from right to left stay.
+        ("חשבון.pdf", "חשבון.pdf"),
+        ("فاتورة ١٢.pdf", "فاتورة ١٢.pdf"),
         ("a\x1b[2J\nb.txt", "a_[2J_b.txt"),
         ("..", "image-00000000.png"),
         ("", "image-00000000.png"),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, UnusableType
+from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway, UnusableType
 from tidings.objects.directory import BLOCK, DirectoryStore
 
 BIG = 10**9
@@ -223,3 +223,55 @@ def test_a_draft_that_is_not_kept_leaves_nothing_and_one_that_is_stays(files: Di
         draft.write(b"x")
         stored = draft.keep()
     assert os.listdir(files.directory) == [stored.name]
+
+
+@pytest.mark.parametrize(
+    "planted", ["a link to a file", "a link to a directory", "a dangling link", "a pipe", "a directory"]
+)
+async def test_what_somebody_planted_under_a_files_name_is_not_read(
+    files: DirectoryStore, tmp_path: Path, planted: str
+) -> None:
+    """The directory is shared: whoever else may write there must not have us read the files of others."""
+    secret = tmp_path / "master.key"
+    secret.write_bytes(b"secret")
+    stored = await files.write(chunks(b"content"), limit=BIG)
+    path = files.path(stored.name)
+    path.unlink()
+    match planted:
+        case "a link to a file":
+            path.symlink_to(secret)
+        case "a link to a directory":
+            path.symlink_to(tmp_path)
+        case "a dangling link":
+            path.symlink_to(tmp_path / "nothing")
+        case "a pipe":
+            os.mkfifo(path)
+        case _:
+            path.mkdir()
+    with pytest.raises(FileGone):
+        async with asyncio.timeout(30):
+            await files.open(stored.name)
+    assert secret.read_bytes() == b"secret"
+
+
+async def test_a_planted_link_is_deleted_and_not_what_it_leads_to(files: DirectoryStore, tmp_path: Path) -> None:
+    secret = tmp_path / "master.key"
+    secret.write_bytes(b"secret")
+    files.path("a" * 32).symlink_to(secret)
+    assert await files.delete(["a" * 32]) == 1
+    assert not files.path("a" * 32).is_symlink()
+    assert secret.read_bytes() == b"secret"
+
+
+async def test_a_planted_link_is_no_old_file_and_a_draft_does_not_write_through_it(
+    files: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "master.key"
+    secret.write_bytes(b"secret")
+    files.path("b" * 32).symlink_to(secret)
+    assert await names(files) == []
+    monkeypatch.setattr("secrets.token_hex", lambda size: "c" * 2 * size)
+    (files.directory / f"{'c' * 32}.part").symlink_to(secret)
+    with pytest.raises(StoreAway):
+        await files.write(chunks(b"content"), limit=BIG)
+    assert secret.read_bytes() == b"secret"

@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import secrets
+import stat
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -92,13 +93,23 @@ class DirectoryStore:
         return await asyncio.to_thread(self._open, name)
 
     def open_file(self, name: str) -> BinaryIO:
-        """Open a file for reading, in a thread. Raises as `open`."""
+        """The same, for a thread.
+
+        Only regular files are read. Others may be able to write to a shared directory: a symbolic link of theirs could
+        lead to a file that only this process may read, and a pipe would block its reader.
+        """
         try:
-            return self.path(name).open("rb")
-        except FileNotFoundError:
-            # In another directory, a missing file means nothing.
+            descriptor = os.open(self.path(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+                raise
+            # Nothing is known of the file while the directory is another one.
             self.require()
             raise FileGone from None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise FileGone
+        return os.fdopen(descriptor, "rb")
 
     async def delete(self, names: Iterable[str]) -> int:
         """Remove files; returns how many existed."""
