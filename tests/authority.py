@@ -41,6 +41,17 @@ class Authority:
         certificate = self._build(subject, key, list(names), ca=False, days=days)
         return private_key(key), certificate.public_bytes(_PEM)
 
+    def revocations(self, *certificates: bytes, days: int = 7) -> bytes:
+        """A revocation list, PEM, of these certificates, PEM; days: until the next one is due."""
+        due = NOW + datetime.timedelta(days=days)
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self.subject).next_update(due)
+        builder = builder.last_update(NOW - datetime.timedelta(days=30))
+        for pem in certificates:
+            serial = x509.load_pem_x509_certificate(pem).serial_number
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(NOW)
+            builder = builder.add_revoked_certificate(entry.build())
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(_PEM)
+
     def bundle(self, *names: str, days: int = 30) -> bytes:
         """Return key, certificate and authority in PEM, as they are uploaded."""
         return b"".join((*self.issue(*names, days=days), self.pem))

@@ -15,6 +15,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 from tidings.egress import trust, urls
@@ -51,15 +52,22 @@ class Poster:
     """Posts JSON. Must be closed after use."""
 
     def __init__(
-        self, guard: Connect, *, timeout: float, tls: ssl.SSLContext | None = None, pace: ReadPace | None = None
+        self,
+        guard: Connect,
+        *,
+        timeout: float,
+        tls: ssl.SSLContext | None = None,
+        pace: ReadPace | None = None,
+        revocations: Path | None = None,
     ) -> None:
         """Create a poster.
 
-        timeout: seconds for one post, including the connection set-up
-        tls: context of TLS connections; None for the system's certificates
-        pace: CPU limit on reading long responses, which other posters may share; None for a separate one
+        pace: of reads of long responses, which other posters may share.
+        revocations: a file of certificate revocation lists, read again when it has changed.
         """
         self._guard = guard
+        self._revocations = revocations
+        self._seen: tuple[int, int, int] | None = None
         self._timeout = timeout
         self._pace = pace or ReadPace()
         self._tls = tls
@@ -75,15 +83,32 @@ class Poster:
         if authorities == self._authorities:
             return
         self._authorities = authorities
+        self._load()
+
+    def _load(self) -> None:
         self._mistrust = ""
         try:
-            self._tls = trust.context(authorities) if authorities else None
+            is_plain = not self._authorities and self._revocations is None
+            self._tls = None if is_plain else trust.context(self._authorities, self._revocations)
         except (OSError, ValueError, TypeError) as error:
             self._tls = None
             self._mistrust = f"the authorities that are set for webhooks cannot be loaded: {error}"
             log.error("webhook.authorities_unusable", extra={"error": str(error)[:200]})
         # Their servers were verified against other certificates.
         self.close()
+
+    def _follow_revocations(self) -> None:
+        """Read the file again, when it is another one than before; of one that cannot be read no server is trusted."""
+        if self._revocations is None:
+            return
+        try:
+            found = self._revocations.stat()
+            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+        except OSError:
+            seen = (0, 0, 0)
+        if seen != self._seen:
+            self._seen = seen
+            self._load()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """Post a body and return the status of the response. A kept connection that is found closed is replaced at
@@ -93,6 +118,7 @@ class Poster:
         response), `TimeoutError`, and `ValueError` for an invalid URL.
         """
         address = address_of(url)
+        self._follow_revocations()
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         request = b"%s%sContent-Length: %d\r\n\r\n%s" % (address.head, lines.encode("latin-1"), len(body), body)
         async with asyncio.timeout(self._timeout):

@@ -49,7 +49,12 @@ def wire_webhook(context: ShardContext) -> Webhook:
     context.journal.on_callbacks(queue.offer)
     target = CurrentTarget(config, any_2xx=settings.accept_any_2xx)
     audience = Audience(target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_unheard)
-    poster = Poster(context.webhook_guard, timeout=settings.webhook_timeout, pace=context.shared.webhook_reads)
+    poster = Poster(
+        context.webhook_guard,
+        timeout=settings.webhook_timeout,
+        pace=context.shared.webhook_reads,
+        revocations=settings.webhook_revocations,
+    )
     deliveries = Deliveries(
         queue, context.journal, target, poster=poster, clock=context.clock, places=context.shared.posts
     )
