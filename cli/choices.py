@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from cli import guard
 from tidings.storage.business.queue_views import CALLBACK_STATUSES, JOB_STATUSES, Choice
 
-_AGO = re.compile(r"(\d{1,6})([smhd])")
+_AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _OWN_EVENT = re.compile(r"evt_[0-9a-f]{32}")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

@@ -189,7 +189,7 @@ def _drain(data: Mapping[str, Any]) -> float:
 
 def _read_seconds(value: str) -> float:
     try:
-        seconds = float(value)
+        seconds = float(env.digits(value))
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 600:

@@ -175,7 +175,7 @@ class Membership:
 async def _is_deserted(address: str) -> bool:
     """Return whether it is certain that no process listens at the address."""
     host, _, port = address.rpartition(":")
-    if not port.isdigit():
+    if not (port.isascii() and port.isdigit()):
         return False
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PROBE_SECONDS):

@@ -147,12 +147,20 @@ def choice(*choices: str) -> PlainValidator:
     return text(lambda value: parse_choice(value, *choices))
 
 
+def digits(value: str) -> str:
+    """The value, for `int` and `float`. Raises `ValueError` for digits of other scripts, and for underscores between
+    digits, which both would take."""
+    if not value.isascii() or "_" in value:
+        raise ValueError(value)
+    return value
+
+
 def integer(low: int = 0, high: int = 2**31 - 1, *, unit: float = 1) -> PlainValidator:
     """Return a validator for a whole number from `low` to `high`, which it multiplies by `unit`."""
 
     def check(value: str) -> float:
         try:
-            found = int(value)
+            found = int(digits(value))
         except ValueError:
             found = low - 1
         if not low <= found <= high:
@@ -164,7 +172,7 @@ def integer(low: int = 0, high: int = 2**31 - 1, *, unit: float = 1) -> PlainVal
 
 def parse_number(value: str, low: float = 0.0, high: float = 1e9) -> float:
     try:
-        found = float(value)
+        found = float(digits(value))
     except ValueError:
         found = low - 1
     if not low <= found <= high:
@@ -209,7 +217,7 @@ def parse_milliseconds(value: str) -> tuple[float, float]:
     """Parse `80..150` or `100`, in milliseconds; returns the least and the most in seconds."""
     low, _, high = value.partition("..")
     try:
-        least, most = float(low) / 1000, float(high or low) / 1000
+        least, most = float(digits(low)) / 1000, float(digits(high or low)) / 1000
     except ValueError:
         least = most = -1.0
     if not 0.0 <= least <= most < float("inf"):

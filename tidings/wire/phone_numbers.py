@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 import phonenumbers
 
@@ -22,6 +23,8 @@ def normalise(text: str, region: str | None = None) -> str | None:
     """
     if len(text) > 64:
         return None
+    if not text.isascii():
+        text = _with_ascii_digits(text)
     text = _TRUNK.sub("", text)
     if _ABROAD.match(text):
         text = "+" + text.lstrip()[2:]
@@ -35,3 +38,8 @@ def normalise(text: str, region: str | None = None) -> str | None:
     if not phonenumbers.is_possible_number(number):
         return plain[1] if plain else None
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164).lstrip("+")
+
+
+def _with_ascii_digits(text: str) -> str:
+    """The text with decimal digits of every script, such as Arabic-Indic ones, as 0 to 9."""
+    return "".join(c if c.isascii() or not c.isdecimal() else str(unicodedata.decimal(c)) for c in text)

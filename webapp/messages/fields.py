@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -56,6 +57,9 @@ Link = Annotated[
 Caption = Maybe[Annotated[str, Length(MAX_CAPTION, over=MESSAGE_TOO_LONG)]]
 
 
+_NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?", re.ASCII)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Degrees:
     """Number, or string that contains one, from -`most` to `most` degrees."""
@@ -73,11 +77,11 @@ class Degrees:
 
     def check(self, value: object) -> float:
         number = math.nan
-        if (isinstance(value, str) and len(value) <= 40) or (
-            isinstance(value, int | float) and not isinstance(value, bool)
-        ):
+        # `float` takes more than that: digits of other scripts, underscores, white space.
+        is_text = isinstance(value, str) and len(value) <= 40 and _NUMBER.fullmatch(value) is not None
+        if is_text or (isinstance(value, int | float) and not isinstance(value, bool)):
             try:
-                number = float(value)
+                number = float(value)  # type: ignore[arg-type]
             except (ValueError, OverflowError):
                 number = math.nan
         if not -self.most <= number <= self.most:
