@@ -21,12 +21,17 @@ USED_TWICE = Counter(
 
 @dataclasses.dataclass(slots=True)
 class UsedPreKey:
-    """An own one-time pre-key that a peer's first message named."""
+    """An own one-time pre-key that a peer's first message named.
+
+    kind: `ONE_TIME` or `KYBER_ONE_TIME`. was_gone: another session had used it, as the commit found; this one is not
+    kept then.
+    """
 
     peer: str
     key_id: int
     # set by the commit if another session had used the key; the session of this one is then not stored
     was_gone: bool = False
+    kind: str = accounts.ONE_TIME
 
 
 class SessionChange(Protocol):
@@ -80,13 +85,18 @@ class SessionRows:
         await sessions.save_sending(connection, list(self._sending.values()))
 
     async def _use_up(self, connection: Connection, account: str, used: Sequence[UsedPreKey]) -> None:
-        left = set(await accounts.take_one_time_prekeys(connection, account, [key.key_id for key in used]))
         gone = []
-        for key in used:
-            if key.key_id in left:
-                left.discard(key.key_id)
-            else:
-                gone.append(key)
+        for kind in (accounts.ONE_TIME, accounts.KYBER_ONE_TIME):
+            named = [key for key in used if key.kind == kind]
+            if not named:
+                continue
+            ids = [key.key_id for key in named]
+            left = set(await accounts.take_one_time_prekeys(connection, account, ids, kind))
+            for key in named:
+                if key.key_id in left:
+                    left.discard(key.key_id)
+                else:
+                    gone.append(key)
         if not gone:
             return
         rows = await sessions.list_sessions(connection, account, [key.peer for key in gone])

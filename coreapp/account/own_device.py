@@ -31,6 +31,8 @@ class OwnDevice:
         self.signed_prekeys: dict[int, e2ee.SignedPreKey] = {}
         self.prekeys: dict[int, e2ee.PreKey] = {}
         self.kyber_prekeys: dict[int, e2ee.KyberPreKey] = {}
+        # Without public halves, which only their upload needs.
+        self.kyber_one_time: dict[int, e2ee.KyberPreKey] = {}
         self.next_key_id = 1
 
     @property
@@ -43,14 +45,23 @@ class OwnDevice:
         """Newest Kyber pre-key."""
         return self.kyber_prekeys[next(reversed(self.kyber_prekeys))]
 
-    def make_keys(self, *, one_time: int = 0, lasting: bool = False) -> KeySet:
-        """Generate pre-keys without adding them to memory. The next call uses other ids.
+    def find_kyber(self, key_id: int) -> e2ee.KyberPreKey | None:
+        """A Kyber pre-key for decrypting: a one-time one, or the last resort."""
+        return self.kyber_one_time.get(key_id) or self.kyber_prekeys.get(key_id)
 
-        one_time: number of one-time pre-keys
-        lasting: also generate a signed and a Kyber pre-key
-        """
+    def one_time_of(self, kind: str) -> dict[int, e2ee.PreKey] | dict[int, e2ee.KyberPreKey]:
+        """The one-time pre-keys of a kind."""
+        return self.kyber_one_time if kind == accounts.KYBER_ONE_TIME else self.prekeys
+
+    def make_keys(self, *, one_time: int = 0, kyber_one_time: int = 0, lasting: bool = False) -> KeySet:
+        """Fresh pre-keys, not in memory yet; the ids of the next ones are others."""
         made, self.next_key_id = keys.generate(
-            self.identity, self.next_key_id, one_time=one_time, lasting=lasting, used=self._key_ids()
+            self.identity,
+            self.next_key_id,
+            one_time=one_time,
+            kyber_one_time=kyber_one_time,
+            lasting=lasting,
+            used=self._key_ids(),
         )
         return made
 
@@ -61,16 +72,20 @@ class OwnDevice:
         if made.kyber_last is not None:
             self.kyber_prekeys[made.kyber_last.key_id] = made.kyber_last
         self.prekeys.update({key.key_id: key for key in made.one_time})
+        for key in made.kyber_one_time:
+            self.add_prekey(accounts.KYBER_ONE_TIME, key.key_id, keys.pack(key, uploadable=False))
 
     def find_next_key_id(self) -> None:
         """Continue after the highest id in use, for a device without a recorded next id."""
         self.next_key_id = max(self._key_ids(), default=0) + 1
 
     def _key_ids(self) -> set[int]:
-        return self.signed_prekeys.keys() | self.kyber_prekeys.keys() | self.prekeys.keys()
+        lasting = self.signed_prekeys.keys() | self.kyber_prekeys.keys()
+        return lasting | self.prekeys.keys() | self.kyber_one_time.keys()
 
     def private_prekeys(self) -> list[tuple[str, int, bytes]]:
-        """Return kind, id and stored bytes of every private pre-key."""
+        """Kind, id and the bytes to keep of every private pre-key, one-time Kyber ones apart: a registration makes
+        those void, and a device that finds none uploads others."""
         return [
             *((accounts.SIGNED, key.key_id, keys.pack(key, uploadable=True)) for key in self.signed_prekeys.values()),
             *((accounts.KYBER, key.key_id, keys.pack(key, uploadable=True)) for key in self.kyber_prekeys.values()),
@@ -81,6 +96,8 @@ class OwnDevice:
         """Add a pre-key in the form that `private_prekeys` returns to memory."""
         if kind == accounts.KYBER:
             self.kyber_prekeys[key_id] = keys.unpack_kyber(key_id, blob)
+        elif kind == accounts.KYBER_ONE_TIME:
+            self.kyber_one_time[key_id] = keys.unpack_kyber(key_id, blob)
         elif kind == accounts.SIGNED:
             self.signed_prekeys[key_id] = keys.unpack_signed(key_id, blob)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 
@@ -17,12 +18,14 @@ log = logging.getLogger(__name__)
 
 
 async def forget_used(database: Database, own: OwnDevice) -> None:
-    """Drop one-time pre-keys from memory that another shard has used: they have no row."""
-    # Copied before the query: a key created during it has its row before it is in memory.
-    known = set(own.prekeys)
-    left = await database.query(lambda connection: accounts.list_one_time_ids(connection, own.number))
-    for key_id in known.difference(left):
-        own.prekeys.pop(key_id, None)
+    """Have those one-time pre-keys in memory no more that another shard has used: they have no row."""
+    for kind in (accounts.ONE_TIME, accounts.KYBER_ONE_TIME):
+        kept = own.one_time_of(kind)
+        # From before the question: one that is made meanwhile has its row before it is in memory.
+        known = set(kept)
+        left = await database.query(functools.partial(accounts.list_one_time_ids, account=own.number, kind=kind))
+        for key_id in known.difference(left):
+            kept.pop(key_id, None)
 
 
 class PreKeyPool:
@@ -33,8 +36,10 @@ class PreKeyPool:
     def __init__(self, database: Database, own: OwnDevice, lease: Lease) -> None:
         self._database = database
         self._own = own
-        # The owner of the first shard has all lasting keys in memory, in the order of their creation.
-        self._kinds = {accounts.ONE_TIME} if lease.is_first else {accounts.ONE_TIME, accounts.SIGNED, accounts.KYBER}
+        # The owner of the first shard has all lasting ones in memory, in the order in which they were made.
+        self._kinds = {accounts.ONE_TIME, accounts.KYBER_ONE_TIME}
+        if not lease.is_first:
+            self._kinds |= {accounts.SIGNED, accounts.KYBER}
 
     async def load(self, deliveries: Sequence[Deliver]) -> None:
         """Load the private keys that these deliveries name, as far as they exist."""
@@ -68,7 +73,8 @@ class PreKeyPool:
             for kind, key_id, known in (
                 (accounts.SIGNED, first.signed_prekey_id, own.signed_prekeys),
                 (accounts.ONE_TIME, first.prekey_id, own.prekeys),
-                (accounts.KYBER, first.kyber_prekey_id, own.kyber_prekeys),
+                (accounts.KYBER, first.kyber_prekey_id, own.kyber_prekeys.keys() | own.kyber_one_time.keys()),
+                (accounts.KYBER_ONE_TIME, first.kyber_prekey_id, own.kyber_prekeys.keys() | own.kyber_one_time.keys()),
             )
             if key_id is not None and key_id not in known and kind in self._kinds
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 from collections.abc import Sequence
 
@@ -32,11 +33,15 @@ from tidings.wire.registration import KeysLeft
 
 log = logging.getLogger(__name__)
 
-ONE_TIME_PREKEYS = 100  # one-time pre-keys per upload
-ROTATION_MS = 7 * 24 * 3600 * 1000  # age at which lasting keys are rotated, milliseconds
-KEPT_MS = 30 * 24 * 3600 * 1000  # milliseconds that retired keys are kept: as long as the network keeps an envelope
-INTERVAL = 3600.0  # seconds between two passes
-RETRY = 60.0  # seconds to the next pass after a failure
+ONE_TIME_PREKEYS = 100  # of each kind in an upload: the most Kyber ones that one takes
+ENOUGH = 50  # one-time pre-keys of a kind that the network has: no more are made, as it takes 500
+KYBER_BATCH = 10  # Kyber pre-keys that are made at a time, in a thread
+# Milliseconds.
+ROTATION_MS = 7 * 24 * 3600 * 1000
+KEPT_MS = 30 * 24 * 3600 * 1000  # that keys out of use are kept: as long as the network keeps an envelope
+# Seconds.
+INTERVAL = 3600.0  # between two looks
+RETRY = 60.0  # after one that failed
 
 
 def is_due(lasting: Sequence[OwnPreKey], now: int) -> bool:
@@ -60,13 +65,14 @@ class PreKeyUpkeep:
         self._device = device
         self._network = network
         self._clock = clock
-        self._low = False
+        # One-time pre-keys, and Kyber ones, that the network had left; `None` when it has enough of them.
+        self._left: tuple[int, int] | None = None
         self._look = Wakeup()
         self._one_pass = asyncio.Lock()
 
-    def low(self) -> None:
-        """Request an upload of one-time pre-keys, because the network has few left."""
-        self._low = True
+    def low(self, left: int, kyber_left: int) -> None:
+        """The network has so many one-time pre-keys left, and Kyber ones: few of one kind."""
+        self._left = (left, kyber_left)
         self._look.kick()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -96,10 +102,13 @@ class PreKeyUpkeep:
         `LeaseLost` and `ClientError`.
         """
         async with self._one_pass:
-            if self._low:
-                # If the upload fails, the network reports again that the keys are low.
-                self._low = False
-                await self._refill()
+            left, self._left = self._left, None
+            if left is None and not await self._has_kyber():
+                # The network does not say so of a number that never had one.
+                left = (ENOUGH, 0)
+            if left is not None:
+                # When that fails the network says again that they are low.
+                await self._refill(*left)
             await prekey_pool.forget_used(self._database, self._device)
             account_ = self._device.number
             lasting = await self._database.query(lambda connection: accounts.list_lasting(connection, account_))
@@ -109,13 +118,34 @@ class PreKeyUpkeep:
                 return
             await self._upload_lasting()
 
-    async def _refill(self) -> None:
+    async def _has_kyber(self) -> bool:
+        """Whether the network may have a one-time Kyber pre-key of the number."""
+        account, kind = self._device.number, accounts.KYBER_ONE_TIME
+        query = functools.partial(accounts.list_one_time_ids, account=account, kind=kind, in_use=True)
+        return bool(await self._database.query(query))
+
+    async def _refill(self, left: int, kyber_left: int) -> None:
         device = self._device
-        fresh = device.make_keys(one_time=ONE_TIME_PREKEYS)
-        await self._add([self._row(accounts.ONE_TIME, key) for key in fresh.one_time])
+        one_time = device.make_keys(one_time=ONE_TIME_PREKEYS if left < ENOUGH else 0).one_time
+        kyber = await self._make_kyber() if kyber_left < ENOUGH else []
+        fresh = KeySet(one_time=one_time, kyber_one_time=kyber)
+        rows = [self._row(accounts.ONE_TIME, key) for key in one_time]
+        rows += [self._row(accounts.KYBER_ONE_TIME, key, uploadable=False) for key in kyber]
+        if not rows:
+            return
+        await self._add(rows)
         device.add_keys(fresh)
         await self._upload(fresh)
-        log.info("account.prekeys_uploaded", extra={"number": device.number, "count": len(fresh.one_time)})
+        fields = {"number": device.number, "count": len(one_time), "kyber": len(kyber)}
+        log.info("account.prekeys_uploaded", extra=fields)
+
+    async def _make_kyber(self) -> list[e2ee.KyberPreKey]:
+        """Make one-time Kyber pre-keys, in batches that leave the event loop to others."""
+        made: list[e2ee.KyberPreKey] = []
+        for _ in range(ONE_TIME_PREKEYS // KYBER_BATCH):
+            fresh = await asyncio.to_thread(self._device.make_keys, kyber_one_time=KYBER_BATCH)
+            made += fresh.kyber_one_time
+        return made
 
     async def _make_lasting(self) -> None:
         device = self._device
@@ -143,6 +173,9 @@ class PreKeyUpkeep:
             await accounts.replace_lasting(connection, device.number, accounts.KYBER, kyber.key_id, now)
             if left.prekey_ids is not None:
                 await accounts.retire_one_time(connection, device.number, left.prekey_ids, now)
+            if left.kyber_prekey_ids is not None:
+                ids, kind = left.kyber_prekey_ids, accounts.KYBER_ONE_TIME
+                await accounts.retire_one_time(connection, device.number, ids, now, kind=kind)
             deleted = await accounts.delete_retired(connection, device.number, now - KEPT_MS)
             # First messages that used them can open no session any more.
             await BASE_KEYS.delete_others(connection, device.number, accounts.signed_ids(device.number))
@@ -154,6 +187,7 @@ class PreKeyUpkeep:
                 accounts.SIGNED: device.signed_prekeys,
                 accounts.KYBER: device.kyber_prekeys,
                 accounts.ONE_TIME: device.prekeys,
+                accounts.KYBER_ONE_TIME: device.kyber_one_time,
             }[kind]  # type: ignore[assignment]
             kept.pop(key_id, None)
         log.info(
@@ -170,8 +204,10 @@ class PreKeyUpkeep:
 
         await self._database.persist(shards.fenced(self._lease, work), about="keys")
 
-    def _row(self, kind: str, key: e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey) -> OwnPreKey:
-        return self._device.sealed(kind, key.key_id, keys.pack(key, uploadable=True))
+    def _row(
+        self, kind: str, key: e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey, *, uploadable: bool = True
+    ) -> OwnPreKey:
+        return self._device.sealed(kind, key.key_id, keys.pack(key, uploadable=uploadable))
 
     async def _upload(self, made: KeySet) -> KeysLeft:
         try:

@@ -14,6 +14,7 @@ from coreapp.session_rows import UsedPreKey
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.client.sessions import PreKeys
+from tidings.storage.business import accounts
 from tidings.wire.device import PREKEY, Deliver
 
 
@@ -34,7 +35,7 @@ class Decryption:
         self._store = store
         self._key_changes = key_changes
         self._work_budget = work_budget
-        self._prekeys = PreKeys(device.signed_prekeys.get, device.prekeys.get, device.kyber_prekeys.get)
+        self._prekeys = PreKeys(device.signed_prekeys.get, device.prekeys.get, device.find_kyber)
 
     def decrypt(self, delivery: Deliver, consequences: Consequences) -> bytes:
         """Return the plaintext. The changed record and the used pre-key are added to `consequences`. Raises
@@ -79,4 +80,7 @@ class Decryption:
             consequences.base_keys += self._set_ups.accept(delivery.sender, first)
             if first.prekey_id is not None:
                 consequences.used_prekeys.append(UsedPreKey(delivery.sender, first.prekey_id))
+            if first.kyber_prekey_id in self._device.kyber_one_time:
+                kind = accounts.KYBER_ONE_TIME
+                consequences.used_prekeys.append(UsedPreKey(delivery.sender, first.kyber_prekey_id, kind=kind))
         return record, plaintext

@@ -258,8 +258,8 @@ class Inbox:
         too.
         """
         for key in used:
-            self._context.device.prekeys.pop(key.key_id, None)
-        over = [key.peer for key in used if key.was_gone]
+            self._context.device.one_time_of(key.kind).pop(key.key_id, None)
+        over = list(dict.fromkeys(key.peer for key in used if key.was_gone))
         if over:
             committed = self._journal.put(Change(self._context.account, dropped_sessions=over))
             for peer in over:

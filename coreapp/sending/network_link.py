@@ -63,7 +63,7 @@ class NetworkLink(DeviceListener[str]):
         self._part = Partition(lease.shard, lease.shards, lease.layout)
         self._sends: SendListener
         self._deliveries: DeliveryListener
-        self._prekeys_low: Callable[[], None]
+        self._prekeys_low: Callable[[int, int], None]
         self._on_connect: list[Callable[[], None]] = []
         self._connection = DeviceConnection[str](
             transports.tcp(host, port, tls=tls), name=f"{host}:{port}", backoff=BACKOFF, observe=_observe
@@ -75,11 +75,11 @@ class NetworkLink(DeviceListener[str]):
         # Id and send time of the one envelope being timed, as a sample of all; the id is empty while none is.
         self._timed, self._timed_at = "", 0.0
 
-    def listen(self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[], None]) -> None:
-        """Set the receivers of the network's frames. Must be called before `run`.
-
-        prekeys_low: called when the network has few one-time pre-keys left
-        """
+    def listen(
+        self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[int, int], None]
+    ) -> None:
+        """Say who hears what the network says; before `run`. prekeys_low(): so many one-time pre-keys, and Kyber ones,
+        are left there, which is few."""
         self._sends = sends
         self._deliveries = deliveries
         self._prekeys_low = prekeys_low
@@ -168,7 +168,7 @@ class NetworkLink(DeviceListener[str]):
         self._sends.held_back(sent)
 
     def prekeys_low(self, notice: PreKeysLow) -> None:
-        self._prekeys_low()
+        self._prekeys_low(notice.remaining, notice.kyber_remaining)
 
     def _log_in(self) -> None:
         self._connection.log_in(self._number, self._token, epoch=self._epoch, part=self._part)

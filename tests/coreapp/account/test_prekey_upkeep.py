@@ -92,6 +92,42 @@ async def test_lasting_keys_are_replaced_weekly_and_old_ones_go_after_a_month(
 
 
 @pytest.mark.usefixtures("by_hand")
+async def test_one_time_kyber_keys_are_at_the_network_each_once_and_go_a_month_after_they_were_handed_out(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    clock = ManualClock(time.time())
+    async with real_network(world, database_factory, tmp_path) as network:
+        running = await start(world, network, clock)
+        upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
+        # A number of the release before has none, and the network does not say so.
+        await upkeep.run_once()
+        await upkeep.run_once()
+        async with network.database.reading() as connection:
+            _, ids = await prekeys.list_ids(connection, BUSINESS)
+        assert len(ids) == len(device.kyber_one_time) == 100
+        assert of_kind(await rows(world), accounts.KYBER_ONE_TIME) == ids
+        taken = []
+        for _ in range(2):
+            async with network.database.transaction() as connection:
+                _, found = await prekeys.take_one_each(connection, [BUSINESS])
+            taken.append(found[BUSINESS].key_id)
+        assert taken == ids[:2]
+        clock.advance(WEEK + 600)
+        await upkeep.run_once()
+        kept = [key for key in await rows(world) if key.kind == accounts.KYBER_ONE_TIME]
+        assert [key.key_id for key in kept if key.retired_at] == taken
+        clock.advance(MONTH + WEEK + 600)
+        await upkeep.run_once()
+        assert of_kind(await rows(world), accounts.KYBER_ONE_TIME) == list(device.kyber_one_time) == ids[2:]
+        # Few left: 100 more, and none of the other kind, of which there are enough.
+        before = len(device.prekeys)
+        upkeep.low(99, 3)
+        await upkeep.run_once()
+        assert (len(device.kyber_one_time), len(device.prekeys)) == (198, before)
+        await running.stopped()
+
+
+@pytest.mark.usefixtures("by_hand")
 async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_month(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
@@ -171,7 +207,7 @@ async def test_an_owner_that_has_lost_its_lease_makes_no_keys(world: World) -> N
     late = dataclasses.replace(context.lease, epoch=context.lease.epoch - 1)
     upkeep = PreKeyUpkeep(context.database, late, context.device, network=context.network, clock=clock)
     before = await rows(world)
-    upkeep.low()
+    upkeep.low(3, 3)
     with pytest.raises(shards.LeaseLost):
         await upkeep.run_once()
     clock.advance(WEEK + 600)
@@ -184,10 +220,12 @@ async def test_an_owner_that_has_lost_its_lease_makes_no_keys(world: World) -> N
 async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(world: World) -> None:
     running = await world.start()
     upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
-    kept = set(device.prekeys) | set(device.signed_prekeys) | set(device.kyber_prekeys)
+    # Those of the start.
+    await world.network.signals.until(lambda: len(world.network.uploads) == 1)
+    kept = set(device.prekeys) | set(device.signed_prekeys) | set(device.kyber_prekeys) | set(device.kyber_one_time)
     device.next_key_id = e2ee.MAX_KEY_ID - 49
-    upkeep.low()
-    await world.network.signals.until(lambda: bool(world.network.uploads))
+    upkeep.low(3, 90)
+    await world.network.signals.until(lambda: len(world.network.uploads) == 2)
     uploaded = [key["key_id"] for key in world.network.uploads[-1]["prekeys"]]
     assert uploaded[:50] == list(range(e2ee.MAX_KEY_ID - 49, e2ee.MAX_KEY_ID + 1))
     assert min(uploaded[50:]) == max(kept) + 1

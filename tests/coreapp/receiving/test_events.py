@@ -227,9 +227,14 @@ async def test_null_messages_are_read_and_posted_to_nobody(world: World) -> None
 async def test_new_pre_keys_are_kept_and_uploaded_when_the_network_runs_low(world: World) -> None:
     running = await world.start()
     await world.connected(running)
-    world.network.say(frames.PreKeysLow(BUSINESS, 3, 0))
+    # One-time Kyber pre-keys, which a new number has none of.
     await world.network.signals.until(lambda: len(world.network.uploads) == 1)
-    uploaded = {key["key_id"] for key in world.network.uploads[0]["prekeys"]}
+    assert "prekeys" not in world.network.uploads[0]
+    assert len({key["key_id"] for key in world.network.uploads[0]["kyber_prekeys"]}) == 100
+    world.network.say(frames.PreKeysLow(BUSINESS, 3, 100))
+    await world.network.signals.until(lambda: len(world.network.uploads) == 2)
+    assert "kyber_prekeys" not in world.network.uploads[1]
+    uploaded = {key["key_id"] for key in world.network.uploads[1]["prekeys"]}
     async with world.database.reading() as connection:
         kept = {key.key_id for key in await accounts.list_prekeys(connection, BUSINESS) if key.kind == "one_time"}
     assert uploaded < kept

@@ -19,7 +19,9 @@ from tidings.storage.row_lists import any_row_of, row_list
 # Kinds of pre-key.
 SIGNED = "signed"
 ONE_TIME = "one_time"
-KYBER = "kyber"
+KYBER = "kyber"  # the last resort: used again and again
+KYBER_ONE_TIME = "kyber_ot"
+_LASTING = (SIGNED, KYBER)
 
 accounts = sa.Table(
     "accounts",
@@ -65,7 +67,12 @@ class Account:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnPreKey:
-    """Private pre-key, sealed."""
+    """A private pre-key, sealed. kind: `signed`, `one_time`, `kyber` or `kyber_ot`.
+
+    created_at: Unix milliseconds. uploaded: of lasting ones, has the network answered that it has it? retired_at: Unix
+    milliseconds since when nobody new is given it, as far as we know: it was replaced, or is gone from the network. 0
+    for one in use.
+    """
 
     account: str
     # `SIGNED`, `ONE_TIME` or `KYBER`.
@@ -154,11 +161,12 @@ async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[Ow
     return [OwnPreKey(*row) for row in rows]
 
 
-async def list_one_time_ids(connection: AsyncConnection, account: str) -> Sequence[int]:
-    """List the ids of a number's unused one-time pre-keys."""
-    rows = await connection.execute(
-        sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == ONE_TIME)
-    )
+async def list_one_time_ids(
+    connection: AsyncConnection, account: str, kind: str = ONE_TIME, *, in_use: bool = False
+) -> Sequence[int]:
+    """The ids of the one-time pre-keys of a kind that nobody has used; in_use: only those that the network may have."""
+    query = sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == kind)
+    rows = await connection.execute(query.where(own_prekeys.c.retired_at == 0) if in_use else query)
     return [row[0] for row in rows]
 
 
@@ -173,18 +181,21 @@ def signed_ids(account: str) -> sa.Select[Any]:
     return sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == SIGNED)
 
 
-async def take_one_time_prekeys(connection: AsyncConnection, account: str, key_ids: Sequence[int]) -> Sequence[int]:
-    """Delete used one-time pre-keys, in the transaction that saves the sessions they opened. Returns those found."""
+async def take_one_time_prekeys(
+    connection: AsyncConnection, account: str, key_ids: Sequence[int], kind: str = ONE_TIME
+) -> Sequence[int]:
+    """Delete used one-time pre-keys of a kind, in the transaction that keeps the sessions they opened; those that were
+    there."""
     found: list[int] = []
     for page in pages(list(dict.fromkeys(key_ids))):
         rows = await connection.execute(
             sa.select(own_prekeys.c.key_id)
-            .where(own_prekeys.c.account == account, own_prekeys.c.kind == ONE_TIME, own_prekeys.c.key_id.in_(page))
-            # Another shard may be using one of them. The second transaction waits, and finds it deleted.
+            .where(own_prekeys.c.account == account, own_prekeys.c.kind == kind, own_prekeys.c.key_id.in_(page))
+            # Another shard may be using one of them: whoever comes second waits, and finds it gone.
             .with_for_update()
         )
         found += [row[0] for row in rows]
-    await delete_prekeys(connection, account, ONE_TIME, found)
+    await delete_prekeys(connection, account, kind, found)
     return found
 
 
@@ -219,7 +230,7 @@ async def list_lasting(connection: AsyncConnection, account: str) -> Sequence[Ow
     columns = own_prekeys.c
     rows = await connection.execute(
         sa.select(columns.kind, columns.key_id, columns.created_at, columns.uploaded, columns.retired_at)
-        .where(columns.account == account, columns.kind != ONE_TIME)
+        .where(columns.account == account, columns.kind.in_(_LASTING))
         .order_by(columns.created_at, columns.key_id)
     )
     return [OwnPreKey(account, kind, key_id, b"", *state) for kind, key_id, *state in rows]
@@ -238,12 +249,12 @@ async def replace_lasting(connection: AsyncConnection, account: str, kind: str, 
     )
 
 
-async def retire_one_time(connection: AsyncConnection, account: str, left: Sequence[int], now: int) -> None:
-    """Retire one-time pre-keys that the network does not have: they were handed out, or never arrived.
-
-    left: ids of those that the network has, at most 1,000
-    """
-    of_kind = (own_prekeys.c.account == account) & (own_prekeys.c.kind == ONE_TIME)
+async def retire_one_time(
+    connection: AsyncConnection, account: str, left: Sequence[int], now: int, *, kind: str = ONE_TIME
+) -> None:
+    """The network has these one-time pre-keys of a kind left, at most 1,000; the others were handed out, or never came
+    there."""
+    of_kind = (own_prekeys.c.account == account) & (own_prekeys.c.kind == kind)
     await connection.execute(
         own_prekeys.update()
         .where(of_kind, own_prekeys.c.key_id.not_in(left), own_prekeys.c.retired_at == 0)
