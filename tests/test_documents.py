@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Decisions stay as they were taken, and the changelog tells of the past.
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md")))
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+INDEX = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
 FOLDERS = (
     "tidings", "webapp", "coreapp", "network", "handset", "cli", "migrations", "harness", "tests", "benchmarks", "docs"
 )  # fmt: skip
@@ -82,9 +84,59 @@ def test_every_name_in_the_glossary_is_defined() -> None:
     assert not _is_defined("coreapp.no_such_module")
 
 
-def test_every_decision_has_a_number_of_its_own() -> None:
-    numbers = [path.name[:4] for path in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+def _title_and_status(decision: Path) -> tuple[str, str]:
+    """Title without its number, and status; empty where the lines do not have their form."""
+    lines = decision.read_text(encoding="utf-8").splitlines()
+    title = re.fullmatch(rf"# {int(decision.name[:4])}\. (.+)", lines[0])
+    status = re.fullmatch(r"Status: (accepted|(?:amended|superseded) by \d+(?:, \d+)*)", lines[2])
+    return title[1] if title else "", status[1] if status else ""
+
+
+def test_every_decision_has_a_separate_number() -> None:
+    numbers = [path.name[:4] for path in DECISIONS]
+    assert len(numbers) > 50
     assert [number for number in numbers if numbers.count(number) > 1] == []
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.name)
+def test_the_title_of_a_decision_matches_its_file_name(decision: Path) -> None:
+    title, _ = _title_and_status(decision)
+    expected = f"{decision.name[:4]}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}.md"
+    assert decision.name == expected, "first line: `# NUMBER. Title`; file name: `NNNN-title.md`"
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.name)
+def test_a_decision_has_a_status_and_links_to_what_changed_it(decision: Path) -> None:
+    _, status = _title_and_status(decision)
+    assert status, "third line: `Status: accepted`, `Status: amended by N` or `Status: superseded by N`"
+    text = decision.read_text(encoding="utf-8")
+    for number in re.findall(r"\d+", status):
+        assert int(number) > int(decision.name[:4])
+        assert f"({int(number):04d}-" in text, f"link to decision {number}, which the status names"
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.name)
+def test_a_decision_is_in_the_index(decision: Path) -> None:
+    title, status = _title_and_status(decision)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in INDEX.splitlines()]
+    found = [row for row in rows if len(row) == 4 and row[0] == str(int(decision.name[:4]))]
+    assert len(found) == 1, f"docs/decisions/README.md must list {decision.name} once"
+    _, link, summary, listed = found[0]
+    assert (link, listed) == (f"[{title}]({decision.name})", status)
+    assert summary
+
+
+def test_the_index_of_decisions_remarks_on_numbers_that_are_missing() -> None:
+    numbers = {int(path.name[:4]) for path in DECISIONS}
+    missing = sorted(set(range(1, 56)) - numbers)
+    assert [number for number in missing if f"Number {number} was not used" not in INDEX] == []
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md", *DECISIONS], ids=lambda path: path.name)
+def test_every_decision_that_a_document_links_to_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(((?:[\w./-]*/)?\d{4}-[a-z0-9-]+\.md)\)", text)
+    assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
 def variables_read() -> Iterator[str]:
