@@ -80,9 +80,9 @@ def test_every_module_is_described() -> None:
     assert set(first_cells("module")) == modules
 
 
-def test_everything_that_a_listener_hears_is_described_in_its_order() -> None:
-    heard = [name for name, member in vars(DeviceListener).items() if callable(member) and not name.startswith("_")]
-    assert first_cells("the listener hears") == heard
+def test_every_event_of_a_listener_is_described_in_its_order() -> None:
+    events = [name for name, member in vars(DeviceListener).items() if callable(member) and not name.startswith("_")]
+    assert first_cells("event of the listener") == events
 
 
 def test_figures_are_those_of_the_code() -> None:
