@@ -43,7 +43,7 @@ migrate: $(VENV)/.runtime  ## upgrade the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## run all tests except the slow ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/interop --ignore=tests/s3 --ignore=tests/upgrade -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/s3 --ignore=tests/upgrade -o faulthandler_timeout=300
 
 check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## check style, types, imports, licences and known vulnerabilities
 	@.ci/check
@@ -100,6 +100,10 @@ test-deploy: $(VENV)/.dev build/deploy/.installed  ## build the image and start 
 
 test-templates: $(VENV)/.templates  ## lint the templates for AWS, Kubernetes and systemd, and create the AWS stacks in moto
 	@exec $(BIN)/python -m pytest tests/templates
+
+.PHONY: test-examples
+test-examples: $(VENV)/.dev  ## run the clients and webhook receivers of docs/examples in Python and Node (needs Node 20; 1 minute)
+	@exec $(BIN)/python -m pytest tests/examples
 
 interop: $(VENV)/.dev  ## exchange messages with devices of official Signal releases (needs Node 20 and npm)
 	@npm ci --silent --ignore-scripts --prefix tests/interop
