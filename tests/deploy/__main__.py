@@ -1,21 +1,27 @@
 """`make test-deploy`: build the images, then run each compose file where it can reach and affect nothing else.
 
-The tests run in separate namespaces: everything they start ends with them, and their bridges, addresses and firewall
-rules are isolated. The images are built before, since that downloads packages.
+The images are made first, since that takes packages from outside. Both steps run in mount and process namespaces of
+their own, the tests also in one of the network: processes, mounts, bridges and firewall rules end with them, also when
+the command is interrupted. A directory that a killed run has left is removed by the next run.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import fcntl
+import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO, NoReturn
 
 from harness import packages
-from tests.deploy import images
-from tests.deploy.podman import CommandFailed, Podman
 
 PROGRAMS = {
     "podman": "podman",
@@ -35,33 +41,132 @@ ip link set lo up && ip address add 10.77.0.1/32 dev lo
 status=$?
 exit $status
 """
+PLACE, PREFIX = Path("/var/tmp"), "tidings-deploy-"
+LOCK = "lock"
+# Seconds until a step of this command is given up.
+IMAGES_SECONDS, TESTS_SECONDS = 3600.0, 7200.0
+# Seconds that its killed processes have to end.
+GONE_SECONDS = 60.0
 
 
-def main() -> int:
+class Interrupted(Exception):
+    """The command was asked to end; `str()` says by what."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A command, and the seconds after which it is given up. namespaces: flags of `unshare` for more of them."""
+
+    command: Sequence[str]
+    seconds: float
+    namespaces: Sequence[str] = ()
+
+
+def steps(directory: Path) -> Iterator[Step]:
+    """Make the images, then run the tests, with everything of podman in `directory`."""
+    packages.require(PROGRAMS, PROGRAMS)
+    yield Step([sys.executable, "-m", "tests.deploy.images", str(directory)], IMAGES_SECONDS)
+    options = ["-s", "-p", "tests.deploy.reports", "-o", "faulthandler_timeout=900", f"--podman={directory}"]
+    tests = [sys.executable, "-m", "pytest", *options, "tests/deploy", *sys.argv[1:]]
+    yield Step(["bash", "-c", INSIDE, "bash", *tests], TESTS_SECONDS, ["--net"])
+
+
+def main(place: Path = PLACE, steps: Callable[[Path], Iterable[Step]] = steps) -> int:
     begun = time.monotonic()
 
     def say(line: str) -> None:
         print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True)
 
-    directory = Path(tempfile.mkdtemp(prefix="tidings-deploy-", dir="/var/tmp"))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    remove_abandoned(place)
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+    # Held open until the end, so that another run does not take the directory for an abandoned one.
+    lock = _lock(directory)
     try:
-        packages.require(PROGRAMS, PROGRAMS)
-        images.prepare(Podman(directory), say)
-        status = _inside(directory, sys.argv[1:])
-    except (packages.PackageMissing, images.NoBase, CommandFailed) as error:
+        for step in steps(directory):
+            run_apart(step)
+        status = 0
+    except StepFailed as error:
+        status = error.status
+        if str(error):
+            print(f"make test-deploy: {error}", file=sys.stderr)
+    except (packages.PackageMissing, Interrupted) as error:
         print(f"make test-deploy: {error}", file=sys.stderr)
         status = 1
     finally:
+        # Nothing interrupts the removal.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         shutil.rmtree(directory, ignore_errors=True)
+        lock.close()
     say("nothing is left" if not directory.exists() else f"left: {directory}")
     return status
 
 
-def _inside(directory: Path, words: list[str]) -> int:
-    command = [sys.executable, "-m", "pytest", "-s", "-o", "faulthandler_timeout=900", f"--podman={directory}"]
-    namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"]
-    inside = ["unshare", *namespaces, "bash", "-c", INSIDE, "bash", *command, "tests/deploy", *words]
-    return subprocess.run(inside).returncode
+class StepFailed(Exception):
+    """A step ended with `status`, or was given up; `str()` is empty where the step has said why."""
+
+    def __init__(self, status: int, reason: str = "") -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def run_apart(step: Step) -> None:
+    """Run a command in mount and process namespaces of its own, which end with it. Raises `StepFailed`.
+
+    Its processes are killed when this one ends, however it does, and with them its mounts.
+    """
+    flags = [*step.namespaces, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"]
+    with subprocess.Popen(["setpriv", "--pdeathsig=KILL", "unshare", *flags, *step.command]) as process:
+        try:
+            status = process.wait(step.seconds)
+        except subprocess.TimeoutExpired:
+            reason = f"gave up after {step.seconds:g} s: {' '.join(step.command)[:200]}"
+            raise StepFailed(1, reason) from None
+        finally:
+            _end(process)
+    if status:
+        raise StepFailed(status)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill `unshare`, and with it the first process of the namespaces. Returns when all of their processes are gone."""
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        firsts = [os.pidfd_open(int(child)) for child in children]
+    except OSError:
+        firsts = []
+    process.kill()
+    for first in firsts:
+        # Readable once the process has ended, which the kernel delays until its namespace is empty.
+        select.select([first], [], [], GONE_SECONDS)
+        os.close(first)
+
+
+def remove_abandoned(place: Path) -> None:
+    """Remove the directories of runs that were killed: those whose lock nobody holds."""
+    for directory in place.glob(f"{PREFIX}*"):
+        try:
+            with _lock(directory):
+                shutil.rmtree(directory, ignore_errors=True)
+        except OSError:
+            continue
+
+
+def _lock(directory: Path) -> IO[str]:
+    """Lock the directory until the file that this returns is closed. Raises `BlockingIOError` and `OSError`."""
+    file = (directory / LOCK).open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _interrupt(number: int, _: object) -> NoReturn:
+    raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
 
 if __name__ == "__main__":

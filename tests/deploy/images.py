@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.deploy.podman import ROOT, Podman, run
+from tests.deploy.podman import ROOT, CommandFailed, Podman, run
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 CACHE = Path(os.environ.get("BARE_CACHE", "/var/cache/tidings"))
@@ -33,9 +35,20 @@ class NoBase(Exception):
     """Missing base: this machine cannot make a root directory of Debian. `str()` gives the reason."""
 
 
+def main() -> int:
+    """Make all images in the directory that the command line names. An error is a line, without a traceback."""
+    begun = time.monotonic()
+    try:
+        prepare(Podman(Path(sys.argv[1])), lambda line: print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True))
+    except (NoBase, CommandFailed) as error:
+        print(f"make test-deploy: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def prepare(podman: Podman, say: Callable[[str], None]) -> None:
-    """Build all images in the storage of `podman`. Raises `NoBase` and `CommandFailed`."""
-    podman.import_root(_debian(), (DEBIAN, PYTHON))
+    """All images, in the storage of `podman`. Raises `NoBase` and `CommandFailed`."""
+    podman.import_root(_debian(podman.environment), (DEBIAN, PYTHON))
     say(f"image   {PYTHON}: a Debian made with debootstrap")
     for name, image in SERVERS.items():
         made = _server(podman, name, image)
@@ -85,8 +98,9 @@ def _server(podman: Podman, name: str, image: str) -> bool:
     return True
 
 
-def _debian() -> Path:
-    done = subprocess.run([ROOT / ".ci" / "bare-machine", "--possible"], capture_output=True, text=True)
+def _debian(environment: Mapping[str, str]) -> Path:
+    command = [ROOT / ".ci" / "bare-machine", "--possible"]
+    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True)
     if done.returncode:
         raise NoBase(done.stdout.strip() or done.stderr.strip())
     (archive,) = CACHE.glob("bare-*.tar")
@@ -107,3 +121,7 @@ def _pip_settings() -> str:
         if section in ("global", "install", ":env:"):
             settings[option] = value.strip().strip("'")
     return "\n".join(["[global]", *(f"{option} = {value}" for option, value in settings.items())]) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -42,21 +42,25 @@ class CommandFailed(Exception):
     """A command failed. `str()` has the end of its output."""
 
 
-def run(command: list[str], environment: Mapping[str, str], *, timeout: float = 300, both: bool = False) -> str:
-    """Run a command and return its standard output. Raises `CommandFailed`.
+class CommandTimedOut(CommandFailed):
+    """A command was killed because it took too long; `str()` is one line."""
 
-    timeout: seconds. both: True to include its standard error.
-    """
-    done = subprocess.run(
-        command,
-        env=dict(environment),
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=timeout,
-    )
+
+def run(command: list[str], environment: Mapping[str, str], *, timeout: float = 300, both: bool = False) -> str:
+    """Its standard output; both: and its standard error. Raises `CommandFailed`."""
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environment),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        raise CommandTimedOut(f"timed out after {timeout:g} s: {' '.join(command)[:300]}") from None
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
         raise CommandFailed(f"{' '.join(command)[:300]}: status {done.returncode}\n{said}")
