@@ -12,7 +12,8 @@ from typing import Any
 from cli import guard
 from cli.settings import CoreappSettings
 from tidings.runtime import exposure, tls
-from tidings.runtime.tls import TlsFiles
+from tidings.runtime.exposure import LinkCalls
+from tidings.runtime.settings import InstallationSettings
 from tidings.wire import core
 from tidings.wire.connection import Connection, Disconnected, connect
 from tidings.wire.requests import Requests
@@ -24,19 +25,15 @@ ANSWER_SECONDS = 30.0
 class Links:
     """Client for Coreapps that opens one connection per request, since commands make few requests."""
 
-    def __init__(self, key: str, files: TlsFiles, plaintext: frozenset[str]) -> None:
-        """Raises `UnusableCertificate`.
-
-        key: secret key of the link.
-        plaintext: connections that may go without TLS, as for `exposure.link_calls`.
-        """
+    def __init__(self, key: str, calls: LinkCalls) -> None:
+        """key: of the link. calls: how a Coreapp is checked."""
         self._key = key
-        self._calls = exposure.link_calls(files, plaintext)
+        self._calls = calls
 
     @classmethod
     def of(cls, settings: CoreappSettings) -> Links:
-        """Create a client from settings. Raises `UnusableCertificate`."""
-        return cls(settings.secrets.link_key, settings.tls_files, settings.plaintext)
+        """Raises `UnusableCertificate`."""
+        return cls(settings.secrets.link_key, calls_of(settings))
 
     async def ask(self, address: str, make: Callable[[int], core.Question]) -> Any:
         """Send one request to the Coreapp at `host:port`. Returns its response. Raises `Failure`.
@@ -62,6 +59,11 @@ class Links:
         if isinstance(answer, core.Refused):
             raise guard.Failure(f"the Coreapp at {address} refuses: {answer.details}")
         return answer
+
+
+def calls_of(settings: InstallationSettings) -> LinkCalls:
+    """How the Coreapps of an installation are checked. Raises `UnusableCertificate`."""
+    return exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
 
 
 class _Caller:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,16 @@ def _invite_url(url: str) -> str:
 def _is(word: str, other: str) -> Any:
     """Return a parser that yields true for `word` and false for `other`."""
     return env.text(lambda value: env.parse_choice(value, word, other) == word)
+
+
+def _own_host(data: Mapping[str, Any]) -> str:
+    """The host of the link's address; the name of this machine where that address is every one of its own."""
+    host: str = data["link_address"][0]
+    try:
+        is_every = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        is_every = False
+    return socket.gethostname() if is_every else host
 
 
 def _shards(value: str) -> int:
@@ -90,10 +101,7 @@ class Settings(settings.ProcessSettings):
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
     # address at which Webapps connect
     link_address: env.Address = env.variable("TIDINGS_COREAPP_ADDRESS", "127.0.0.1:6252")
-    # host that the shard map names
-    advertised_host: Annotated[str, env.made(lambda data: data["link_address"][0])] = env.variable(
-        "TIDINGS_COREAPP_ADVERTISED_HOST", None
-    )
+    advertised_host: Annotated[str, env.made(_own_host)] = env.variable("TIDINGS_COREAPP_ADVERTISED_HOST", None)
     metrics_address: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
     api_key: OptionalKey = API_KEY
     # TCP address of the network's device API

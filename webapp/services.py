@@ -130,8 +130,8 @@ def assemble(
     *,
     files: FileStore,
 ) -> Parts:
-    """Create all parts without starting them. Raises `UnusableCertificate`."""
-    calls = exposure.link_calls(settings.tls_files, settings.plaintext)
+    """Every part, none started. Raises `UnusableCertificate`."""
+    calls = exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
     common = _common(settings, database, clock)
     tokens = Tokens(database, settings.secrets.jwt_key, clock)
     links = _links(settings, shard_map, calls)

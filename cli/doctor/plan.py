@@ -26,7 +26,7 @@ from cli.doctor.file_stores import Bucket, RecordedStore
 from cli.doctor.findings import Check, Group
 from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
 from cli.doctor.redis import RedisServer
-from cli.links import Links
+from cli.links import Links, calls_of
 from cli.settings import LeaseSettings
 from tidings.objects import identity
 from tidings.objects.identity import BLOBS, MEDIA
@@ -136,7 +136,7 @@ class Plan:
         if examined.process == "coreapp":
             sealed[key_checks.MASTER] = secrets.master_key
             webhook_secret = secrets.webhook_secret
-        links = Links(secrets.link_key, settings.tls_files, settings.plaintext)
+        links = Links(secrets.link_key, calls_of(settings))
         return [
             *makers,
             lambda database: Keys(database, sealed),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,14 @@ def test_a_block_is_told_as_failed_unless_it_is_to_stay_secret(tmp_path: Path) -
     assert read(tmp_path, TIDINGS_BLOCKED_STATUS="sent").blocked_is_sent
     with pytest.raises(SettingsError, match="TIDINGS_BLOCKED_STATUS"):
         read(tmp_path, TIDINGS_BLOCKED_STATUS="delivered")
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("0.0.0.0:6252", socket.gethostname()), ("[::]:6252", socket.gethostname()), ("10.0.0.7:6252", "10.0.0.7")],
+)
+def test_webapps_are_given_a_host_at_which_they_can_call(tmp_path: Path, address: str, host: str) -> None:
+    variables = {"TIDINGS_COREAPP_ADDRESS": address, "TIDINGS_ALLOW_PLAINTEXT": "1"}
+    assert read(tmp_path, **variables).advertised_host == host
+    variables["TIDINGS_COREAPP_ADVERTISED_HOST"] = "core.internal"
+    assert read(tmp_path, **variables).advertised_host == "core.internal"

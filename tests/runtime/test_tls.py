@@ -120,6 +120,18 @@ async def test_a_server_by_another_name_or_of_another_authority_or_past_its_end_
         assert words.lower() in tls.describe(caught.value).lower()
 
 
+async def test_the_servers_of_a_role_share_the_name_of_their_certificate_whatever_their_hosts_are(
+    serve: Serve, tmp_path: Path
+) -> None:
+    port = await serve(tls.server("link", OURS.files(tmp_path, "server", "coreapp")))
+    trust = TlsFiles(authorities=str(tmp_path / "server.ca"))
+    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+        await converse(port, tls.client("link", trust), "172.18.0.7")
+    assert await converse(port, tls.client("link", trust, server_name="coreapp"), "172.18.0.7") == "coreapp"
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        await converse(port, tls.client("link", trust, server_name="webapp"), "coreapp")
+
+
 async def test_renewed_files_are_for_connections_from_then_on_and_broken_ones_change_nothing(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

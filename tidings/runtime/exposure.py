@@ -78,9 +78,12 @@ def metrics_way(variable: str, host: str, allowed: frozenset[str]) -> Way:
     return Way(METRICS, variable, host, METRICS not in allowed, f"{VARIABLE} without {METRICS}")
 
 
-def link_calls(files: TlsFiles, allowed: frozenset[str]) -> LinkCalls:
-    """Return how a process calls Coreapps, with its own certificate. Raises `UnusableCertificate`."""
-    context = tls.client("link", files, least=ssl.TLSVersion.TLSv1_3) if files.chain else None
+def link_calls(files: TlsFiles, allowed: frozenset[str], server_name: str = "") -> LinkCalls:
+    """For those who call Coreapps, with a certificate of their own. Raises `UnusableCertificate`.
+
+    server_name: in the certificates of all Coreapps; empty where each has its own host.
+    """
+    context = tls.client("link", files, least=ssl.TLSVersion.TLSv1_3, server_name=server_name) if files.chain else None
     return LinkCalls(context, LINK in allowed)
 
 

@@ -80,9 +80,12 @@ class FileContext(ssl.SSLContext):
     def __new__(cls, *_: Any, **__: Any) -> Self:
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
-    def __init__(self, use: str, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext]) -> None:
-        """use: purpose, for metrics and the log. Raises `UnusableCertificate`."""
+    def __init__(
+        self, use: str, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], *, server_name: str = ""
+    ) -> None:
+        """use: what for, in metrics and the log. server_name: as of `client`. Raises `UnusableCertificate`."""
         self.use = use
+        self._server_name = server_name
         self._files = files
         self._make = make
         self._stamp = self._look()
@@ -107,11 +110,15 @@ class FileContext(ssl.SSLContext):
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
         """Refresh, then call the current context; event loops and HTTP clients start each connection with it."""
         self.refresh()
+        if self._server_name:
+            options["server_hostname"] = self._server_name
         return self._current.wrap_bio(*arguments, **options)
 
     def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
         """Refresh, then call the current context."""
         self.refresh()
+        if self._server_name:
+            options["server_hostname"] = self._server_name
         return self._current.wrap_socket(*arguments, **options)
 
     def _look(self) -> _Stamp:
@@ -142,15 +149,13 @@ def client(
     *,
     least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
     named: bool = True,
+    server_name: str = "",
     ciphers: str = CIPHERS,
 ) -> FileContext:
     """Return a context for connections to servers that these authorities verify or, if none are set, the system's.
 
-    Raises `UnusableCertificate`.
-
-    least: oldest TLS version.
-    named: verify host names; otherwise any certificate from these authorities is accepted.
-    ciphers: for TLS 1.2.
+    named: so are their names; otherwise any certificate of these authorities is right. server_name: the name that their
+    certificates must have, empty for the host of each connection. ciphers: of TLS 1.2. Raises `UnusableCertificate`.
     """
 
     def make(files: TlsFiles) -> ssl.SSLContext:
@@ -165,7 +170,7 @@ def client(
             _load_chain(context, files)
         return context
 
-    return FileContext(use, files, make)
+    return FileContext(use, files, make, server_name=server_name)
 
 
 def server(

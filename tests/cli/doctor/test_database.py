@@ -19,9 +19,9 @@ from cli.links import Links
 from harness.mariadb import MariaDB, free_port
 from tests.conftest import DatabaseFactory
 from tidings.e2ee import master_keys
+from tidings.runtime.exposure import ON_THIS_MACHINE
 from tidings.runtime.process_secrets import SecretKeys
 from tidings.runtime.settings import DatabaseSettings
-from tidings.runtime.tls import TlsFiles
 from tidings.storage import engine, probes
 from tidings.storage.business import key_checks, nodes, shards, webapp_nodes, webapp_unreached
 from tidings.storage.business.key_checks import KeyCheck
@@ -188,7 +188,7 @@ async def test_a_shard_without_an_owner_or_with_a_silent_one_is_an_error(databas
         await connection.execute(shards.table.update().values(heartbeat_at=at - 40_000))
     _, silent = await owners.run()
     assert (silent.level, "ann has said nothing for 4" in silent.text) == (Level.ERROR, True)
-    (dead,) = await CoreappLinks(found, Links("key", TlsFiles(), frozenset())).run()
+    (dead,) = await CoreappLinks(found, Links("key", ON_THIS_MACHINE)).run()
     assert (dead.level, "127.0.0.1:1" in dead.text) == (Level.ERROR, True)
 
 
@@ -267,6 +267,6 @@ async def test_a_coreapp_is_asked_how_it_is_and_a_wrong_link_key_is_found(
     async with found.transaction() as connection:
         await shards.create_shards(connection, 1)
         await shards.claim(connection, 0, owner="ann", address=f"127.0.0.1:{port}", silence=30)
-    (finding,) = await CoreappLinks(found, Links("ours", TlsFiles(), frozenset())).run()
+    (finding,) = await CoreappLinks(found, Links("ours", ON_THIS_MACHINE)).run()
     server.close()
     assert (finding.level, words in finding.text) == (level, True), finding
