@@ -80,7 +80,10 @@ class Plan:
         groups += [Group(Secrets(name, self._environment(name), self._data_dir)) for name in self._wanted.processes]
         files = _tls_files(usable)
         keys = [used.key for used in files.values() if used.key]
-        groups += [Group(PrivateFiles(self._data_dir, keys)), Group(certificates.CertificateFiles(files))]
+        # Where settings cannot be read, the default is assumed.
+        has_databases = not usable or any(each.settings.database.engine == "sqlite" for each in usable.values())
+        private = PrivateFiles(self._data_dir, keys, has_databases=has_databases)
+        groups += [Group(private), Group(certificates.CertificateFiles(files))]
         groups += self._machine(usable)
         if "coreapp" in usable:
             groups.append(self._network(usable["coreapp"]))

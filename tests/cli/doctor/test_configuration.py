@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from cli.doctor.configuration import Configuration, PrivateFiles, Secrets, examine
 from cli.doctor.findings import Level
 from tidings.runtime import private_files
 from tidings.runtime.secret_files import SecretFiles
 
+ROOT = Path(__file__).parents[3]
 PROCESSES = ("webapp", "coreapp", "network")
 
 
@@ -62,6 +67,30 @@ async def test_what_others_may_read_is_named_with_its_mode(tmp_path: Path) -> No
     assert (readable.level, "tls.key has mode 0640" in readable.text) == (Level.ERROR, True)
     key.chmod(0o600)
     assert [finding.level for finding in await PrivateFiles(tmp_path, [str(key)]).run()] == [Level.FINE]
+
+
+READ_ONLY = """
+mount -t tmpfs -o ro,mode=0700 none $1 && exec $2 - $1 <<'CHECK'
+import asyncio, sys
+from pathlib import Path
+from cli.doctor.configuration import PrivateFiles
+for has_databases in (False, True):
+    [finding] = asyncio.run(PrivateFiles(Path(sys.argv[1]), [], has_databases=has_databases).run())
+    print(finding.level.name, finding.text)
+CHECK
+"""
+
+
+def test_a_volume_that_nobody_may_write_to_is_fine_where_no_database_is_in_it(tmp_path: Path) -> None:
+    """As the volume of secrets of a container, which is mounted read-only."""
+    command = ["unshare", "--mount", "bash", "-c", READ_ONLY, "bash", str(tmp_path), sys.executable]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if "unshare" in done.stderr:
+        pytest.skip("no namespace can be made here")
+    assert done.stdout.splitlines() == [
+        f"FINE {tmp_path} is its owner's alone",
+        f"ERROR the data directory {tmp_path} cannot be written",
+    ], done.stderr
 
 
 async def test_a_secret_file_that_is_given_and_loose_is_named(tmp_path: Path) -> None:
