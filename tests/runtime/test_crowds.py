@@ -113,6 +113,32 @@ def test_a_proxy_may_say_on_a_line_of_its_own_for_whom_it_speaks(lines: list[byt
     assert visit.payer == "192.0.2.2"
 
 
+def test_a_proxy_that_is_not_trusted_is_a_warning_in_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    entrance = Door(StrangerSettings(rate=0.0, rate_each=0.0), clock, connections=100, trusted=PROXY)
+
+    def ask(peer: str, *headers: tuple[bytes, bytes]) -> None:
+        visit = entrance.enter(peer, lambda: None)
+        assert isinstance(visit, door.Visit)
+        entrance.begin(visit, headers)
+        entrance.left(visit)
+
+    def warnings() -> list[tuple[str, int]]:
+        found = [vars(record) for record in caplog.records if record.message == "forwarded.not_trusted"]
+        return [(record["peer"], record["requests"]) for record in found]
+
+    forwarded = (b"x-forwarded-for", b"192.0.2.1")
+    ask("127.0.0.1", forwarded)
+    ask("10.0.0.7")
+    assert warnings() == []
+    ask("10.0.0.7", forwarded)
+    ask("10.0.0.7", forwarded, (b"authorization", b"Bearer unknown"))
+    assert warnings() == [("10.0.0.7", 1)]
+    clock.advance(601)
+    ask("10.0.0.8", forwarded)
+    assert warnings() == [("10.0.0.7", 1), ("10.0.0.8", 2)]
+
+
 def test_what_a_proxy_asks_for_itself_waits_behind_no_stranger_and_is_bounded_for_itself() -> None:
     limits = StrangerSettings(rate=10.0, rate_each=10.0)
     entrance = Door(limits, ManualClock(), connections=100, trusted=[ipaddress.ip_network("10.0.0.0/30")])

@@ -15,6 +15,7 @@ from tidings.runtime.settings import StrangerSettings
 from tidings.runtime.strangers import Bounds, Network, Refusal, Stranger, Strangers
 from tidings.runtime.token_buckets import TokenBuckets
 from tidings.runtime.turns import Refusals, Turns
+from tidings.runtime.untrusted_forwarders import UntrustedForwarders
 
 STRANGERS = Gauge("tidings_strangers", "Open connections over HTTP that have not logged in")
 DELAYED = Counter("tidings_strangers_delayed_total", "Requests of strangers that waited for their turn")
@@ -102,6 +103,7 @@ class Door:
         # Waiting connections are bounded by the acceptor.
         self.limits = limits
         self.refusal_log = RefusalLog(clock)
+        self._forwarders = UntrustedForwarders(clock)
         self._strangers = _table(limits, clock, 1.0, trusted)
         # Separate buckets, so that requests that wait do not keep connections out.
         self._arrivals = _table(limits, clock, _CONNECTIONS, trusted)
@@ -197,6 +199,8 @@ class Door:
                 # Some proxies append a line rather than to the existing one.
                 forwarded = value if forwarded is None else forwarded + b"," + value
         visit.vouched = False
+        if forwarded is not None and not visit.proxied:
+            self._forwarders.seen(visit.host)
         if visit.proxied:
             visit.payer, visit.spent = self._strangers.speaks_for(visit.host, forwarded), 0.0
             visit.unnamed = forwarded is None
