@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cli.guard import Failure
@@ -20,6 +21,10 @@ AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650
 # A certificate is renewed when it expires within this many days.
 RENEW_DAYS = 30
+
+# Characters of a seed.
+SEED_LENGTH = 32
+_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 _DAY = datetime.timedelta(days=1)
 _PEM = serialization.Encoding.PEM
@@ -44,6 +49,21 @@ class Authority:
         self._key = key
         self._now = now
         self.certificate = certificate
+
+    @classmethod
+    def of_seed(cls, directory: Path, seed: str, now: datetime.datetime) -> Authority:
+        """The authority whose key a seed determines. Raises `Failure` and `OSError`.
+
+        Everybody who has the seed has this authority, and believes the certificates of all others. Its key is not
+        written to the directory.
+        """
+        if len(seed) < SEED_LENGTH:
+            raise Failure(f"the seed of the authority is shorter than {SEED_LENGTH} characters")
+        private_files.make_directory(directory)
+        key = _derive_key(seed)
+        certificate = _certify(_name("Tidings authority"), key, None, (key, []), now, AUTHORITY_DAYS * _DAY)
+        private_files.replace(directory / f"{AUTHORITY}.pem", certificate.public_bytes(_PEM), 0o644)
+        return cls(directory, key=key, certificate=certificate, now=now)
 
     @classmethod
     def open(cls, directory: Path, now: datetime.datetime) -> tuple[Authority, bool]:
@@ -108,6 +128,12 @@ class Authority:
         except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
             return False
         return list(held) == list(names) and present.not_valid_after_utc - self._now > RENEW_DAYS * _DAY
+
+
+def _derive_key(seed: str) -> ec.EllipticCurvePrivateKey:
+    # 128 bits more than the order has, so that every key is equally probable.
+    derived = HKDF(hashes.SHA256(), length=48, salt=None, info=b"Tidings authority P-256").derive(seed.encode())
+    return ec.derive_private_key(int.from_bytes(derived, "big") % (_P256_ORDER - 1) + 1, ec.SECP256R1())
 
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:

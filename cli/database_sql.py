@@ -19,11 +19,11 @@ class User:
     rights: str = READ_AND_WRITE  # ALL for the user of migrations
 
 
-def statements(users: Sequence[User], *, host: str = "%", tls: bool = True) -> str:
-    """Return the statements, one per line. Executing them again has no effect.
+def statements(users: Sequence[User], *, host: str = "%", tls: bool = True, again: bool = False) -> str:
+    """Return the statements, one per line. They can be executed again without an effect.
 
-    host: host that the users connect from; `%` for any.
-    tls: whether connections must be encrypted.
+    host: from which the users connect, `%` for any. tls: whether a connection must be encrypted. again: a user that is
+    there already gets the password of `users`.
     """
     lines = [
         f"CREATE DATABASE IF NOT EXISTS {_name(schema)} CHARACTER SET utf8mb4;"
@@ -32,7 +32,9 @@ def statements(users: Sequence[User], *, host: str = "%", tls: bool = True) -> s
     for user in sorted(users, key=lambda user: user.name):
         account = f"{_text(user.name)}@{_text(host)}"
         required = " REQUIRE SSL" if tls else ""
-        lines.append(f"CREATE USER IF NOT EXISTS {account} IDENTIFIED BY {_text(user.password)}{required};")
+        identified = f"{account} IDENTIFIED BY {_text(user.password)}{required};"
+        lines.append(f"CREATE USER IF NOT EXISTS {identified}")
+        lines += [f"ALTER USER {identified}"] if again else []
         lines += [f"GRANT {user.rights} ON {_name(schema)}.* TO {account};" for schema in sorted(set(user.schemas))]
     return "\n".join(lines) + "\n"
 

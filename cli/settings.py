@@ -22,6 +22,12 @@ class TableSettings(settings.InstallationSettings):
         return {"business": self.business, "network": self.network}
 
 
+class AdministratorSettings(settings.InstallationSettings):
+    """The server of the databases, as whoever makes its users."""
+
+    server: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
+
+
 class BusinessSettings(TableSettings):
     """Databases and the business number."""
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import re
 from pathlib import Path
 
 from cli.authority import AUTHORITY, RENEW_DAYS, Authority
 from cli.guard import Failure
+from tidings.runtime import secret_sources
+from tidings.runtime.secret_sources import SecretUnavailable
 
 PROCESSES = ("webapp", "coreapp", "network", "robots", "database")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 DAYS = 397
+# From which the authority is derived, where containers have no directory in common.
+SEED = "TIDINGS_AUTHORITY_SEED"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 
 
@@ -20,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the directory and the processes that get a certificate."""
     parser.epilog = (
         "Makes an authority (ca.pem, ca.key) and a certificate with its key for each process (NAME.pem, NAME.key), "
-        f"as far as they are not there. Run again, it renews what ends within {RENEW_DAYS} days; processes notice."
+        f"as far as they are not there. Run again, it renews what ends within {RENEW_DAYS} days; processes notice. "
+        f"{SEED} (or a file, {SEED}_FILE) determines the authority's key: containers that have no directory in common "
+        "each make their own certificate, and believe those of the others."
     )
     parser.add_argument("directory", metavar="DIRECTORY", type=Path)
     parser.add_argument(
@@ -39,18 +46,34 @@ def run(options: argparse.Namespace) -> int:
         raise Failure("--days is not from 1 to 3650")
     wanted = [_parse(word) for word in options.processes or PROCESSES]
     directory = options.directory.expanduser().absolute()
-    authority, is_new = Authority.open(directory, datetime.datetime.now(datetime.UTC))
+    authority, is_new = _authority(directory)
     print(_line(AUTHORITY, (), authority.certificate.not_valid_after_utc, made=is_new))
     for name, hosts in wanted:
         ends, made = authority.renew(name, hosts, options.days, anyway=options.renew)
         print(_line(name, hosts, ends, made=made))
+    key = directory / f"{AUTHORITY}.key"
+    maker = str(key) if key.exists() else SEED
     print(
         f"\nEach process is given, with its NAME:\n"
         f"  TIDINGS_TLS_CERTIFICATE={directory}/NAME.pem TIDINGS_TLS_KEY={directory}/NAME.key "
         f"TIDINGS_TLS_CA={directory}/{AUTHORITY}.pem\n"
-        f"{directory}/{AUTHORITY}.key makes certificates that all of them believe: no process needs it."
+        f"{maker} makes certificates that all of them believe: no process needs it."
     )
     return 0
+
+
+def _authority(directory: Path) -> tuple[Authority, bool]:
+    """The directory's authority, or that of the seed, and whether it was made now. Raises `Failure` and `OSError`."""
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        seed = secret_sources.read(os.environ, SEED)
+    except SecretUnavailable as error:
+        raise Failure(str(error)) from None
+    if not seed:
+        return Authority.open(directory, now)
+    if (directory / f"{AUTHORITY}.key").exists():
+        raise Failure(f"{directory} has an authority of its own: leave {SEED} out, or name another directory")
+    return Authority.of_seed(directory, seed, now), True
 
 
 def _parse(word: str) -> tuple[str, tuple[str, ...]]:

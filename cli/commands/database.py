@@ -1,38 +1,107 @@
-"""`tidings database sql`: prints the statements that an administrator executes once on a database server."""
+"""`tidings database`: the schemas and users of an installation, as statements for an administrator or made at once."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import secrets
+from collections.abc import Mapping
+
+from sqlalchemy.exc import DBAPIError
 
 from cli import database_sql
 from cli.database_sql import ALL, User
+from cli.guard import Failure
+from cli.settings import AdministratorSettings
+from tidings.runtime import secret_sources
+from tidings.runtime.secret_sources import SecretUnavailable
+from tidings.storage import administration
 
 PREFIX = "WA_DB_NAME_PREFIX"
+# The password of each role's user.
+PASSWORDS: Mapping[str, str] = {
+    "business": "TIDINGS_BUSINESS_DB_PASSWORD",
+    "network": "TIDINGS_NETWORK_DB_PASSWORD",
+    "migrate": "TIDINGS_MIGRATE_DB_PASSWORD",
+}
+# Who connects as which user.
+PROCESSES: Mapping[str, str] = {
+    "business": "webapp and coreapp",
+    "network": "network",
+    "migrate": "tidings migrate",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the action and its options."""
+    """What to do with the statements."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    sql = actions.add_parser("sql", help="print CREATE DATABASE, CREATE USER and GRANT, with random passwords")
-    sql.add_argument("--host", default="%", help="host that the processes connect from (default %%: any)")
-    sql.add_argument("--without-tls", action="store_true", help="leave out REQUIRE SSL, for a server on this machine")
+    given = f"The passwords are those of {', '.join(PASSWORDS.values())} or of the files that these with _FILE name."
+    sql = actions.add_parser(
+        "sql",
+        help="print CREATE DATABASE, CREATE USER and GRANT, with random passwords",
+        epilog=f"{given} The others are random.",
+    )
+    users = actions.add_parser(
+        "users",
+        help="execute these statements as the administrator that WA_DB_* name, with passwords that are given",
+        epilog=f"{given} Users that are there already get them. It may be executed again.",
+    )
+    for action in (sql, users):
+        action.add_argument("--host", default="%", help="host that the processes connect from (default %%: any)")
+        action.add_argument(
+            "--without-tls", action="store_true", help="leave out REQUIRE SSL, for a server on this machine"
+        )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the statements, followed by the variables of each process as SQL comments."""
+    """Print the statements and, as comments, the variables for each process; or execute them."""
     prefix = os.environ.get(PREFIX) or "tidings_"
-    business, network, migrate = (
-        User(name=f"{prefix}{role}", password=secrets.token_urlsafe(24), schemas=schemas, rights=rights)
-        for role, schemas, rights in (
-            ("business", [f"{prefix}business"], database_sql.READ_AND_WRITE),
-            ("network", [f"{prefix}network"], database_sql.READ_AND_WRITE),
-            ("migrate", [f"{prefix}business", f"{prefix}network"], ALL),
-        )
-    )
-    users = {"webapp and coreapp": business, "network": network, "tidings migrate": migrate}
+    passwords = _given(os.environ)
+    if options.action == "users":
+        if missing := [variable for role, variable in PASSWORDS.items() if not passwords[role]]:
+            raise Failure(f"{', '.join(missing)}: set the password of each user")
+        return _make(_users(prefix, passwords), options)
+    users = _users(prefix, {role: given or secrets.token_urlsafe(24) for role, given in passwords.items()})
     print(database_sql.statements(list(users.values()), host=options.host, tls=not options.without_tls), end="")
-    for processes, user in users.items():
+    for role, user in users.items():
+        processes = PROCESSES[role]
         print(f"-- {processes}: WA_DB_ENGINE=MYSQL WA_DB_USERNAME={user.name} WA_DB_PASSWORD={user.password}")
+    return 0
+
+
+def _users(prefix: str, passwords: Mapping[str, str]) -> Mapping[str, User]:
+    """The user of each role, with the rights that its processes need."""
+    rights = {
+        "business": ([f"{prefix}business"], database_sql.READ_AND_WRITE),
+        "network": ([f"{prefix}network"], database_sql.READ_AND_WRITE),
+        "migrate": ([f"{prefix}business", f"{prefix}network"], ALL),
+    }
+    return {
+        role: User(name=f"{prefix}{role}", password=passwords[role], schemas=schemas, rights=granted)
+        for role, (schemas, granted) in rights.items()
+    }
+
+
+def _given(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """The passwords that are given; empty for those that are not. Raises `Failure`."""
+    try:
+        return {role: secret_sources.read(variables, variable) for role, variable in PASSWORDS.items()}
+    except SecretUnavailable as error:
+        raise Failure(str(error)) from None
+
+
+def _make(users: Mapping[str, User], options: argparse.Namespace) -> int:
+    settings = AdministratorSettings.read(os.environ)
+    if settings.server.engine != "mysql":
+        raise Failure("WA_DB_ENGINE=MYSQL and WA_DB_HOSTNAME name no server: SQLite has no users")
+    statements = database_sql.statements(
+        list(users.values()), host=options.host, tls=not options.without_tls, again=True
+    )
+    try:
+        asyncio.run(administration.execute(settings.server, statements.splitlines()))
+    except DBAPIError as error:
+        # Not the statement, which has a password.
+        raise Failure(f"the server refuses to make schemas and users: {error.orig}") from None
+    print(f"users {', '.join(sorted(user.name for user in users.values()))} have their schemas and rights")
     return 0

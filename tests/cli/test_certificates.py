@@ -118,3 +118,54 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "ca.pem").write_bytes(b"nothing")
     (tmp_path / "ca.key").write_bytes(other[0])
     assert "cannot be read" in said(tmp_path)
+
+
+SEED = "0123456789abcdef" * 4
+
+
+def test_containers_with_one_seed_believe_each_other_though_they_have_no_directory_in_common(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", SEED)
+    assert run(tmp_path / "one", "coreapp=10.0.0.7") == 0
+    assert run(tmp_path / "two", "webapp") == 0
+    monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", SEED[::-1])
+    assert run(tmp_path / "other", "webapp") == 0
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["ca.pem", "coreapp.key", "coreapp.pem"]
+
+    def files(directory: str, name: str) -> TlsFiles:
+        at = tmp_path / directory
+        return TlsFiles(str(at / f"{name}.pem"), str(at / f"{name}.key"), str(at / "ca.pem"))
+
+    server = tls.server("test", files("one", "coreapp"), clients=Clients.REQUIRED)
+    handshake(server, tls.client("test", files("two", "webapp")), "coreapp")
+    # Each side refuses what another seed vouches for.
+    with pytest.raises(ssl.SSLError):
+        handshake(server, tls.client("test", files("other", "webapp")), "coreapp")
+    foreign = tls.server("test", files("other", "webapp"))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(foreign, tls.client("test", files("two", "webapp")), "webapp")
+
+
+def test_a_restart_with_a_seed_keeps_a_certificate_that_is_still_good(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", SEED)
+    assert run(tmp_path / "tls", "coreapp") == 0
+    before = (tmp_path / "tls" / "coreapp.pem").read_bytes()
+    capsys.readouterr()
+    assert run(tmp_path / "tls", "coreapp") == 0
+    assert "kept  coreapp.pem" in capsys.readouterr().out
+    assert (tmp_path / "tls" / "coreapp.pem").read_bytes() == before
+
+
+def test_a_short_seed_and_one_beside_an_authority_of_the_directory_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(tmp_path / "tls", "coreapp") == 0
+    monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", SEED)
+    assert run(tmp_path / "tls", "coreapp") == 1
+    assert "has an authority of its own: leave TIDINGS_AUTHORITY_SEED out" in capsys.readouterr().err
+    monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", "s" * 31)
+    assert run(tmp_path / "new", "coreapp") == 1
+    assert "shorter than 32 characters" in capsys.readouterr().err

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pymysql
 import pytest
 
 from cli.commands import database
+from cli.guard import Failure
 from harness.mariadb import MariaDB
 
 
@@ -50,3 +53,81 @@ def test_users_must_come_over_tls_unless_told_otherwise(capsys: pytest.CaptureFi
     created = [line for line in capsys.readouterr().out.splitlines() if line.startswith("CREATE USER")]
     assert len(created) == 3
     assert all("@'10.1.%' " in line and line.endswith(" REQUIRE SSL;") for line in created)
+
+
+GIVEN = {"business": "a'b\\c%d", "network": "of the network", "migrate": "of migrations"}
+
+
+@pytest.fixture
+def administrator(mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """An environment that names the test's server and passwords. Users and schemas that are made go afterwards."""
+    variables = {
+        "TIDINGS_DATA_DIR": str(tmp_path),
+        "WA_DB_NAME_PREFIX": "made_",
+        "TIDINGS_BUSINESS_DB_URL": mariadb.url("unused"),
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for role, variable in database.PASSWORDS.items():
+        monkeypatch.setenv(variable, GIVEN[role])
+    yield
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        for name in ("business", "network"):
+            cursor.execute(f"DROP DATABASE IF EXISTS made_{name}")
+        for name in GIVEN:
+            cursor.execute(f"DROP USER IF EXISTS 'made_{name}'@'%'")
+
+
+def make() -> int:
+    return database.run(argparse.Namespace(action="users", host="%", without_tls=True))
+
+
+@pytest.mark.usefixtures("administrator")
+def test_users_are_made_with_their_rights_and_passwords_and_may_be_made_again(
+    mariadb: MariaDB, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert make() == 0
+    monkeypatch.setenv("TIDINGS_NETWORK_DB_PASSWORD", "another one")
+    assert make() == 0
+    printed = capsys.readouterr()
+    assert "made_business, made_migrate, made_network" in printed.out
+    assert not [password for password in (*GIVEN.values(), "another one") if password in printed.out + printed.err]
+    for role, password in ({**GIVEN, "network": "another one"}).items():
+        with mariadb.connect(user=f"made_{role}", password=password) as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW DATABASES")
+            seen = {name for (name,) in cursor.fetchall() if name.startswith("made_")}
+        expected = {"made_business", "made_network"} if role == "migrate" else {f"made_{role}"}
+        assert seen == expected
+    with pytest.raises(pymysql.err.OperationalError, match="denied"):
+        mariadb.connect(user="made_network", password=GIVEN["network"])
+
+
+@pytest.mark.usefixtures("administrator")
+def test_a_password_that_is_missing_is_named_and_one_in_an_error_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDINGS_MIGRATE_DB_PASSWORD")
+    with pytest.raises(Failure, match="TIDINGS_MIGRATE_DB_PASSWORD: set the password"):
+        make()
+    monkeypatch.setenv("TIDINGS_MIGRATE_DB_PASSWORD", GIVEN["migrate"])
+    # A name that no server takes.
+    monkeypatch.setenv("WA_DB_NAME_PREFIX", "x" * 90)
+    with pytest.raises(Failure, match="refuses to make schemas and users") as raised:
+        make()
+    assert not [password for password in GIVEN.values() if password in str(raised.value)]
+
+
+def test_sqlite_has_no_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TIDINGS_DATA_DIR", str(tmp_path))
+    for variable in database.PASSWORDS.values():
+        monkeypatch.setenv(variable, "given")
+    with pytest.raises(Failure, match="SQLite has no users"):
+        make()
+
+
+def test_printed_statements_have_the_passwords_that_are_given(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDINGS_NETWORK_DB_PASSWORD", "of the network")
+    database.run(argparse.Namespace(action="sql", host="%", without_tls=False))
+    printed = capsys.readouterr().out
+    assert "'tidings_network'@'%' IDENTIFIED BY 'of the network' REQUIRE SSL;" in printed
+    assert len(set(re.findall(r"IDENTIFIED BY '([^']+)'", printed))) == 3
