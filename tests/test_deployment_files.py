@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -103,10 +104,12 @@ def test_the_secret_of_the_manifests_has_every_key_that_they_ask_for() -> None:
 
 @pytest.mark.parametrize("password", ["plain", r"""a"b\c'd''$e`f: #g""", "'", "0123", "ünï\\n"])
 def test_the_secret_has_passwords_as_they_were_given(password: str) -> None:
-    environment = {**os.environ, "DATABASE_PASSWORD": password, "REDIS_PASSWORD": password[::-1]}
+    environment = {**os.environ, "NETWORK_DATABASE_PASSWORD": password, "REDIS_PASSWORD": password[::-1]}
     made = subprocess.run([KUBERNETES / "secrets.sh"], env=environment, capture_output=True, text=True, check=True)
     secret = yaml.safe_load(made.stdout)["stringData"]
-    assert (secret["database-password"], secret["redis-password"]) == (password, password[::-1])
+    assert (secret["network-database-password"], secret["redis-password"]) == (password, password[::-1])
+    others = {secret["business-database-password"], secret["migrate-database-password"], password}
+    assert len(others) == 3, "those that are not given are random"
 
 
 def environments() -> Iterator[tuple[str, str, dict[str, str]]]:
@@ -125,7 +128,8 @@ def environments() -> Iterator[tuple[str, str, dict[str, str]]]:
             if one["kind"] == "Deployment"
         )
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        yield "kubernetes", role, {**shared, **{one["name"]: str(one.get("value", "")) for one in container["env"]}}
+        given = {one["name"]: str(one.get("value", "of the pod")) for one in container["env"]}
+        yield "kubernetes", role, {**shared, **given}
     for role in METRICS:
         task = template("services.yaml")["Resources"][f"{role.capitalize()}Task"]["Properties"]
         container = next(one for one in task["ContainerDefinitions"] if one["Name"] == role)
@@ -144,8 +148,8 @@ def test_metrics_are_served_over_tls_alone() -> None:
         if role == "webapp":
             assert variables["TIDINGS_API_ADDRESS"].startswith("0.0.0.0:"), where
             assert variables.get("TIDINGS_API_TLS", "1") == "1", where
-        elif role == "network" and "TIDINGS_TLS_CERTIFICATE" not in variables:
-            # The device API is unencrypted behind a load balancer, so metrics have a separate listener.
+        elif role == "network" and file in ("kubernetes", "cloudformation"):
+            # Everybody reaches the device API there, so metrics have a listener of their own.
             assert variables["TIDINGS_NETWORK_METRICS_ADDRESS"].startswith("0.0.0.0:"), where
 
 
@@ -161,4 +165,107 @@ def test_probes_and_annotations_of_the_manifests_speak_tls_where_the_process_doe
         assert 'prometheus.io/scheme: "https"' in text
         probes = re.findall(r"httpGet: \{.*\}", text)
         assert len(probes) == 3
-        assert all(("scheme: HTTPS" in probe) == (role != "network") for probe in probes)
+        assert all("scheme: HTTPS" in probe for probe in probes)
+
+
+def test_processes_speak_tls_to_each_other_everywhere() -> None:
+    for file, role, variables in environments():
+        where = (file, role)
+        assert "TIDINGS_ALLOW_PLAINTEXT" not in variables, where
+        # CloudFormation and Kubernetes name the role's file, Compose the one of the role's volume.
+        assert variables["TIDINGS_TLS_CERTIFICATE"].endswith((f"/{role}.pem", "/certificate.pem")), where
+        assert variables["TIDINGS_TLS_CA"].endswith("/ca.pem"), where
+        if role == "coreapp":
+            assert variables["TIDINGS_NETWORK_HTTP_URL"].startswith("https://"), where
+            by_address = variables.get("TIDINGS_COREAPP_ADVERTISED_HOST", "") in ("", "of the pod")
+            assert by_address == ("TIDINGS_COREAPP_TLS_NAME" in variables), where
+        if role == "webapp" and file != "docker-compose.multi.yml":
+            assert variables["TIDINGS_COREAPP_TLS_NAME"] == "coreapp", where
+
+
+def test_each_role_has_a_user_of_the_database_of_its_own() -> None:
+    expected = {"webapp": "tidings_business", "coreapp": "tidings_business", "network": "tidings_network"}
+    for file, role, variables in environments():
+        user = variables["WA_DB_USERNAME"]
+        assert user in (expected[role], f"${{WA_DB_USERNAME:-{expected[role]}}}"), (file, role)
+        assert "TIDINGS_EMBEDDED" not in variables, "only the user of migrations may change tables"
+
+
+def test_no_process_has_the_seed_of_the_authority_or_the_administrator_s_password() -> None:
+    for role in METRICS:
+        documents = list(yaml.safe_load_all((KUBERNETES / f"{role}.yaml").read_text(encoding="utf-8")))
+        pod = documents[0]["spec"]["template"]["spec"]
+        (first,), (process,) = pod["initContainers"], pod["containers"]
+        assert first["args"][0] == "certificates"
+        assert [one["name"] for one in first["env"]] == ["TIDINGS_AUTHORITY_SEED"]
+        assert "authority-seed" not in json.dumps(process)
+        (mount,) = [one for one in process["volumeMounts"] if one["name"] == "tls"]
+        assert mount["readOnly"]
+        task = template("services.yaml")["Resources"][f"{role.capitalize()}Task"]["Properties"]
+        certificates, migrate, process = task["ContainerDefinitions"]
+        assert [one["Name"] for one in certificates["Secrets"]] == ["TIDINGS_AUTHORITY_SEED"]
+        assert "DBPasswordSecret" in [one["ValueFrom"] for one in migrate["Secrets"]]
+        given = [one["ValueFrom"] for one in process["Secrets"]]
+        assert not {"AuthoritySeed", "DBPasswordSecret", "MigrateDatabasePassword"} & set(given)
+        assert process["DependsOn"] == [{"ContainerName": "migrate", "Condition": "SUCCESS"}]
+
+
+def test_proxies_are_named_wherever_the_api_is_behind_one() -> None:
+    behind = {"docker-compose.multi.yml", "kubernetes", "cloudformation"}
+    found = {file: variables["TIDINGS_TRUSTED_PROXIES"] for file, role, variables in environments() if role == "webapp"}
+    assert found.keys() == behind | {"docker-compose.yml"}
+    assert all(found[file] for file in behind)
+    rule = template("main.yaml")["Rules"]["ProxiesAreKnown"]
+    assert "TrustedProxies" in json.dumps(rule["Assertions"])
+
+
+def policies() -> dict[str, dict[str, Any]]:
+    text = (KUBERNETES / "policies.yaml").read_text(encoding="utf-8")
+    return {one["metadata"]["name"]: one["spec"] for one in yaml.safe_load_all(text)}
+
+
+def ports(rules: list[dict[str, Any]], **wanted: str) -> set[int]:
+    """The ports of rules that let a component or a namespace through; without one, those that everybody may use."""
+    key = {"component": "app.kubernetes.io/component", "namespace": "kubernetes.io/metadata.name"}
+    found: set[int] = set()
+    for rule in rules:
+        peers = rule.get("from", rule.get("to"))
+        labels = json.dumps(peers)
+        named = {(key[kind], value) for kind, value in wanted.items()}
+        is_meant = peers is None if not named else all(f'"{label}": "{value}"' in labels for label, value in named)
+        if is_meant:
+            found |= {entry["port"] for entry in rule.get("ports", ())}
+    return found
+
+
+def test_network_policies_refuse_what_they_do_not_list_in_both_directions() -> None:
+    found = policies()
+    assert found["nothing-else"]["podSelector"] == {}
+    assert found["nothing-else"]["ingress"] == []
+    assert ports(found["nothing-else"]["egress"], namespace="kube-system") == {53}
+    for spec in found.values():
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        # An empty selector would be every namespace.
+        assert "{}" not in json.dumps(spec["ingress"]), spec
+    webapp, coreapp, network = (found[role] for role in METRICS)
+    for spec, port in ((webapp, 9090), (coreapp, 6253), (network, 9098)):
+        assert ports(spec["ingress"], namespace="monitoring") == {port}
+    assert (ports(webapp["ingress"]), ports(coreapp["ingress"]), ports(network["ingress"])) == (
+        set(),
+        set(),
+        {9095, 9096},
+    )
+    assert ports(webapp["ingress"], namespace="ingress-nginx") == {9090}
+    assert ports(webapp["egress"], component="coreapp") == ports(coreapp["ingress"], component="webapp") == {6252}
+    assert ports(coreapp["egress"], component="coreapp") == ports(coreapp["ingress"], component="coreapp") == {6252}
+    assert ports(coreapp["egress"], component="network") == {9095, 9096}
+    assert ports(network["egress"], component="network") == ports(network["ingress"], component="network") == {9097}
+    # Coreapps alone reach the internet, and nothing private by that rule.
+    open_to = [name for name, spec in found.items() if '"0.0.0.0/0"' in json.dumps(spec["egress"])]
+    assert open_to == ["coreapp"]
+    (internet,) = [rule for rule in coreapp["egress"] if "ports" not in rule]
+    excepted = {network for peer in internet["to"] for network in peer["ipBlock"]["except"]}
+    assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7"} <= excepted
+    for name in (*METRICS, "migrate"):
+        databases = [rule for rule in found[name]["egress"] if {"port": 3306} in rule.get("ports", ())]
+        assert len(databases) == 1, name

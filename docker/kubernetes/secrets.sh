@@ -1,10 +1,12 @@
 #!/bin/sh
-# Prints a secret with new random values: docker/kubernetes/secrets.sh | kubectl --namespace tidings create -f -
-# Keep a copy of it: without the master key the data in the database cannot be decrypted.
+# Prints a secret with random values: docker/kubernetes/secrets.sh | kubectl --namespace tidings create -f -
+# Passwords of the database's users that are given (BUSINESS_DATABASE_PASSWORD …) are taken, the others are random.
+# Keep a copy of it: without the master key nothing in the database can be read.
 set -eu
-: "${DATABASE_PASSWORD:?the password of WA_DB_USERNAME}" "${REDIS_PASSWORD:=}"
 key() { openssl rand -hex 32; }
-# Single-quoted YAML string: only ' is escaped, by doubling it. The value must not contain a line break.
+: "${BUSINESS_DATABASE_PASSWORD:=$(key)}" "${NETWORK_DATABASE_PASSWORD:=$(key)}" "${MIGRATE_DATABASE_PASSWORD:=$(key)}"
+: "${REDIS_PASSWORD:=}"
+# As YAML has it: whatever is in it but a line's end stands for itself, and ' is doubled.
 quoted() { printf "'%s'" "$(printf %s "$1" | sed "s/'/''/g")"; }
 cat <<SECRET
 apiVersion: v1
@@ -13,8 +15,11 @@ metadata:
   name: tidings
 type: Opaque
 stringData:
-  database-password: $(quoted "$DATABASE_PASSWORD")
+  business-database-password: $(quoted "$BUSINESS_DATABASE_PASSWORD")
+  network-database-password: $(quoted "$NETWORK_DATABASE_PASSWORD")
+  migrate-database-password: $(quoted "$MIGRATE_DATABASE_PASSWORD")
   redis-password: $(quoted "$REDIS_PASSWORD")
+  authority-seed: "$(key)"
   jwt-key: "$(key)"
   link-key: "$(key)"
   settings-key: "$(key)"

@@ -133,12 +133,16 @@ def test_containers_know_the_database_the_others_and_each_its_own_secrets(aws: N
     seen: dict[str, dict[str, str]] = {}
     for arn in ecs.list_task_definitions()["taskDefinitionArns"]:
         definition = ecs.describe_task_definition(taskDefinition=arn)["taskDefinition"]
-        process = definition["containerDefinitions"][1]
+        certificates, migrate, process = definition["containerDefinitions"]
         variables = {entry["name"]: entry["value"] for entry in process["environment"]}
         secrets = {entry["name"]: entry["valueFrom"] for entry in process["secrets"]}
         seen[process["name"]] = variables | secrets
         assert variables["WA_DB_HOSTNAME"] == outputs["database"]["Hostname"]
-        assert secrets["WA_DB_PASSWORD"] == outputs["database"]["PasswordSecret"]
+        made_as = {entry["name"]: entry["valueFrom"] for entry in migrate["secrets"]}
+        assert made_as["WA_DB_PASSWORD"] == outputs["database"]["PasswordSecret"]
+        family = variables["WA_DB_USERNAME"].removeprefix("tidings_").upper()
+        assert secrets["WA_DB_PASSWORD"] == made_as[f"TIDINGS_{family}_DB_PASSWORD"]
+        assert [entry["name"] for entry in certificates["secrets"]] == ["TIDINGS_AUTHORITY_SEED"]
         assert process["image"] == "registry.example/tidings:latest"
         assert process["readonlyRootFilesystem"] is True
         assert process["user"] == "10001:10001"
@@ -281,7 +285,7 @@ def test_with_buckets_each_process_has_its_own_and_nobody_reaches_them_without_t
     ecs, s3 = boto3.client("ecs"), boto3.client("s3")
     seen: dict[str, str] = {}
     for arn in ecs.list_task_definitions()["taskDefinitionArns"]:
-        process = ecs.describe_task_definition(taskDefinition=arn)["taskDefinition"]["containerDefinitions"][1]
+        process = ecs.describe_task_definition(taskDefinition=arn)["taskDefinition"]["containerDefinitions"][-1]
         variables = {entry["name"]: entry["value"] for entry in process["environment"]}
         (seen[process["name"]],) = [value for name, value in variables.items() if name.endswith("_S3_BUCKET")]
     assert seen["webapp"] == seen["coreapp"] != seen["network"]

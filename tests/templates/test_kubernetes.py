@@ -19,8 +19,8 @@ NOT_OF_A_CLUSTER = {"Kustomization"}
 
 
 def secret() -> str:
-    """Return the secret that the script makes."""
-    environment = {**os.environ, "DATABASE_PASSWORD": "of the database"}
+    """The one that the script makes."""
+    environment = {**os.environ, "BUSINESS_DATABASE_PASSWORD": "of the database"}
     return subprocess.run([FOLDER / "secrets.sh"], env=environment, capture_output=True, text=True, check=True).stdout
 
 
