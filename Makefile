@@ -126,8 +126,8 @@ bench-%: services
 compare: services  ## compare the performance of this tree with an earlier one (BASE=revision)
 	@exec $(BIN)/python -m benchmarks.compare $(BASE)
 
-sbom: $(VENV)/.dev  ## write the bill of materials (CycloneDX) of the locked packages: build/sbom.cdx.json
-	@$(BIN)/python .ci/supply_chain.py sbom build/sbom.cdx.json
+sbom: $(VENV)/.dev  ## write the bill of materials (CycloneDX) to build/sbom.cdx.json (IMAGE=tidings: of the image, with Debian)
+	@$(BIN)/python .ci/supply_chain.py sbom build/sbom.cdx.json $(if $(IMAGE),--image $(IMAGE))
 
 lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 updates them)
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --output-file requirements.lock >/dev/null

@@ -32,6 +32,9 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 SNAPSHOT = ROOT / ".ci" / "advisories.json"
 RUNTIME = "requirements.lock"
+# What the image installs, and where Debian keeps the list of its own packages.
+RUNTIME_OF_IMAGE = "requirements-s3.lock"
+OS_RELEASE, DPKG_STATUS = "etc/os-release", "var/lib/dpkg/status"
 SPDX = get_spdx_licensing()
 # All of them let others use, change and sell what is built on the package; MPL-2.0 covers only changes of itself.
 PERMITTED = {
@@ -234,10 +237,54 @@ def licences(locks: Sequence[Path], environments: Sequence[Path] = ()) -> int:
 # --- bill of materials ---
 
 
-def bill(runtime: Sequence[Package], version: str) -> str:
-    """Return a CycloneDX document of everything that is installed to run Tidings. The same locks give the same text."""
+@dataclasses.dataclass(frozen=True)
+class SystemPackage:
+    """An installed package of an image's operating system. source: the source package that it was built from."""
+
+    name: str
+    version: str
+    architecture: str
+    source: str
+
+    def url(self, system: Mapping[str, str]) -> PackageURL:
+        """The package URL, with the distribution of `os-release`."""
+        release = f"{system.get('ID', 'debian')}-{system.get('VERSION_ID', 'unknown')}"
+        qualifiers = {"arch": self.architecture, "distro": release, "upstream": self.source}
+        return PackageURL("deb", system.get("ID", "debian"), self.name, self.version, qualifiers=qualifiers)
+
+
+def system_packages(status: str) -> list[SystemPackage]:
+    """The packages that dpkg has installed, by the text of its status file."""
+    found = []
+    for paragraph in status.split("\n\n"):
+        lines = (line.partition(": ") for line in paragraph.splitlines() if not line.startswith(" "))
+        fields = {name: value for name, _, value in lines}
+        if fields.get("Status", "").endswith(" installed"):
+            name = fields["Package"]
+            source = fields.get("Source", name).partition(" ")[0]
+            found.append(SystemPackage(name, fields["Version"], fields.get("Architecture", "all"), source))
+    return found
+
+
+def os_release(text: str) -> dict[str, str]:
+    """The fields of `/etc/os-release`."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name: value.strip("\"'") for name, separator, value in pairs if separator}
+
+
+def bill(
+    runtime: Sequence[Package],
+    version: str,
+    *,
+    system: Sequence[SystemPackage] = (),
+    release: Mapping[str, str] | None = None,
+) -> str:
+    """A CycloneDX document of everything that is installed to run Tidings. The same packages give the same text.
+
+    system: packages of an image's operating system, which `release` describes.
+    """
     factory = LicenseFactory()
-    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, repr(runtime)))
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, repr((runtime, system)) if system else repr(runtime)))
     bom.metadata.component = Component(
         name="tidings", version=version, type=ComponentType.APPLICATION, bom_ref=f"tidings@{version}"
     )
@@ -258,13 +305,56 @@ def bill(runtime: Sequence[Package], version: str) -> str:
                 hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest) for digest in package.hashes],
             )
         )
+    for installed in system:
+        url = installed.url(release or {})
+        components.append(
+            Component(
+                name=installed.name,
+                version=installed.version,
+                type=ComponentType.LIBRARY,
+                scope=ComponentScope.REQUIRED,
+                purl=url,
+                bom_ref=url.to_string(),
+            )
+        )
     bom.components.update(components)
     bom.register_dependency(bom.metadata.component, components)
     return make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
 
 
-def write_bill(target: Path) -> int:
-    text = bill(locked(ROOT / RUNTIME), importlib.metadata.version("tidings"))
+def read_image(image: str, program: str) -> tuple[str, str]:
+    """`os-release` and dpkg's status of an image, by a container of it. program: docker or podman."""
+    texts = []
+    for path in (OS_RELEASE, DPKG_STATUS):
+        command = [program, "run", "--rm", "--network=none", "--entrypoint=cat", image, f"/{path}"]
+        texts.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)  # noqa: S603
+    return texts[0], texts[1]
+
+
+def write_bill(target: Path, image: str, program: str, root: Path | None) -> int:
+    """Write the bill of what the locks install or, with an image or its root directory, of all that is in it."""
+    version = importlib.metadata.version("tidings")
+    if not image and root is None:
+        text = bill(locked(ROOT / RUNTIME), version)
+    else:
+        try:
+            release, status = (
+                read_image(image, program)
+                if root is None
+                else ((root / OS_RELEASE).read_text(encoding="utf-8"), (root / DPKG_STATUS).read_text(encoding="utf-8"))
+            )
+        except subprocess.CalledProcessError as error:
+            print(f"{image}: {error.stderr.strip()[-300:]}", file=sys.stderr)
+            return 1
+        except (OSError, subprocess.TimeoutExpired) as error:
+            print(f"{image or root}: {error}", file=sys.stderr)
+            return 1
+        system = system_packages(status)
+        if not system:
+            print(f"{image or root}: dpkg has no installed package there", file=sys.stderr)
+            return 1
+        text = bill(locked(ROOT / RUNTIME_OF_IMAGE), version, system=system, release=os_release(release))
+        print(f"{len(system)} packages of the operating system of {image or root}")
     if flaw := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
         print(f"the bill of materials is not valid: {flaw.data.message}", file=sys.stderr)
         return 1
@@ -288,7 +378,11 @@ def main() -> int:
     keep.add_argument("database", type=Path, help="a checkout of the PyPA's advisory database")
     keep.add_argument("taken", help="its date, YYYY-MM-DD")
     keep.add_argument("locks", nargs="+", type=Path)
-    commands.add_parser("sbom").add_argument("target", type=Path)
+    sbom = commands.add_parser("sbom")
+    sbom.add_argument("target", type=Path)
+    sbom.add_argument("--image", default="", help="an image whose operating system's packages belong to it")
+    sbom.add_argument("--program", default="docker", help="that runs a container of the image (docker, podman)")
+    sbom.add_argument("--root", type=Path, help="the root directory of an image, in place of the image")
     given = parser.parse_args()
     if given.command == "audit":
         return audit(given.locks)
@@ -296,7 +390,7 @@ def main() -> int:
         return licences(given.locks, given.environment)
     if given.command == "snapshot":
         return snapshot(given.database, given.taken, given.locks)
-    return write_bill(given.target)
+    return write_bill(given.target, given.image, given.program, given.root)
 
 
 if __name__ == "__main__":

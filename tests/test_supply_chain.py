@@ -148,3 +148,62 @@ def test_the_snapshot_in_the_project_is_written_as_the_command_writes_it(supply_
         for advisory in those:
             assert advisory["id"].startswith("PYSEC-")
             assert all(first and (fixed is None or fixed) for first, fixed in advisory["ranges"])
+
+
+STATUS = """Package: libc6
+Status: install ok installed
+Architecture: amd64
+Source: glibc (2.36-9)
+Version: 2.36-9+deb12u10
+Description: GNU C Library
+ with a line that goes on: it is no field
+
+Package: tzdata
+Status: deinstall ok config-files
+Architecture: all
+Version: 2024b
+
+Package: ca-certificates
+Status: install ok installed
+Architecture: all
+Version: 20230311
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The root directory of an image of Debian, as far as the bill of materials looks at it."""
+    for path, text in {
+        "etc/os-release": 'PRETTY_NAME="Debian 12"\nID=debian\nVERSION_ID="12"\n',
+        "var/lib/dpkg/status": STATUS,
+    }.items():
+        at = tmp_path / "root" / path
+        at.parent.mkdir(parents=True)
+        at.write_text(text)
+    return tmp_path / "root"
+
+
+def test_the_bill_of_an_image_has_the_installed_packages_of_its_operating_system(
+    supply_chain: Any, root: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "sbom.json"
+    assert supply_chain.write_bill(target, "", "docker", root) == 0
+    document = json.loads(target.read_text())
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(target.read_text()) is None
+    urls = {component["purl"] for component in document["components"]}
+    assert {url for url in urls if url.startswith("pkg:deb/")} == {
+        "pkg:deb/debian/libc6@2.36-9%2Bdeb12u10?arch=amd64&distro=debian-12&upstream=glibc",
+        "pkg:deb/debian/ca-certificates@20230311?arch=all&distro=debian-12&upstream=ca-certificates",
+    }
+    packages = supply_chain.locked(ROOT / "requirements-s3.lock")
+    assert {f"pkg:pypi/{package.name}@{package.version}" for package in packages} <= urls
+
+
+def test_a_root_without_debian_s_list_is_one_line_and_no_bill(
+    supply_chain: Any, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "var/lib/dpkg/status").unlink()
+    target = tmp_path / "sbom.json"
+    assert supply_chain.write_bill(target, "", "docker", root) == 1
+    assert "var/lib/dpkg/status" in capsys.readouterr().err
+    assert not target.exists()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 from tests.deploy.images import OURS
-from tests.deploy.podman import COMPOSE, ROOT, Podman
+from tests.deploy.podman import COMPOSE, ROOT, Podman, run
 
 HADOLINT = COMPOSE.with_name("hadolint")
 
@@ -23,6 +26,18 @@ def test_the_image_says_what_it_is_and_runs_as_nobody_in_particular(podman: Podm
     assert found["Healthcheck"]["Test"] == ["CMD", "tidings-healthcheck"]
     assert found["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert not [line for line in found["Config"]["Env"] if "PASSWORD" in line or "KEY" in line]
+
+
+def test_the_bill_of_materials_has_the_packages_of_the_image_s_debian(podman: Podman, tmp_path: Path) -> None:
+    target = tmp_path / "sbom.cdx.json"
+    command = [sys.executable, str(ROOT / ".ci" / "supply_chain.py"), "sbom", str(target), "--program=podman"]
+    print(f"        bill of materials: {run([*command, f'--image={OURS}'], podman.environment).splitlines()[0]}")
+    components = json.loads(target.read_text())["components"]
+    found = {component["name"]: component["purl"] for component in components}
+    assert found["libc6"].startswith("pkg:deb/debian/libc6@")
+    installed = podman("run", "--rm", "--network=none", "--entrypoint=dpkg-query", OURS, "-W", "-f=${Package}\\n")
+    assert {name for name, url in found.items() if url.startswith("pkg:deb/")} == set(installed.split())
+    assert found["cryptography"].startswith("pkg:pypi/")
 
 
 def test_nothing_of_this_machine_is_in_the_image(podman: Podman) -> None:
