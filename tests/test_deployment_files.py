@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import string
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from webapp.password_rule import weakness
 
 ROOT = Path(__file__).parents[1]
 CLOUD = ROOT / "templates" / "cloudformation"
@@ -110,6 +113,17 @@ def test_the_secret_has_passwords_as_they_were_given(password: str) -> None:
     assert (secret["network-database-password"], secret["redis-password"]) == (password, password[::-1])
     others = {secret["business-database-password"], secret["migrate-database-password"], password}
     assert len(others) == 3, "those that are not given are random"
+
+
+def test_the_first_password_of_admin_is_one_that_a_webapp_starts_with() -> None:
+    made = subprocess.run([KUBERNETES / "secrets.sh"], capture_output=True, text=True, check=True)
+    assert weakness(yaml.safe_load(made.stdout)["stringData"]["admin-password"]) is None
+    rule = template("services.yaml")["Resources"]["AdminPassword"]["Properties"]["GenerateSecretString"]
+    assert 8 <= rule["PasswordLength"] <= 64
+    assert rule["RequireEachIncludedType"]
+    kinds = (string.digits, string.ascii_uppercase, string.ascii_lowercase, string.punctuation)
+    assert all(set(kind) - set(rule["ExcludeCharacters"]) for kind in kinds)
+    assert not [name for name in rule if name.startswith("Exclude") and name != "ExcludeCharacters"]
 
 
 def environments() -> Iterator[tuple[str, str, dict[str, str]]]:

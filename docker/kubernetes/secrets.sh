@@ -28,5 +28,5 @@ stringData:
   webhook-secret: "whsec_$(openssl rand -base64 32)"
   api-key: "$(key)"
   operator-key: "$(key)"
-  admin-password: "$(key)"
+  admin-password: "$(openssl rand -hex 16)-Aa1"
 SECRET
