@@ -63,12 +63,18 @@ async def server_time(database: Database) -> float | None:
         return float((await connection.exec_driver_sql("SELECT UNIX_TIMESTAMP(NOW(6))")).scalar_one())
 
 
+class TableRefused(Exception):
+    """The user of the database may make no table, so that nothing can be measured in one."""
+
+
+# What a server answers to `CREATE TABLE` without the right to it: for a table, for a schema.
+_MAY_NOT = (1142, 1044)
+
+
 async def measure_writes(settings: DatabaseSettings, *, clients: int, writes: int) -> Writes:
     """Measure inserts into a temporary table that is dropped afterwards.
 
-    On SQLite the table is in a separate file next to the database, so that writers of the database are not delayed.
-
-    writes: number of inserts, distributed over all clients
+    On SQLite it is in a file of its own beside the database, whose writers are not held up. Raises `TableRefused`.
     """
     each = max(1, writes // clients)
     async with _scratch(settings, clients) as (pool, table):
@@ -110,8 +116,13 @@ async def _scratch(settings: DatabaseSettings, clients: int) -> AsyncIterator[tu
         chosen = dataclasses.replace(chosen, url=f"sqlite+aiosqlite:///{path}")
     pool = engine.make(chosen, context=engine.make_context(chosen))
     try:
-        async with pool.begin() as connection:
-            await connection.run_sync(table.create)
+        try:
+            async with pool.begin() as connection:
+                await connection.run_sync(table.create)
+        except sa.exc.DBAPIError as error:
+            if error.orig is not None and error.orig.args[:1] and error.orig.args[0] in _MAY_NOT:
+                raise TableRefused from error
+            raise
         try:
             yield pool, table
         finally:

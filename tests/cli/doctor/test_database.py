@@ -48,6 +48,22 @@ async def test_a_sound_database_is_fine_and_left_as_it_was(database_factory: Dat
         assert not list(folder.glob(".tidings_doctor*"))
 
 
+async def test_a_user_who_may_only_write_rows_is_fine_and_nothing_is_measured(mariadb: MariaDB) -> None:
+    with mariadb.connect() as administrator, administrator.cursor() as cursor:
+        cursor.execute("CREATE DATABASE rows_only")
+        cursor.execute("CREATE USER rows_only@'%'")
+        cursor.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON rows_only.* TO rows_only@'%'")
+    found = Database(DatabaseSettings(mariadb.url("rows_only", user="rows_only")), "business")
+    try:
+        (finding,) = await WriteLatency(found, writes=5).run()
+        assert (finding.level, "not measured" in finding.text) == (Level.FINE, True)
+    finally:
+        await found.close()
+        with mariadb.connect() as administrator, administrator.cursor() as cursor:
+            cursor.execute("DROP USER rows_only@'%'")
+            cursor.execute("DROP DATABASE rows_only")
+
+
 async def tables(found: Database) -> set[str]:
     async with found.engine.connect() as connection:
         return set(await connection.run_sync(lambda c: sa.inspect(c).get_table_names()))
