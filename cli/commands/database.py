@@ -8,8 +8,6 @@ import os
 import secrets
 from collections.abc import Mapping
 
-from sqlalchemy.exc import DBAPIError
-
 from cli import database_sql
 from cli.database_sql import ALL, User
 from cli.guard import Failure
@@ -17,6 +15,7 @@ from cli.settings import AdministratorSettings
 from tidings.runtime import secret_sources
 from tidings.runtime.secret_sources import SecretUnavailable
 from tidings.storage import administration
+from tidings.storage.administration import StatementRefused
 
 PREFIX = "WA_DB_NAME_PREFIX"
 # The password of each role's user.
@@ -100,8 +99,7 @@ def _make(users: Mapping[str, User], options: argparse.Namespace) -> int:
     )
     try:
         asyncio.run(administration.execute(settings.server, statements.splitlines()))
-    except DBAPIError as error:
-        # Not the statement, which has a password.
-        raise Failure(f"the server refuses to make schemas and users: {error.orig}") from None
+    except StatementRefused as error:
+        raise Failure(f"the server refuses to make schemas and users: {error}") from None
     print(f"users {', '.join(sorted(user.name for user in users.values()))} have their schemas and rights")
     return 0

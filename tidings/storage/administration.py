@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import sqlalchemy as sa
+
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import engine
 
@@ -12,8 +14,12 @@ from tidings.storage import engine
 SCHEMA = "information_schema"
 
 
+class StatementRefused(Exception):
+    """The server cannot be reached, or refuses a statement; `str()` has the server's reason."""
+
+
 async def execute(settings: DatabaseSettings, statements: Sequence[str]) -> None:
-    """Execute statements in their order, each at once and for good. Raises `sqlalchemy.exc.DBAPIError`.
+    """Execute statements in their order, each at once and for good. Raises `StatementRefused`.
 
     settings: a database on the server, of which the server and the user count.
     """
@@ -25,5 +31,8 @@ async def execute(settings: DatabaseSettings, statements: Sequence[str]) -> None
             for statement in statements:
                 # The driver takes a percent sign for a parameter.
                 await connection.exec_driver_sql(statement.replace("%", "%%"))
+    except sa.exc.DBAPIError as error:
+        # Without the statement, which may have a password.
+        raise StatementRefused(str(error.orig)) from None
     finally:
         await administrator.dispose()
