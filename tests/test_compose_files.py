@@ -51,6 +51,30 @@ def test_our_containers_may_do_nothing_that_they_need_not(compose: dict[str, Any
         assert service["security_opt"] == ["no-new-privileges:true"], name
 
 
+# What the start-up script of a database's image needs before it becomes the server's user.
+CAPABILITIES = {"database": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]}
+
+
+def test_other_containers_have_a_read_only_root_and_the_capabilities_that_they_need(compose: dict[str, Any]) -> None:
+    others = {name: service for name, service in compose["services"].items() if OURS not in service["image"]}
+    assert others.keys() >= {"database", "prometheus", "grafana"}
+    for name, service in others.items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service.get("cap_add", []) == CAPABILITIES.get(name, []), name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+
+
+def test_several_coreapps_can_be_made_of_the_one_service() -> None:
+    """By `--scale`: nothing that belongs to one of them is written down, and Webapps know their certificate's name."""
+    services = yaml.safe_load(FILES[0].read_text())["services"]
+    coreapp = services["coreapp"]
+    assert not {"container_name", "hostname", "ports"} & coreapp.keys()
+    assert not {"COREAPP_HOSTNAME", "TIDINGS_COREAPP_ADVERTISED_HOST"} & coreapp["environment"].keys()
+    assert services["webapp"]["environment"]["TIDINGS_COREAPP_TLS_NAME"] == "coreapp"
+    assert "coreapp" in services["provision"]["command"], "the certificate has the role's name"
+
+
 def test_no_process_mounts_what_is_another_s(compose: dict[str, Any]) -> None:
     """Each role mounts only its own volume of secrets. Only provisioning mounts the volume with all of them."""
     for name, service in compose["services"].items():

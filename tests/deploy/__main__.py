@@ -36,7 +36,7 @@ PROGRAMS = {
 # Sets up the addresses of this machine as containers see it. PID 1 must also wait for orphans.
 INSIDE = """
 mount -t tmpfs none /dev/shm && mount -t tmpfs none /run
-ip link set lo up && ip address add 10.77.0.1/32 dev lo
+ip link set lo up && ip address add 172.17.0.1/32 dev lo
 "$@"
 status=$?
 exit $status

@@ -31,6 +31,15 @@ SERVERS = {
 }
 
 
+# By which the compose files name the stand-ins, although their own names may have digests.
+VARIABLES = {
+    "TIDINGS_DATABASE_IMAGE": SERVERS["mariadb"],
+    "TIDINGS_REDIS_IMAGE": SERVERS["redis"],
+    "TIDINGS_PROXY_IMAGE": SERVERS["haproxy"],
+    "TIDINGS_PROMETHEUS_IMAGE": SERVERS["prometheus"],
+}
+
+
 class NoBase(Exception):
     """Missing base: this machine cannot make a root directory of Debian. `str()` gives the reason."""
 
@@ -69,6 +78,7 @@ def build_ours(podman: Podman) -> None:
         "--layers=false",
         f"--secret=id=pip,src={pip}",
         *_mounts("/etc/ssl/certs", "/etc/hosts", "/etc/resolv.conf", os.environ.get("PIP_FIND_LINKS", "")),
+        f"--build-arg=PYTHON={PYTHON}",
         f"--file={ROOT / 'docker' / 'Dockerfile'}",
         f"--tag={OURS}",
         str(ROOT),

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import packages
+
 ROOT = Path(__file__).parents[2]
 # podman-compose, which calls `podman`; installed from a separate lock file.
 COMPOSE = ROOT / "build" / "deploy" / "bin" / "podman-compose"
@@ -35,6 +37,12 @@ driver = "{driver}"
 graphroot = "{directory}/storage"
 runroot = "{directory}/run"
 """
+# Before version 4.7 podman does not know the address of this machine under Docker's name for it.
+WRAPPER = """#!/bin/bash
+exec {podman} "${{@/host-gateway/{machine}}}"
+"""
+# This machine, as containers reach it, at Docker's address for that: `tests.deploy.__main__` adds it.
+MACHINE = "172.17.0.1"
 REGISTRIES_CONF = 'unqualified-search-registries = []\nshort-name-mode = "disabled"\n'
 
 
@@ -99,6 +107,12 @@ class Podman:
             "CONTAINERS_REGISTRIES_CONF": ("registries.conf", REGISTRIES_CONF),
         }
         self.environment = {**os.environ, "BUILDAH_ISOLATION": "chroot", "TMPDIR": str(directory / "tmp")}
+        wrapper = directory / "bin" / "podman"
+        if not wrapper.exists():
+            wrapper.parent.mkdir()
+            wrapper.write_text(WRAPPER.format(podman=packages.find("podman"), machine=MACHINE))
+            wrapper.chmod(0o755)
+        self.environment["PATH"] = f"{wrapper.parent}:{self.environment['PATH']}"
         for variable, (name, content) in settings.items():
             (directory / name).write_text(content)
             self.environment[variable] = str(directory / name)

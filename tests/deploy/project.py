@@ -73,6 +73,10 @@ class Project:
         """Start one more service without its dependencies."""
         self._compose("up", "--detach", "--no-build", "--no-deps", service)
 
+    def scale(self, service: str, count: int) -> None:
+        """Have so many containers of a service."""
+        self._compose("up", "--detach", "--no-build", "--no-deps", "--scale", f"{service}={count}", service)
+
     def _wait_for(self, service: str, condition: str) -> None:
         if condition == "service_healthy":
             self.wait_healthy([service])

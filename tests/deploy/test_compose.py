@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from harness import polling
+from tests.deploy import images
 from tests.deploy.business import PASSWORD, Business, Webhook
-from tests.deploy.podman import ROOT, CommandFailed, Podman
+from tests.deploy.podman import MACHINE, ROOT, CommandFailed, Podman
 from tests.deploy.project import Project, leftovers
 from tidings.keys import rotation
 
-# Address of this machine in containers, which `tests.deploy.__main__` creates.
-MACHINE = "10.77.0.1"
 VARIABLES = {
+    **images.VARIABLES,
     "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": f"{MACHINE}/32",
     "TIDINGS_REENGAGEMENT_WINDOW": "0",
     "TIDINGS_ROBOTS_PER_KIND": "20",
