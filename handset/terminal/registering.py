@@ -46,7 +46,10 @@ class NumberRegistration:
                 code = code or await self._console.ask("Code: ")
                 if code is None:
                     return False
-                await self._register(device, code="".join(code.split()).replace("-", ""))
+                if not (digits := "".join(code.split()).replace("-", "")):
+                    code = None
+                    continue
+                await self._register(device, code=digits)
                 return True
             except NetworkAway as error:
                 if not was_away:
