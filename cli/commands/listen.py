@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import json
 import time
 from collections.abc import Callable
@@ -32,6 +33,10 @@ async def _listen(host: str, port: int, show: Callable[[bytes], None]) -> None:
         async with callback_receiver.receiving(host, port, show):
             print(f"waiting for callbacks at http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
             await stop.wait()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise guard.Failure(f"{host}:{port} is in use: name another port with --port") from error
     except OverflowError as error:
         raise guard.Failure(f"{port} is no port") from error
 

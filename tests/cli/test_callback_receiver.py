@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import socket
 
 import httpx
 import pytest
 
 from cli.callback_receiver import MAX_BODY, receiving
+from cli.commands import listen
+from cli.guard import Failure
 
 
 async def test_bodies_that_are_posted_anywhere_are_shown_and_answered() -> None:
@@ -45,3 +48,10 @@ async def test_a_number_that_is_no_port_is_said() -> None:
     with pytest.raises(OverflowError):
         async with receiving("127.0.0.1", 70_000, print):
             pass
+
+
+def test_a_busy_port_names_the_option_that_moves_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Failure, match=f"127.0.0.1:{port} is in use: name another port with --port"):
+            listen.run(argparse.Namespace(host="127.0.0.1", port=port, json=False))
