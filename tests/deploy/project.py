@@ -87,6 +87,12 @@ class Project:
         else:
             raise AssertionError(condition)
 
+    def remove(self, service: str) -> None:
+        """Remove all containers of a service."""
+        words = ("ps", "--all", "--filter", f"label=com.docker.compose.service={service}", "--format", "{{.Names}}")
+        for name in self._podman(*words).split():
+            self._podman("rm", "--force", "--time=30", name)
+
     def down(self) -> None:
         self._compose("down", "--volumes")
 

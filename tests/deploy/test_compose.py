@@ -96,6 +96,8 @@ def scene(podman: Podman, request: pytest.FixtureRequest) -> Iterator[Scene]:
         project.wait_healthy(deployment.servers)
         made = Scene(deployment, project, Business(API), webhook)
         made.say(f"up: {len(deployment.servers)} servers healthy after {time.monotonic() - begun:.0f} s")
+        # A number that is looked up before it is registered counts as none for five minutes.
+        polling.wait_until(lambda: "robots.ready" in project.logs("robots"), seconds=120, pause=0.5)
         yield made
     finally:
         project.down()
