@@ -94,7 +94,7 @@ def test_the_guide_leads_to_a_message_a_callback_a_handset_and_a_second_coreapp(
 
     def both_work() -> bool:
         health = business.call("GET", "/v1/health")[1]["health"]
-        seen[:] = sorted(str(node.get("role")) for node in health.values() if "role" in node)
+        seen[:] = sorted(str(node["role"]) for node in health.values() if isinstance(node, dict) and "role" in node)
         return seen == ["primary_master", "secondary_master"]
 
     polling.wait_until(both_work, seconds=120, pause=1.0, failure=lambda: str(seen))
