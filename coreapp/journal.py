@@ -132,23 +132,7 @@ class _Callbacks:
 
 @dataclasses.dataclass(slots=True)
 class Change:
-    """What one unit of work writes, all or nothing: a field for each kind of row, in the order of the writes.
-
-    enqueued_jobs:    new ones, or ones that are there and have become `ENCRYPTED`.
-    failures:         of attempts at jobs that are in the queue, and of those that leave it.
-    dropped_sessions: the peers whose session is forgotten.
-    used_prekeys:     ids of own one-time pre-keys that are used up.
-    new_base_keys:    of first messages that opened these sessions without a one-time pre-key.
-    kept: by message, what it takes to send it again; renamed: messages whose type is known only now.
-    new_undecrypted: messages that were asked for again; ended_undecrypted: that came, or were reported.
-    heard:            recipients who wrote, with the Unix milliseconds.
-    read_messages:    by recipient, those of theirs that are unread no longer.
-    new_media:        files that are in their directory already; used_media: that were sent.
-    new_downloads:    messages whose file is to be fetched.
-    acknowledged_identities: (peer, hash), void when the peer has another hash by then; acknowledges_all: of all
-                      peers of whom it is true.
-    new_callbacks:    their `seq` is given by the journal, in the order of commits.
-    """
+    """Rows of one unit of work, written all or nothing: a field for each kind of row, in the order of the writes."""
 
     account: str
     new_messages: Sequence[messages.Message] = merging.rows(messages.add)
@@ -164,6 +148,7 @@ class Change:
     sending_halves: Sequence[sessions.SendingHalf] = merging.part_of(SessionRows)
     # own one-time pre-keys that were used
     used_prekeys: Sequence[UsedPreKey] = merging.part_of(SessionRows)
+    # base keys of first messages that opened these sessions without a one-time pre-key
     new_base_keys: Sequence[BaseKey] = merging.rows(BASE_KEYS.add, about="keys")
     statuses: Mapping[str, messages.Status] | None = merging.mapping(messages.advance, combine=max)
     # by message id: the content kept for sending it again

@@ -21,16 +21,13 @@ USED_TWICE = Counter(
 
 @dataclasses.dataclass(slots=True)
 class UsedPreKey:
-    """An own one-time pre-key that a peer's first message named.
-
-    kind: `ONE_TIME` or `KYBER_ONE_TIME`. was_gone: another session had used it, as the commit found; this one is not
-    kept then.
-    """
+    """An own one-time pre-key that a peer's first message named."""
 
     peer: str
     key_id: int
     # set by the commit if another session had used the key; the session of this one is then not stored
     was_gone: bool = False
+    # `ONE_TIME` or `KYBER_ONE_TIME`
     kind: str = accounts.ONE_TIME
 
 

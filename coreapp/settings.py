@@ -37,7 +37,7 @@ def _is(word: str, other: str) -> Any:
 
 
 def _own_host(data: Mapping[str, Any]) -> str:
-    """The host of the link's address; the name of this machine where that address is every one of its own."""
+    """Return the host of the link's address, or this machine's name if the link listens on all addresses."""
     host: str = data["link_address"][0]
     try:
         is_every = ipaddress.ip_address(host).is_unspecified
@@ -58,38 +58,7 @@ def _names(value: str) -> Names:
 
 
 class Settings(settings.ProcessSettings):
-    """One Coreapp process.
-
-    account:             the business's number, digits.
-    link_address:        where Webapps reach it; advertised_host: what the shard map tells them.
-    network_tcp, network_http: the message network. network_tcp_tls: it speaks TLS on the former, too; network_files:
-                         for TLS with it.
-    shards:              how many there are from the first start on; later `POST /v1/account/shards` says so.
-    lease_seconds:       silence after which another Coreapp may take a shard; heartbeat_seconds: between signs of life.
-    job_queue_limit, callback_queue_limit: rows.
-    refuses_unheard:     messages are refused at the limit of the callback queue without a webhook URL, too, rather than
-                         statuses dropped.
-    status_delay:        seconds after the answer to a message before which none of its statuses is posted.
-    webhook_timeout:     seconds for one attempt.
-    auto_register:       register the number with the registration key at the first start; otherwise wait for a code.
-    reengagement_window: fail free-form messages to those who did not write within 24 hours.
-    check_unknown:       a recipient who was not checked is checked when the first message to them comes.
-    blocked_is_sent:     a message to somebody who has blocked the business stays `sent` rather than fails.
-    unregistered_seconds: how long it is believed that a number is not on the network.
-    conversations:       what the conversations in statuses are named after.
-    webhook_revocations: file of certificate revocation lists, PEM; `None` for no check.
-    accept_any_2xx:      take every 2xx of a webhook for success, not only 200.
-    allow_pq_downgrade:  go on with recipients whose keys had post-quantum protection and have none any more.
-    outgoing_webhooks, outgoing_media: where webhooks and links of media may lead.
-    media_dir:           of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
-    media_bucket:        of files, the same for all, instead; the directory is then for files on their way.
-    media_transfers:     uploads to the network, and downloads from it, at the same time.
-    media_days, unread_days, dead_callback_days: that unused files, unread messages and dead letters are kept; 0 is for
-                         ever.
-    media_link_timeout:  seconds for one link; media_link_cache: seconds that what was fetched serves other messages.
-    invite_url:          what stands before the code in the invitation to a group. Devices need the code alone, so the
-                         default leads nowhere.
-    """
+    """Settings of one Coreapp process."""
 
     database: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
     secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE
@@ -101,8 +70,10 @@ class Settings(settings.ProcessSettings):
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
     # address at which Webapps connect
     link_address: env.Address = env.variable("TIDINGS_COREAPP_ADDRESS", "127.0.0.1:6252")
+    # host of that address in the shard map, by which Webapps call this process
     advertised_host: Annotated[str, env.made(_own_host)] = env.variable("TIDINGS_COREAPP_ADVERTISED_HOST", None)
     metrics_address: env.Address = env.variable("TIDINGS_COREAPP_METRICS_ADDRESS", "127.0.0.1:6253")
+    # key for the metrics where other machines can reach them; empty for none
     api_key: OptionalKey = API_KEY
     # TCP address of the network's device API
     network_tcp: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
@@ -127,10 +98,13 @@ class Settings(settings.ProcessSettings):
     callback_queue_limit: Annotated[int, env.integer(1)] = env.variable("TIDINGS_CALLBACK_QUEUE_LIMIT", 100_000)
     # timeout of one attempt at the webhook, seconds
     webhook_timeout: Annotated[float, env.number(0.1, 600.0)] = env.variable("TIDINGS_WEBHOOK_TIMEOUT_S", 15.0)
+    # PEM file of certificate revocation lists; `None` for no check
     webhook_revocations: Annotated[Path | None, env.text(lambda value: env.parse_path(value) if value else None)] = (
         env.variable("TIDINGS_WEBHOOK_CRL", None)
     )
+    # accept every 2xx status of a webhook as success, not only 200
     accept_any_2xx: env.Flag = env.variable("TIDINGS_WEBHOOK_ANY_2XX", False)
+    # start sessions only with recipients whose keys have post-quantum protection
     require_pq: env.Flag = env.variable("TIDINGS_REQUIRE_PQ", False)
     # continue with recipients whose keys had post-quantum protection and no longer have it
     allow_pq_downgrade: env.Flag = env.variable("TIDINGS_ALLOW_PQ_DOWNGRADE", False)

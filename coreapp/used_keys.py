@@ -1,8 +1,8 @@
-"""What this process knows of used idempotency keys without asking the database.
+"""Filter of used idempotency keys in memory, which saves database queries for fresh keys.
 
-A process that owns every shard is the only one that commits keys of messages: each commit is fenced by a lease. After
-it has read the table under these leases, a filter in memory contains all of them, and a key that the filter does not
-contain is certainly fresh. Otherwise the database is asked (docs/decisions/0055).
+A process that owns every shard is the only one that commits keys of messages, because each commit is fenced by a lease.
+Once it has read the table under these leases, the filter contains all used keys, and a key that the filter does not
+contain is certainly fresh. For any other key the database is queried (docs/decisions/0055).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from tidings.storage.database import Database
 log = logging.getLogger(__name__)
 
 PAGE = 500  # keys that are read at a time
-# Seconds of pause after each second of reading, so that reading 7,000,000 keys takes minutes and a fifth of a core.
+# Seconds of pause per second of reading: reading 7,000,000 keys takes minutes and at most a fifth of a core.
 PAUSE_SHARE = 4.0
-RETRY_SECONDS = 1.0  # until an attempt to read that failed is repeated
-PATIENCE = 4.0  # seconds that one page waits for a database that is away
+RETRY_SECONDS = 1.0  # seconds until a failed read is repeated
+PATIENCE = 4.0  # seconds that one page waits for an unreachable database
 
 COMPLETE = Gauge(
     "tidings_idempotency_filter_complete", "1 while a fresh idempotency key is recognized without the database"
 )
 
-# Waits until all that one shard's journal was given so far is on disk.
+# Waits until all changes that were put into one shard's journal so far are on disk.
 Settle = Callable[[], Awaitable[None]]
 
 
 class UsedKeys:
-    """A service: the filter of used keys of one account's messages, for all shards of this process.
+    """Service with the filter of used keys of one account's messages, for all shards of this process.
 
-    Any change in the leases makes the filter incomplete, and it is read again. While another process owns a shard,
-    there is no filter and no memory is used.
+    Any change of the leases empties the filter, and the table is read again. While another process owns a shard, there
+    is no filter and no memory is used.
     """
 
     name = "used-keys"
@@ -61,11 +61,11 @@ class UsedKeys:
 
     @property
     def memory(self) -> int:
-        """Bytes allocated for the filter."""
+        """Bytes that are allocated for the filter."""
         return self._filter.memory if self._filter is not None else 0
 
     def follow(self, shards: Mapping[Lease, Settle]) -> None:
-        """Take note of the shards that this process answers for now."""
+        """Set the shards that this process serves from now on."""
         if shards.keys() == self._shards.keys():
             return
         self._shards = dict(shards)
@@ -77,12 +77,12 @@ class UsedKeys:
             self._changed.kick()
 
     def is_fresh(self, key: Key) -> bool:
-        """Whether certainly no request has used the key; `False` when the database has to be asked."""
+        """Return whether the key is certainly unused; false when the database has to be queried."""
         found = self._filter
         return found is not None and self.complete.is_set() and key.shared not in found and key.own not in found
 
     def add(self, form: bytes) -> None:
-        """Add a key in the form in which it is stored. Called before its commit, whose outcome may stay unknown."""
+        """Add a key in its stored form. Must be called before its commit, whose outcome may remain unknown."""
         if self._filter is not None:
             self._filter.add(form, self._clock.now())
 
@@ -96,14 +96,14 @@ class UsedKeys:
             stopping.cancel()
 
     async def run_once(self) -> bool:
-        """Read the table if the filter lacks it. Returns whether there is nothing left to do."""
+        """Read the table if the filter is incomplete. Returns false if the attempt must be repeated."""
         found = self._filter
         if found is None or self.complete.is_set():
             return True
-        # Keys that were committed, or given to a journal, before the filter was made are only in the table.
+        # Keys that were committed, or put into a journal, before the filter was made are only in the table.
         settled = await asyncio.gather(*(settle() for settle in self._shards.values()), return_exceptions=True)
         if any(isinstance(result, BaseException) for result in settled):
-            # The shard of a journal that failed is about to be left.
+            # The journal has failed, so its shard is about to be closed.
             return False
         loop = asyncio.get_running_loop()
         started, count, after = loop.time(), 0, b""
@@ -140,6 +140,6 @@ class UsedKeys:
 
 
 def _are_all(leases: Iterable[Lease]) -> bool:
-    """Whether these are the leases of every shard of one layout."""
+    """Return whether these are the leases of all shards of one layout."""
     layouts = {(lease.layout, lease.shards) for lease in leases}
     return len(layouts) == 1 and {lease.shard for lease in leases} == set(range(next(iter(layouts))[1]))

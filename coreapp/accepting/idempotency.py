@@ -40,8 +40,8 @@ class IdempotencyKeys:
         self._clock = clock
         self._used = used
         self._account = account
-        # By the text of a key, so that two users do not begin to use one at the same time; with the form in which the
-        # use is to be stored, empty until that is known.
+        # By the text of the key, without the user, so that two users never start to use one key at the same time: the
+        # form in which the use is to be stored, empty until that is known.
         self._in_progress: dict[str, bytes] = {}
         self._by_filter = CHECKED.labels("filter")
         self._by_database = CHECKED.labels("database")
@@ -75,9 +75,9 @@ class IdempotencyKeys:
         return found.used.answer
 
     def use(self, question: core.AcceptMessage, message_id: str) -> Sequence[UsedKey]:
-        """Return what to commit with the message that `once` has made; nothing for a request without a key.
+        """Return the rows to commit with the message that `once` has made; none for a request without a key.
 
-        The key counts as used from now on, whatever becomes of the commit.
+        The key counts as used from now on, even if the commit fails.
         """
         if not question.idempotency_key:
             return ()

@@ -11,7 +11,7 @@ from tidings.storage.business import accounts
 class OwnDevice:
     """A registered number with its private keys in memory. Keys of each kind are in the order of their creation.
 
-    One-time pre-keys leave memory and table when the session that they opened is committed.
+    A one-time pre-key is deleted from memory and table when the session that it opened is committed.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class OwnDevice:
         self.signed_prekeys: dict[int, e2ee.SignedPreKey] = {}
         self.prekeys: dict[int, e2ee.PreKey] = {}
         self.kyber_prekeys: dict[int, e2ee.KyberPreKey] = {}
-        # Without public halves, which only their upload needs.
+        # Without public halves, which only the upload needs.
         self.kyber_one_time: dict[int, e2ee.KyberPreKey] = {}
         self.next_key_id = 1
 
@@ -46,15 +46,15 @@ class OwnDevice:
         return self.kyber_prekeys[next(reversed(self.kyber_prekeys))]
 
     def find_kyber(self, key_id: int) -> e2ee.KyberPreKey | None:
-        """A Kyber pre-key for decrypting: a one-time one, or the last resort."""
+        """Return the one-time or last-resort Kyber pre-key of this id; None if it is gone."""
         return self.kyber_one_time.get(key_id) or self.kyber_prekeys.get(key_id)
 
     def one_time_of(self, kind: str) -> dict[int, e2ee.PreKey] | dict[int, e2ee.KyberPreKey]:
-        """The one-time pre-keys of a kind."""
+        """Return the one-time pre-keys of a kind, by id."""
         return self.kyber_one_time if kind == accounts.KYBER_ONE_TIME else self.prekeys
 
     def make_keys(self, *, one_time: int = 0, kyber_one_time: int = 0, lasting: bool = False) -> KeySet:
-        """Fresh pre-keys, not in memory yet; the ids of the next ones are others."""
+        """Generate pre-keys. They are not in memory yet, but later calls use other ids."""
         made, self.next_key_id = keys.generate(
             self.identity,
             self.next_key_id,
@@ -84,8 +84,10 @@ class OwnDevice:
         return lasting | self.prekeys.keys() | self.kyber_one_time.keys()
 
     def private_prekeys(self) -> list[tuple[str, int, bytes]]:
-        """Kind, id and the bytes to keep of every private pre-key, one-time Kyber ones apart: a registration makes
-        those void, and a device that finds none uploads others."""
+        """Return kind, id and stored form of every private pre-key, except for one-time Kyber pre-keys.
+
+        A registration makes those void, and a device without any uploads new ones.
+        """
         return [
             *((accounts.SIGNED, key.key_id, keys.pack(key, uploadable=True)) for key in self.signed_prekeys.values()),
             *((accounts.KYBER, key.key_id, keys.pack(key, uploadable=True)) for key in self.kyber_prekeys.values()),

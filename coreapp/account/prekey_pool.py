@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 async def forget_used(database: Database, own: OwnDevice) -> None:
-    """Have those one-time pre-keys in memory no more that another shard has used: they have no row."""
+    """Drop one-time pre-keys from memory that another shard has used: their rows are gone."""
     for kind in (accounts.ONE_TIME, accounts.KYBER_ONE_TIME):
         kept = own.one_time_of(kind)
-        # From before the question: one that is made meanwhile has its row before it is in memory.
+        # Copied before the query. A pre-key that is made during the query has its row before it is in memory.
         known = set(kept)
         left = await database.query(functools.partial(accounts.list_one_time_ids, account=own.number, kind=kind))
         for key_id in known.difference(left):
@@ -36,7 +36,7 @@ class PreKeyPool:
     def __init__(self, database: Database, own: OwnDevice, lease: Lease) -> None:
         self._database = database
         self._own = own
-        # The owner of the first shard has all lasting ones in memory, in the order in which they were made.
+        # The owner of the first shard has all lasting pre-keys in memory, in the order in which they were made.
         self._kinds = {accounts.ONE_TIME, accounts.KYBER_ONE_TIME}
         if not lease.is_first:
             self._kinds |= {accounts.SIGNED, accounts.KYBER}

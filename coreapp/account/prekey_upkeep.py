@@ -33,15 +33,14 @@ from tidings.wire.registration import KeysLeft
 
 log = logging.getLogger(__name__)
 
-ONE_TIME_PREKEYS = 100  # of each kind in an upload: the most Kyber ones that one takes
-ENOUGH = 50  # one-time pre-keys of a kind that the network has: no more are made, as it takes 500
+ONE_TIME_PREKEYS = 100  # one-time pre-keys of each kind per upload: the maximum for Kyber pre-keys
+# One-time pre-keys of a kind at the network from which no more are made. The network stores 500 of a kind.
+ENOUGH = 50
 KYBER_BATCH = 10  # Kyber pre-keys that are made at a time, in a thread
-# Milliseconds.
-ROTATION_MS = 7 * 24 * 3600 * 1000
-KEPT_MS = 30 * 24 * 3600 * 1000  # that keys out of use are kept: as long as the network keeps an envelope
-# Seconds.
-INTERVAL = 3600.0  # between two looks
-RETRY = 60.0  # after one that failed
+ROTATION_MS = 7 * 24 * 3600 * 1000  # age of lasting pre-keys at which they are replaced
+KEPT_MS = 30 * 24 * 3600 * 1000  # retention of keys out of use, as long as the network keeps an envelope
+INTERVAL = 3600.0  # seconds between two passes
+RETRY = 60.0  # seconds after a pass that failed
 
 
 def is_due(lasting: Sequence[OwnPreKey], now: int) -> bool:
@@ -65,13 +64,17 @@ class PreKeyUpkeep:
         self._device = device
         self._network = network
         self._clock = clock
-        # One-time pre-keys, and Kyber ones, that the network had left; `None` when it has enough of them.
+        # Numbers of one-time pre-keys and of one-time Kyber pre-keys that the network had left; `None` for enough.
         self._left: tuple[int, int] | None = None
         self._look = Wakeup()
         self._one_pass = asyncio.Lock()
 
     def low(self, left: int, kyber_left: int) -> None:
-        """The network has so many one-time pre-keys left, and Kyber ones: few of one kind."""
+        """Record that the network has few one-time pre-keys of one kind left, and wake the service.
+
+        left: number of one-time pre-keys
+        kyber_left: number of one-time Kyber pre-keys
+        """
         self._left = (left, kyber_left)
         self._look.kick()
 
@@ -104,10 +107,10 @@ class PreKeyUpkeep:
         async with self._one_pass:
             left, self._left = self._left, None
             if left is None and not await self._has_kyber():
-                # The network does not say so of a number that never had one.
+                # The network does not notify a number that never had a one-time Kyber pre-key.
                 left = (ENOUGH, 0)
             if left is not None:
-                # When that fails the network says again that they are low.
+                # If this fails, the network notifies again.
                 await self._refill(*left)
             await prekey_pool.forget_used(self._database, self._device)
             account_ = self._device.number
@@ -119,7 +122,7 @@ class PreKeyUpkeep:
             await self._upload_lasting()
 
     async def _has_kyber(self) -> bool:
-        """Whether the network may have a one-time Kyber pre-key of the number."""
+        """Return whether the network may have a one-time Kyber pre-key of the number."""
         account, kind = self._device.number, accounts.KYBER_ONE_TIME
         query = functools.partial(accounts.list_one_time_ids, account=account, kind=kind, in_use=True)
         return bool(await self._database.query(query))
@@ -140,7 +143,7 @@ class PreKeyUpkeep:
         log.info("account.prekeys_uploaded", extra=fields)
 
     async def _make_kyber(self) -> list[e2ee.KyberPreKey]:
-        """Make one-time Kyber pre-keys, in batches that leave the event loop to others."""
+        """Make one-time Kyber pre-keys in a thread, `KYBER_BATCH` at a time."""
         made: list[e2ee.KyberPreKey] = []
         for _ in range(ONE_TIME_PREKEYS // KYBER_BATCH):
             fresh = await asyncio.to_thread(self._device.make_keys, kyber_one_time=KYBER_BATCH)
@@ -177,7 +180,7 @@ class PreKeyUpkeep:
                 ids, kind = left.kyber_prekey_ids, accounts.KYBER_ONE_TIME
                 await accounts.retire_one_time(connection, device.number, ids, now, kind=kind)
             deleted = await accounts.delete_retired(connection, device.number, now - KEPT_MS)
-            # First messages that used them can open no session any more.
+            # First messages that used the deleted signed pre-keys can no longer open a session.
             await BASE_KEYS.delete_others(connection, device.number, accounts.signed_ids(device.number))
             return deleted
 

@@ -282,7 +282,8 @@ class Registrar:
             retired = 0 if entry[:2] in in_use else now
             rows.append(dataclasses.replace(device.sealed(*entry), created_at=made, retired_at=retired))
         await accounts.add_prekeys(connection, rows)
-        # Those of signed pre-keys that came back from a backup stay: their first messages could be replayed.
+        # The base keys of signed pre-keys that were restored from a backup stay: their first messages could be
+        # replayed.
         await BASE_KEYS.delete_others(connection, number, accounts.signed_ids(number))
         await registrations.note_registered(connection, number, now)
 

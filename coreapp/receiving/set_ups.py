@@ -1,4 +1,4 @@
-"""First messages that used no one-time pre-key, and which of them have opened a session before."""
+"""Replay check of first messages that used no one-time pre-key: each may open a session once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidings.storage.database import Connection, Database
 from tidings.wire import device
 from tidings.wire.device import Deliver
 
-# Seconds between two counts of all base keys of the number: of a million rows one takes a tenth of a second.
+# Seconds between two counts of all base keys of the number. A count of a million rows takes 0.1 s.
 RECOUNT = 60.0
 
 
 class SetUps:
-    """Those to one account, as one shard sees them: a peer's are of one shard."""
+    """Session set-ups of one account in one shard. All first messages of a peer arrive in the same shard."""
 
     def __init__(self, database: Database, account: str, clock: Clock) -> None:
         self._database = database
@@ -30,7 +30,10 @@ class SetUps:
         self._counted_at = float("-inf")
 
     async def load(self, deliveries: Sequence[Deliver]) -> None:
-        """Know about the first messages among these; nothing is known about those of other batches."""
+        """Load the stored base keys for the first messages among these deliveries, instead of those of the last batch.
+
+        `check` and `accept` work only for messages of these deliveries.
+        """
         named: dict[str, set[str]] = {}
         for delivery in deliveries:
             if delivery.kind == device.PREKEY and (name := _name_of(delivery.body)) is not None:
@@ -51,17 +54,17 @@ class SetUps:
             self._counted_at = counted_at
 
     def check(self, sender: str, first: e2ee.PreKeySignalMessage) -> None:
-        """Whether a message, which was loaded, may open a session.
+        """Require that a message may open a session.
 
-        Raises `e2ee.UnknownPreKey` when its signed pre-key was deleted, which a shard that is not the first may still
-        have in memory; `e2ee.KnownBaseKey`, `e2ee.TooManySetUps`.
+        Raises `e2ee.UnknownPreKey` when its signed pre-key was deleted (shards other than the first may still have it
+        in memory), `e2ee.KnownBaseKey` and `e2ee.TooManySetUps`.
         """
         if first.prekey_id is None and first.signed_prekey_id not in self._signed:
             raise e2ee.UnknownPreKey(f"signed pre-key {first.signed_prekey_id}")
         self._accepted.check(sender, first)
 
     def accept(self, sender: str, first: e2ee.PreKeySignalMessage) -> Sequence[BaseKey]:
-        """A message has opened a session; what is to be kept in the same transaction."""
+        """Record that a message has opened a session. Returns the rows to store in the same transaction."""
         name = self._accepted.accept(sender, first)
         return [BaseKey(self._account, name, sender, first.signed_prekey_id)] if name is not None else []
 
@@ -70,5 +73,5 @@ def _name_of(body: bytes) -> str | None:
     try:
         return name_of(e2ee.PreKeySignalMessage.parse(body))
     except e2ee.E2EEError:
-        # Whoever reads it says so.
+        # The error is reported when the message is decrypted.
         return None

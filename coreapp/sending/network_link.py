@@ -78,8 +78,11 @@ class NetworkLink(DeviceListener[str]):
     def listen(
         self, *, sends: SendListener, deliveries: DeliveryListener, prekeys_low: Callable[[int, int], None]
     ) -> None:
-        """Say who hears what the network says; before `run`. prekeys_low(): so many one-time pre-keys, and Kyber ones,
-        are left there, which is few."""
+        """Register the listeners. Must be called before `run`.
+
+        prekeys_low: called with the numbers of one-time pre-keys and of one-time Kyber pre-keys that the network has
+            left, when it has few of one kind
+        """
         self._sends = sends
         self._deliveries = deliveries
         self._prekeys_low = prekeys_low

@@ -33,18 +33,17 @@ PROBE_SECONDS = 0.5  # timeout in seconds of a connection to the address of a pr
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Survey:
-    """The installation as the database has it. live: names of processes that can take shards, this one included;
-    addressed: shards that others have left something for; reach: which of the live processes Webapps do not reach."""
+    """State of the installation as read from the database."""
 
     standings: Sequence[Standing]
     live: frozenset[str]  # names of processes that can take shards, including this one
     layout: Layout
-    addressed: Sequence[int]
-    reach: Reach
+    addressed: Sequence[int]  # shards with unread cross-shard messages
+    reach: Reach  # live processes that Webapps do not reach
 
     @property
     def places(self) -> frozenset[str]:
-        """The live processes that may be given shards."""
+        """Live processes that may be assigned shards."""
         return self.reach.places(self.live)
 
     def holdings(self, me: str, *, silence: float) -> list[Holding]:

@@ -208,10 +208,10 @@ class Node:
             self._live, self._settled_since = survey.live, now
         is_isolated = self._own_reach.update(survey.reach, survey.live, now)
         if me not in survey.places and me in survey.reach.cut_off:
-            # Any other Coreapp serves it better, however late.
+            # Webapps do not reach this process: every shard is better served by another one, even if that takes longer.
             overdue = set()
         for shard in [*idle, *spreading.claims(me, holdings, survey.places, overdue=overdue)]:
-            # One that was given up or lost is free for others at once, and for us when its term has been closed.
+            # A shard that was given up or lost is free for others at once, and for us once its term is closed.
             is_open = shard in self._terms
             if not is_open and now >= self._not_before.get(shard, 0.0) and not self._is_leaving:
                 await self._claim(shard)

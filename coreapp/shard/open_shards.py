@@ -26,7 +26,7 @@ class OpenShards:
         return iter([self._shards[number] for number in sorted(self._shards)])
 
     def on_change(self, call: Callable[[], None]) -> None:
-        """Have `call` called whenever a shard begins or ceases to answer."""
+        """Register `call` to be called whenever a shard was added or removed."""
         self._changed = call
 
     @property
@@ -35,7 +35,7 @@ class OpenShards:
 
     @property
     def first(self) -> Shard | None:
-        """Shard that does the work that is done once for all; None if it is not here."""
+        """First shard, which does the work that is done once per account; None if it is not here."""
         return self._shards.get(0)
 
     def get(self, number: int) -> Shard | None:

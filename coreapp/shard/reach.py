@@ -1,4 +1,4 @@
-"""Which Coreapps the Webapps reach, as the Webapps report it: those that none reaches own no shards (decision 56)."""
+"""Evaluation of the Webapps' reports: Coreapps that no Webapp reaches own no shards (decision 56)."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ from tidings.storage.business.webapp_unreached import Report
 
 log = logging.getLogger(__name__)
 
-# Seconds for which no Webapp has reached a Coreapp, after which it gives its shards up.
+# Seconds without a Webapp that reaches a Coreapp, after which the Coreapp counts as cut off and gives up its shards.
 CUT_OFF = 5.0
-# Seconds that Webapps have to reach a Coreapp that has just started, or to report that they do not. Before that it is
-# given shards only where there is no other.
+# Seconds that Webapps have to reach a Coreapp that has just started, or to report that they do not. Until then it is
+# assigned shards only if there is no other Coreapp.
 PROBATION = 4.0
-# Seconds of polls, and the longest pause between two of them, that have to agree before this process gives its shards
-# up: a process that stood still reads reports from that time, which Webapps are about to withdraw.
+# Seconds for which all polls must find this process suspected before it gives up its shards, and the longest pause in
+# seconds between two of these polls. A process that was suspended reads reports from that time, which the Webapps are
+# about to withdraw.
 CONFIRMATION, LONGEST_PAUSE = 1.0, 1.5
-# Seconds for which a Coreapp that was cut off has to be reached before shards move again.
+# Seconds without a change of the cut-off Coreapps before shards are moved to balance their numbers.
 RETURN = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reach:
-    """Names of live Coreapps. cut_off: those that no Webapp has reached for 5 s; suspected: these, those that no Webapp
-    reaches now, and those that have just started."""
+    """Live Coreapps that Webapps do not reach, by name."""
 
+    # Coreapps that no Webapp has reached for `CUT_OFF` seconds.
     cut_off: frozenset[str] = frozenset()
+    # Coreapps in `cut_off`, those that no Webapp reaches now, and those that have just started.
     suspected: frozenset[str] = frozenset()
 
     @property
     def is_open(self) -> bool:
-        """Whether it will turn out within seconds which of the suspected are cut off. Shards do not move until then."""
+        """True while it is undecided, for seconds, whether a suspected Coreapp is cut off. Shards do not move then."""
         return self.suspected != self.cut_off
 
     def places(self, live: frozenset[str]) -> frozenset[str]:
-        """The Coreapps that may be given shards. All count where none is better than another."""
+        """Return the Coreapps that may be assigned shards: those not suspected, else those not cut off, else all."""
         return live - self.suspected or live - self.cut_off or live
 
 
 def judge(reports: Sequence[Report], members: Sequence[Member], live: Collection[str]) -> Reach:
     """Judge the live Coreapps by the reports of the live Webapps.
 
-    One Webapp that reaches a Coreapp outweighs all that do not: what some reach serves at least them. Without Webapps,
-    and beside a Coreapp of an earlier release, which would give the shards back, nobody is cut off.
+    A Coreapp that one Webapp reaches is not suspected, even if all others do not reach it: it serves at least that
+    Webapp. No Coreapp is cut off while there are no Webapps, or while a Coreapp of an earlier release is live, which
+    would return the shards.
     """
     considered = [member for member in members if member.node.name in live]
     if not reports or not all(member.heeds for member in considered):
@@ -56,7 +59,7 @@ def judge(reports: Sequence[Report], members: Sequence[Member], live: Collection
         name, address = member.node.name, member.node.address
         if all(address in report.unreached for report in reports):
             suspected.add(name)
-            # A report from before its start is of the process that it replaces.
+            # A report from before its start is about the process that it replaces.
             if min(member.age, *(report.unreached[address] for report in reports)) >= CUT_OFF:
                 cut_off.add(name)
         elif member.age < PROBATION:
@@ -65,20 +68,23 @@ def judge(reports: Sequence[Report], members: Sequence[Member], live: Collection
 
 
 class OwnReach:
-    """What the reports mean for this process, from poll to poll."""
+    """Effect of the reports on this process, over successive polls."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._reach = Reach()
-        # Loop times: of the first of the polls without a pause that found this process suspected, of the latest poll,
-        # and of the latest poll that found other Coreapps cut off than the one before.
+        # Loop times: of the first poll that found this process suspected, without a pause since; of the latest poll; of
+        # the latest poll that found a change of the cut-off Coreapps.
         self._suspected_since = math.inf
         self._polled_at = -math.inf
         self._changed_at = -math.inf
         self._shown = ""
 
     def update(self, reach: Reach, live: frozenset[str], now: float) -> bool:
-        """Take one poll into account. Return whether this process has to give its shards up. now: the loop's time."""
+        """Record the result of one poll. Returns whether this process has to give up its shards.
+
+        now: loop time of the poll
+        """
         is_cut_off = self._node in reach.cut_off
         if self._node not in reach.suspected:
             self._suspected_since = math.inf
@@ -92,7 +98,7 @@ class OwnReach:
         return is_cut_off and has_other and now - self._suspected_since >= CONFIRMATION
 
     def is_settled(self, now: float) -> bool:
-        """Whether shards may move for the sake of even numbers."""
+        """Return whether shards may be moved to balance their numbers."""
         return not self._reach.is_open and now - self._changed_at >= RETURN
 
     def _show(self, state: str) -> None:

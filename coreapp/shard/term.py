@@ -70,12 +70,12 @@ class Term:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the term ends, or has ended, because the shard was given up."""
+        """True once the shard is being given up, or was given up."""
         return self._leaving.is_set()
 
     @property
     def successor(self) -> str:
-        """For whom the shard was given up; empty for nobody in particular."""
+        """Name of the process for which the shard was given up; empty for any."""
         return self._successor
 
     async def run(self, opened: Callable[[], None]) -> None:

@@ -63,7 +63,7 @@ class Poster:
         """Create a poster.
 
         pace: of reads of long responses, which other posters may share.
-        revocations: a file of certificate revocation lists, read again when it has changed.
+        revocations: file of certificate revocation lists, read again when it has changed; None for no check.
         """
         self._guard = guard
         self._revocations = revocations
@@ -98,7 +98,7 @@ class Poster:
         self.close()
 
     def _follow_revocations(self) -> None:
-        """Read the file again, when it is another one than before; of one that cannot be read no server is trusted."""
+        """Read the revocation lists again if their file has changed. If it cannot be read, no server is trusted."""
         if self._revocations is None:
             return
         try:
