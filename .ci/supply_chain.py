@@ -32,8 +32,9 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 SNAPSHOT = ROOT / ".ci" / "advisories.json"
 RUNTIME = "requirements.lock"
-# What the image installs, and where Debian keeps the list of its own packages.
+# Lock of the packages in the image.
 RUNTIME_OF_IMAGE = "requirements-s3.lock"
+# Paths in the image: name of the system, and Debian's list of installed packages.
 OS_RELEASE, DPKG_STATUS = "etc/os-release", "var/lib/dpkg/status"
 SPDX = get_spdx_licensing()
 # All of them let others use, change and sell what is built on the package; MPL-2.0 covers only changes of itself.
@@ -239,22 +240,25 @@ def licences(locks: Sequence[Path], environments: Sequence[Path] = ()) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class SystemPackage:
-    """An installed package of an image's operating system. source: the source package that it was built from."""
+    """Installed package of an image's operating system."""
 
     name: str
     version: str
     architecture: str
-    source: str
+    source: str  # name of the source package that it was built from
 
     def url(self, system: Mapping[str, str]) -> PackageURL:
-        """The package URL, with the distribution of `os-release`."""
+        """Return the package URL.
+
+        system: fields of the image's `os-release`.
+        """
         release = f"{system.get('ID', 'debian')}-{system.get('VERSION_ID', 'unknown')}"
         qualifiers = {"arch": self.architecture, "distro": release, "upstream": self.source}
         return PackageURL("deb", system.get("ID", "debian"), self.name, self.version, qualifiers=qualifiers)
 
 
 def system_packages(status: str) -> list[SystemPackage]:
-    """The packages that dpkg has installed, by the text of its status file."""
+    """Return the installed packages in the text of dpkg's status file."""
     found = []
     for paragraph in status.split("\n\n"):
         lines = (line.partition(": ") for line in paragraph.splitlines() if not line.startswith(" "))
@@ -267,7 +271,7 @@ def system_packages(status: str) -> list[SystemPackage]:
 
 
 def os_release(text: str) -> dict[str, str]:
-    """The fields of `/etc/os-release`."""
+    """Return the fields of the text of an `os-release` file."""
     pairs = (line.partition("=") for line in text.splitlines())
     return {name: value.strip("\"'") for name, separator, value in pairs if separator}
 
@@ -279,9 +283,12 @@ def bill(
     system: Sequence[SystemPackage] = (),
     release: Mapping[str, str] | None = None,
 ) -> str:
-    """A CycloneDX document of everything that is installed to run Tidings. The same packages give the same text.
+    """Return a CycloneDX document of everything that is installed to run Tidings.
 
-    system: packages of an image's operating system, which `release` describes.
+    The same packages result in the same text.
+
+    system: packages of an image's operating system.
+    release: fields of its `os-release`; None without an image.
     """
     factory = LicenseFactory()
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, repr((runtime, system)) if system else repr(runtime)))
@@ -323,7 +330,10 @@ def bill(
 
 
 def read_image(image: str, program: str) -> tuple[str, str]:
-    """`os-release` and dpkg's status of an image, by a container of it. program: docker or podman."""
+    """Return the texts of `os-release` and of dpkg's status file of an image, read in a container.
+
+    program: docker or podman.
+    """
     texts = []
     for path in (OS_RELEASE, DPKG_STATUS):
         command = [program, "run", "--rm", "--network=none", "--entrypoint=cat", image, f"/{path}"]
@@ -332,7 +342,12 @@ def read_image(image: str, program: str) -> tuple[str, str]:
 
 
 def write_bill(target: Path, image: str, program: str, root: Path | None) -> int:
-    """Write the bill of what the locks install or, with an image or its root directory, of all that is in it."""
+    """Write the bill of materials of the runtime lock or, with an image or its root directory, of the whole image.
+
+    image: name of the image; empty for none.
+    program: docker or podman.
+    root: root directory of the image; None to read a container.
+    """
     version = importlib.metadata.version("tidings")
     if not image and root is None:
         text = bill(locked(ROOT / RUNTIME), version)

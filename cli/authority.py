@@ -22,7 +22,7 @@ AUTHORITY_DAYS = 3650
 # A certificate is renewed when it expires within this many days.
 RENEW_DAYS = 30
 
-# Characters of a seed.
+# Minimum number of characters of a seed.
 SEED_LENGTH = 32
 _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
@@ -52,10 +52,12 @@ class Authority:
 
     @classmethod
     def of_seed(cls, directory: Path, seed: str, now: datetime.datetime) -> Authority:
-        """The authority whose key a seed determines. Raises `Failure` and `OSError`.
+        """Return the authority whose key is derived from a seed. Raises `Failure` and `OSError`.
 
-        Everybody who has the seed has this authority, and believes the certificates of all others. Its key is not
-        written to the directory.
+        All processes with the seed have the same authority, so each trusts the certificates of the others. The key is
+        not written to the directory.
+
+        seed: secret of at least `SEED_LENGTH` characters.
         """
         if len(seed) < SEED_LENGTH:
             raise Failure(f"the seed of the authority is shorter than {SEED_LENGTH} characters")
@@ -106,7 +108,7 @@ class Authority:
         if present is not None and not anyway and self._holds(present, names):
             return present.not_valid_after_utc, False
         key = ec.generate_private_key(ec.SECP256R1())
-        # No certificate is valid for longer than its authority's.
+        # No certificate outlives that of its authority.
         time = min(days * _DAY, self.certificate.not_valid_after_utc - self._now)
         made = _certify(_name(name), key, self.certificate, (self._key, names), self._now, time)
         _write(self._directory, name, key, made)
@@ -131,7 +133,7 @@ class Authority:
 
 
 def _derive_key(seed: str) -> ec.EllipticCurvePrivateKey:
-    # 128 bits more than the order has, so that every key is equally probable.
+    # 128 bits more than the order of the curve, so that all keys are practically equally probable.
     derived = HKDF(hashes.SHA256(), length=48, salt=None, info=b"Tidings authority P-256").derive(seed.encode())
     return ec.derive_private_key(int.from_bytes(derived, "big") % (_P256_ORDER - 1) + 1, ec.SECP256R1())
 

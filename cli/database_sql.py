@@ -20,10 +20,11 @@ class User:
 
 
 def statements(users: Sequence[User], *, host: str = "%", tls: bool = True, again: bool = False) -> str:
-    """Return the statements, one per line. They can be executed again without an effect.
+    """Return the statements, one per line. Executing them a second time has no effect.
 
-    host: from which the users connect, `%` for any. tls: whether a connection must be encrypted. again: a user that is
-    there already gets the password of `users`.
+    host: host that the users connect from; `%` for any.
+    tls: require encrypted connections.
+    again: also set the passwords of users that exist already.
     """
     lines = [
         f"CREATE DATABASE IF NOT EXISTS {_name(schema)} CHARACTER SET utf8mb4;"

@@ -26,13 +26,17 @@ class Links:
     """Client for Coreapps that opens one connection per request, since commands make few requests."""
 
     def __init__(self, key: str, calls: LinkCalls) -> None:
-        """key: of the link. calls: how a Coreapp is checked."""
+        """Create the client.
+
+        key: link key.
+        calls: verification of the Coreapps.
+        """
         self._key = key
         self._calls = calls
 
     @classmethod
     def of(cls, settings: CoreappSettings) -> Links:
-        """Raises `UnusableCertificate`."""
+        """Create the client from settings. Raises `UnusableCertificate`."""
         return cls(settings.secrets.link_key, calls_of(settings))
 
     async def ask(self, address: str, make: Callable[[int], core.Question]) -> Any:
@@ -62,7 +66,7 @@ class Links:
 
 
 def calls_of(settings: InstallationSettings) -> LinkCalls:
-    """How the Coreapps of an installation are checked. Raises `UnusableCertificate`."""
+    """Return the verification of the Coreapps of an installation. Raises `UnusableCertificate`."""
     return exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
 
 

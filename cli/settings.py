@@ -23,7 +23,7 @@ class TableSettings(settings.InstallationSettings):
 
 
 class AdministratorSettings(settings.InstallationSettings):
-    """The server of the databases, as whoever makes its users."""
+    """Database server and the administrator that creates its users."""
 
     server: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
 

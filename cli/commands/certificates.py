@@ -16,7 +16,7 @@ from tidings.runtime.secret_sources import SecretUnavailable
 PROCESSES = ("webapp", "coreapp", "network", "robots", "database")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 DAYS = 397
-# From which the authority is derived, where containers have no directory in common.
+# Secret from which the authority is derived where containers share no directory.
 SEED = "TIDINGS_AUTHORITY_SEED"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 
@@ -63,7 +63,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _authority(directory: Path) -> tuple[Authority, bool]:
-    """The directory's authority, or that of the seed, and whether it was made now. Raises `Failure` and `OSError`."""
+    """Return the authority, and whether it was created. Raises `Failure` and `OSError`.
+
+    It is derived from the seed if one is set; otherwise it is the directory's.
+    """
     now = datetime.datetime.now(datetime.UTC)
     try:
         seed = secret_sources.read(os.environ, SEED)

@@ -1,4 +1,4 @@
-"""`tidings database`: the schemas and users of an installation, as statements for an administrator or made at once."""
+"""`tidings database`: prints or executes the SQL statements that create the schemas and users of an installation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tidings.storage import administration
 from tidings.storage.administration import StatementRefused
 
 PREFIX = "WA_DB_NAME_PREFIX"
-# The password of each role's user.
+# Variable with the password of each role's user.
 PASSWORDS: Mapping[str, str] = {
     "business": "TIDINGS_BUSINESS_DB_PASSWORD",
     "network": "TIDINGS_NETWORK_DB_PASSWORD",
     "migrate": "TIDINGS_MIGRATE_DB_PASSWORD",
 }
-# Who connects as which user.
+# Processes that connect as each role's user.
 PROCESSES: Mapping[str, str] = {
     "business": "webapp and coreapp",
     "network": "network",
@@ -33,7 +33,7 @@ PROCESSES: Mapping[str, str] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do with the statements."""
+    """Add the actions `sql` and `users`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     given = f"The passwords are those of {', '.join(PASSWORDS.values())} or of the files that these with _FILE name."
     sql = actions.add_parser(
@@ -70,7 +70,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _users(prefix: str, passwords: Mapping[str, str]) -> Mapping[str, User]:
-    """The user of each role, with the rights that its processes need."""
+    """Return the user of each role, with the privileges that its processes need.
+
+    passwords: by role.
+    """
     rights = {
         "business": ([f"{prefix}business"], database_sql.READ_AND_WRITE),
         "network": ([f"{prefix}network"], database_sql.READ_AND_WRITE),
@@ -83,7 +86,7 @@ def _users(prefix: str, passwords: Mapping[str, str]) -> Mapping[str, User]:
 
 
 def _given(variables: Mapping[str, str]) -> Mapping[str, str]:
-    """The passwords that are given; empty for those that are not. Raises `Failure`."""
+    """Return the configured passwords by role; an empty text where none is set. Raises `Failure`."""
     try:
         return {role: secret_sources.read(variables, variable) for role, variable in PASSWORDS.items()}
     except SecretUnavailable as error:

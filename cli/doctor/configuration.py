@@ -165,7 +165,11 @@ class PrivateFiles:
     name = "files"
 
     def __init__(self, data_dir: Path, keys: Sequence[str], *, has_databases: bool = True) -> None:
-        """keys: paths of private keys. has_databases: SQLite files are in the directory."""
+        """Create the check.
+
+        keys: paths of private keys.
+        has_databases: the directory contains SQLite files.
+        """
         self._data_dir = data_dir
         self._keys = keys
         self._has_databases = has_databases
@@ -174,7 +178,7 @@ class PrivateFiles:
         if not self._data_dir.is_dir():
             remedy = "start a process once, which makes it, or set TIDINGS_DATA_DIR"
             return [warning(self.name, f"the data directory {self._data_dir} is not there", remedy)]
-        # Containers get their secrets in a volume that nobody may write to.
+        # Containers get their secrets in a read-only volume.
         is_fixed = not self._has_databases and bool(os.statvfs(self._data_dir).f_flag & os.ST_RDONLY)
         if not os.access(self._data_dir, os.R_OK | os.X_OK | (0 if is_fixed else os.W_OK)):
             remedy = "run this, and Tidings, as the user who owns it"

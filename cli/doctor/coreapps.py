@@ -55,7 +55,7 @@ class ShardOwners:
 
 
 class ReachedCoreapps:
-    """The live Coreapps that Webapps report as not reached."""
+    """Check for live Coreapps that Webapps report as unreachable."""
 
     name = "reach"
 
@@ -71,7 +71,7 @@ class ReachedCoreapps:
         return found or [fine(self.name, f"{len(reports)} Webapps reach every Coreapp")]
 
     def _judge(self, node: Node, reports: Sequence[Report]) -> Finding | None:
-        """What the reports say of one Coreapp; `None` when every Webapp reaches it."""
+        """Return the finding about one Coreapp; `None` when every Webapp reaches it."""
         reporting = [report for report in reports if node.address in report.unreached]
         if not reporting:
             return None

@@ -113,7 +113,7 @@ class WriteLatency:
         try:
             measured = await probes.measure_writes(self._database.settings, clients=clients, writes=self._writes)
         except probes.TableRefused:
-            # As it should be: only the user of migrations changes tables.
+            # The recommended privileges: only the user of migrations may create tables.
             text = (
                 "not measured, because this user may make no table: `tidings doctor` as the user of migrations does it"
             )
