@@ -89,10 +89,12 @@ class HttpServer:
         reuse_port: bool = False,
         head_timeout: float = http1.HEAD_TIMEOUT,
     ) -> None:
-        """certificate: without one, there is no TLS. With authorities, clients may show a certificate of theirs.
+        """Create the server.
 
-        hosts: names by which clients may address it.
-        own_port: of this process alone, besides the one in `address`; reuse_port: that one is shared with others.
+        certificate: files of the certificate, empty for no TLS. With authorities, client certificates are verified.
+        hosts: names by which clients may address the server.
+        own_port: second port, of this process alone; 0 for none.
+        reuse_port: share the port in `address` with other processes.
         """
         self._own_port = own_port
         self._reuse_port = reuse_port

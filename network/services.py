@@ -123,7 +123,7 @@ async def _serve(
 
 
 async def _serve_metrics(settings: Settings, database: Database, routing: Routing) -> Exposition | None:
-    """Serve metrics on a separate listener, where one is set. Raises `SettingsError`."""
+    """Serve metrics on a separate listener, if one is set. Raises `SettingsError`."""
     if settings.metrics_address is None:
         return None
 

@@ -248,21 +248,7 @@ def _delay(value: str) -> tuple[float, float]:
 
 
 class Settings(settings.ProcessSettings):
-    """Everything that the process is given at start.
-
-    http_certificate, tcp_certificate: of the listeners, without TLS where they name none.
-    delay:           seconds, (least, most), added to each call to play a distant network.
-    message_ttl:     seconds that an envelope waits for its recipient at most.
-    expiry_interval: seconds between two looks for expired envelopes.
-    api_key:         opens the metrics where others reach them; empty is none.
-    operator_key:    opens announcements; empty is none.
-    metrics_address: where metrics are, on a listener of their own; `None` for beside the HTTP endpoints.
-    http_hosts:      names that `Host` and a WebSocket's `Origin` may have; empty for any.
-    workers:         processes that share both addresses, each a node of its own.
-    worker_port:     over HTTP, of the first worker alone, and those after it of the others; 0 for none.
-    reuse_port:      others may listen on both addresses too, and the system spreads connections over all of them.
-    drain:           seconds over which devices are asked to leave when the process is stopped.
-    """
+    """Settings of the network process."""
 
     database: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
     secrets: Annotated[NetworkSecrets, process_secrets.secrets_of(NetworkSecrets)] = env.MADE
@@ -288,6 +274,7 @@ class Settings(settings.ProcessSettings):
     )
     strangers: settings.Strangers = env.MADE
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
+    # Names allowed in `Host` and in a WebSocket's `Origin`; empty for any.
     http_hosts: settings.HttpHosts = settings.HTTP_HOSTS
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
     cluster: Annotated[Cluster, env.made(lambda data: Cluster.part(data["variables"]))] = env.MADE

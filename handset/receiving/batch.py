@@ -15,24 +15,18 @@ from tidings.storage.handset.sent import SentRow
 
 
 class Batch:
-    """Everything that follows from the items of one transaction. One that is not committed is thrown away whole.
-
-    used_prekeys: (number, key id) of those to be deleted.
-    base_keys: of first messages that named no one-time pre-key. sent: what is kept for peers that ask for it again.
-    shown, events: for the application.
-    to_renew: peers that need a new session, and whether they have answered on the session there is.
-    to_ask, to_give: peers whose sender key of a group we lack, and who lack ours.
-    """
+    """Changes and effects of the items of one transaction. If it is not committed, the whole batch is discarded."""
 
     def __init__(self, context: FleetContext, positions: LastPositions, receipt_ids: ReceiptIds) -> None:
         self.sessions = SessionBatch()
         self.inbox = InboxBatch(context.name, positions, context.vault)
         self.outbox = OutboxBatch(context, positions, receipt_ids)
-        self.used_prekeys: list[tuple[str, int]] = []
-        self.base_keys: list[BaseKey] = []
-        self.sent: list[SentRow] = []
-        self.shown: list[ReceivedMessage] = []
-        self.events: list[DeviceEvent] = []
+        self.used_prekeys: list[tuple[str, int]] = []  # (number, key id) of pre-keys to delete
+        self.base_keys: list[BaseKey] = []  # of first messages that named no one-time pre-key
+        self.sent: list[SentRow] = []  # contents that peers may request again
+        self.shown: list[ReceivedMessage] = []  # messages for the application
+        self.events: list[DeviceEvent] = []  # events for the application
+        # (device, peer, whether the peer has replied on the present session) of sessions to replace
         self.to_renew: list[tuple[Device, str, bool]] = []
         self.to_ask: list[KeyWanted] = []  # peers whose sender key of a group we lack
         self.to_give: list[KeyWanted] = []  # peers that lack our sender key of a group

@@ -1,4 +1,4 @@
-"""First messages of sessions: the pre-keys that they name and use up, and the base keys of those that name none."""
+"""First messages of sessions: the pre-keys that they use up, and the base keys of those without a one-time pre-key."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ PreKey = TypeVar("PreKey")
 
 
 class FirstMessages:
-    """Those of one batch.
-
-    named: the pre-keys that they name, as far as they exist. accepted: what is known of their base keys, by number.
-    """
+    """First messages of one batch."""
 
     def __init__(
         self,
@@ -39,13 +36,18 @@ class FirstMessages:
         accepted: Mapping[str, AcceptedBaseKeys],
         batch: Batch,
     ) -> None:
+        """Create the state of a batch.
+
+        named: existing pre-keys that the first messages name, by number and key id
+        accepted: base keys of accepted first messages, by number
+        """
         self._vault = vault
         self._prekeys = named
         self._accepted = accepted
         self._batch = batch
 
     def check(self, device: Device, peer: str, first: e2ee.PreKeySignalMessage) -> None:
-        """Whether a message may open a session. Raises `e2ee.KnownBaseKey` and `e2ee.TooManySetUps`."""
+        """Require that a message may open a session. Raises `e2ee.KnownBaseKey` and `e2ee.TooManySetUps`."""
         if device.number in self._accepted:
             self._accepted[device.number].check(peer, first)
 
@@ -59,7 +61,7 @@ class FirstMessages:
         )
 
     def use_up(self, device: Device, peer: str, first: e2ee.PreKeySignalMessage) -> None:
-        """A session was set up by this message: nothing else may be, with the same one-time keys or base key."""
+        """Record that this message has set up a session: its one-time pre-keys or base key cannot set up another."""
         if device.number in self._accepted:
             name = self._accepted[device.number].accept(peer, first)
             if name is not None:
@@ -101,8 +103,10 @@ async def load_prekeys(
 
 
 async def load_base_keys(connection: Connection, deliveries: Iterable[Delivery]) -> Mapping[str, AcceptedBaseKeys]:
-    """What is known of the base keys of first messages among these deliveries that name no one-time pre-key, by the
-    number that they are for."""
+    """Return the stored base keys that concern these deliveries, by receiving number.
+
+    Considers first messages that name no one-time pre-key. Numbers without such a message are omitted.
+    """
     wanted: dict[str, dict[str, set[str]]] = {}
     for delivery in deliveries:
         if delivery.frame.kind != PREKEY:

@@ -159,7 +159,7 @@ class Mailroom:
         return result
 
     async def do(self, work: GroupWork) -> Any:
-        """Do work as part of a batch, and return its result after the commit. Raises `NotStored`."""
+        """Execute work as part of a batch, and return its result after the commit. Raises `NotStored`."""
         return await self._submit(work)
 
     async def _submit(self, item: OutgoingMessage | GroupWork) -> Any:
@@ -321,7 +321,7 @@ class Mailroom:
         return bool(self._dispatcher.accepted) or self._shown != self._shown_saved
 
     async def _do_chores(self, connection: Connection) -> int:
-        """Do the maintenance tasks. Returns the number of deleted rows of accepted envelopes."""
+        """Execute the maintenance tasks. Returns the number of deleted rows of accepted envelopes."""
         accepted = list(self._dispatcher.accepted)
         if accepted:
             await outbox.delete(connection, self._context.name, accepted)

@@ -33,6 +33,6 @@ class TerminalConsole:
 
 
 def sentence(error: Exception) -> str:
-    """An error's message with a capital letter, in one line: the network may have written it."""
+    """Return an error's message as one line with a capital letter. The text may come from the network."""
     text = one_line(str(error))
     return text[:1].upper() + text[1:]

@@ -74,7 +74,7 @@ def opened(given: Keyboard | None) -> Iterator[Keyboard]:
 
 
 def columns() -> int:
-    """Return the width of the terminal, 0 when standard output is none."""
+    """Return the width of the terminal in columns; 0 when standard output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 

@@ -1,7 +1,7 @@
-"""Lines of a terminal that hold what others wrote: nothing in a text begins a line of its own, or moves the cursor.
+"""Output of received texts on a terminal: a text can neither imitate another line nor move the cursor.
 
-Every line that the terminal itself writes begins with a time, `* `, `! ` or two spaces and a word. A text that brings
-line breaks, or is wider than the terminal, goes on behind `CONTINUATION`, so it cannot imitate any of them.
+Every line that the terminal itself writes starts with a time, `* `, `! ` or two spaces and a word. Further lines of a
+text, by its line breaks or by folding at the width of the terminal, start with `CONTINUATION` instead.
 """
 
 from __future__ import annotations
@@ -10,28 +10,30 @@ import unicodedata
 from collections.abc import Iterable
 
 CONTINUATION = "  | "
-# Columns below which no line is folded: the terminal does it, wherever that is.
+# Width in columns below which lines are not folded here, but by the terminal.
 _NARROWEST = 20
-# Widths of `East_Asian_Width` that take two columns, ambiguous ones in some terminals.
+# Values of `East_Asian_Width` that take two columns. Ambiguous characters (A) do so in some terminals.
 _WIDE = frozenset("WFA")
 _TAB = "    "
 
 
 def printable(text: str) -> str:
-    """The text with controls, escapes, marks of direction and separators replaced; a tab becomes four spaces."""
+    """Replace control characters, escapes, marks of direction and separators in a text; a tab becomes four spaces."""
     return "".join(c if c.isprintable() else _TAB if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def one_line(text: str) -> str:
-    """As `printable`, with a space for each line break."""
+    """Return the printable text on one line, with a space for each line break."""
     return printable(" ".join(text.splitlines()))
 
 
 def folded(lines: Iterable[str], columns: int) -> str:
-    """Lines of one speaker, from the second on marked as continuations.
+    """Return the lines of one author as text, with all lines but the first marked as continuations.
 
-    A line ends at whatever `str.splitlines` takes for a break: CR, LF, VT, FF, FS, GS, RS, NEL, U+2028 and U+2029.
-    columns: the width of the terminal, 0 for unlimited. A character counts for the most columns that terminals give it.
+    A line ends at every break of `str.splitlines`: CR, LF, VT, FF, FS, GS, RS, NEL, U+2028 and U+2029. A character
+    counts as the most columns that any terminal gives it.
+
+    columns: width of the terminal; 0 for unlimited.
     """
     rows: list[str] = []
     for line in lines:
@@ -48,7 +50,7 @@ def folded(lines: Iterable[str], columns: int) -> str:
 
 
 def _fitting(text: str, columns: int) -> int:
-    """How many characters fit; up to the last space of the second half, when there is one."""
+    """Return the number of characters that fit, up to the last space in the second half of them, if it has one."""
     used = 0
     for position, character in enumerate(text):
         used += 2 if unicodedata.east_asian_width(character) in _WIDE else 1

@@ -35,7 +35,12 @@ class Screen(DeviceObserver):
         groups: Mapping[str, str] | None = None,
         columns: Callable[[], int] = keyboard.columns,
     ) -> None:
-        """columns: the width of the terminal, 0 for unlimited."""
+        """Create the screen.
+
+        peers: numbers that this number has exchanged messages with
+        groups: subjects of its groups, by id
+        columns: returns the width of the terminal; 0 for unlimited
+        """
         self._log = shown_log
         self._columns = columns
         self._write = write
@@ -65,7 +70,7 @@ class Screen(DeviceObserver):
             self._show(f"{when} {place}+{one_line(message.peer)}: {first}", *more)
 
     def _show(self, *rows: str) -> None:
-        """Lines of one speaker."""
+        """Print the lines of one author."""
         self._write(lines.folded(rows, self._columns()))
 
     def thread(self, peer: str) -> commands.Thread:
@@ -77,7 +82,7 @@ class Screen(DeviceObserver):
         return thread
 
     def sent(self, message_id: str, words: str) -> None:
-        """Something that was sent or shown may be answered."""
+        """Remember the start of a message that was sent or shown, to quote it above replies."""
         first = next(iter(words.splitlines()), "")
         self._quotes.put(message_id, printable(first)[:QUOTED])
 
@@ -121,7 +126,7 @@ class Screen(DeviceObserver):
         self._show(told.get(event.kind, f"  {event.kind} {peer}"))
 
     def say(self, *rows: str) -> None:
-        """Something about what was typed."""
+        """Print lines about the input."""
         self._write("\n".join(lines.folded([one_line(row)], self._columns()) for row in rows))
 
     def _subject(self, group: str) -> str:

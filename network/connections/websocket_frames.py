@@ -14,10 +14,11 @@ INTERNAL_ERROR, RESTART = 1011, 1012
 _NEVER_SENT = frozenset((1004, 1005, 1006))
 
 _OPCODES = frozenset((CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG))
-# Maximum bytes of a control frame's payload, section 5.5, and of the reason in a `CLOSE`.
+# Maximum bytes of a control frame's payload (section 5.5), and of the reason in a `CLOSE`.
 _CONTROL = 125
 _REASON = _CONTROL - 2
-# Section 5.2: bytes of payload from which a length is written in two and in eight bytes, and the greatest length.
+# Section 5.2: minimum payload, in bytes, of a length in two (126) and in eight (127) bytes. A shorter form is required
+# for smaller payloads.
 _LEAST = {126: 126, 127: 65_536}
 _MAX_SIZE = 2**63 - 1
 

@@ -87,7 +87,7 @@ class Chats:
             if id_ is None:
                 raise _no_such_invite()
             before = await _get(connection, id_, lock=True)
-            # The code may have been replaced before the group was locked; who is gone may not come back by it.
+            # The code may have been replaced before the group was locked. Removed members must not return by it.
             if not hmac.compare_digest(before.chat.code, code):
                 raise _no_such_invite()
             if before.find(number) is None:
