@@ -242,7 +242,7 @@ class CoreappLinks:
         return self._coreapps
 
     def unreached(self) -> Mapping[str, float]:
-        """Seconds since the first failed call, by the address of each live Coreapp that is not reached."""
+        """Return the seconds since the first failed call, by the address of each live Coreapp that is not reached."""
         live = (one for one in self._coreapps if one.node and not one.is_lost)
         peers = {one.address: self._peers.get(one.address) for one in live}
         return {address: peer.unreached for address, peer in peers.items() if peer is not None and peer.unreached > 0}

@@ -80,9 +80,9 @@ class Peer:
         self._version = 0
         self._wanted = True
         self._loop = asyncio.get_running_loop()
-        # The loop's time of the first failed call since it was last reached; `None` while it is.
+        # Loop time of the first failed call since the Coreapp was last reached; `None` while it is reached.
         self._failed_at: float | None = self._loop.time()
-        # The loop's time of the latest accepted message.
+        # Loop time of the latest accepted message.
         self._progress_at = -math.inf
 
     @property
@@ -92,7 +92,7 @@ class Peer:
 
     @property
     def unreached(self) -> float:
-        """Seconds since the first call that failed, 0 while it is reached. Any thread may read it."""
+        """Seconds since the first failed call; 0 while the Coreapp is reached. May be read by any thread."""
         since = self._failed_at
         return 0.0 if since is None else self._loop.time() - since
 
@@ -274,7 +274,10 @@ class Peer:
             self._failed_at = self._loop.time()
 
     def _is_silent(self, silent: bool, *, since: float | None) -> None:
-        """since: the loop's time of the first call that failed."""
+        """Record whether the Coreapp leaves calls without a response.
+
+        since: loop time of the first such call; None if it responds
+        """
         if silent != self._silent:
             self._silent = silent
             self._failed_at = since

@@ -109,7 +109,7 @@ class MethodNotAllowed(InvalidRequest):
 
 
 class WrongHost(InvalidRequest):
-    """The host of the request is none of the names in `TIDINGS_HTTP_HOSTS`."""
+    """`Host` of the request is not one of the names in `TIDINGS_HTTP_HOSTS`."""
 
     status = 421
 

@@ -1,4 +1,4 @@
-"""Report to the Coreapps which of them this Webapp does not reach."""
+"""Report of this Webapp on the Coreapps that it does not reach, which all Coreapps read from the database."""
 
 from __future__ import annotations
 
@@ -19,36 +19,39 @@ UNREACHED = Gauge(
     "tidings_webapp_coreapps_unreached", "Live Coreapps that this Webapp has not reached for more than a second"
 )
 
-# Seconds between two readings of the links, which are in memory.
+# Seconds between two polls of the links, which are in memory.
 PULSE = 0.25
-# Seconds without reach after which a Coreapp is reported: one that restarts is back sooner.
+# Seconds for which a Coreapp must be unreached before it is reported. A restarted Coreapp is back sooner.
 LEAST = 1.0
-# The most seconds that a first report claims. A Webapp that was itself cut off from everything reports late, and has
-# yet to try again.
+# Maximum number of seconds in the first report of a Coreapp. A Webapp that was itself cut off from everything reports
+# late, and has to retry first.
 MOST = 2.0
-# Seconds after which a report that stands is written again, in case that its rows were deleted.
+# Seconds after which an unchanged report is written again, in case its rows were deleted.
 REPEAT = 60.0
 
 
 class Links(Protocol):
-    """The connections to the Coreapps."""
+    """Connections to the Coreapps."""
 
     def unreached(self) -> Mapping[str, float]:
-        """Seconds since the first failed call, by the address of each live Coreapp that is not reached."""
+        """Return the seconds since the first failed call, by the address of each live Coreapp that is not reached."""
         ...
 
 
 class ReachReport:
-    """A service. Writes to the database only when the report changes, and once a minute while it is not empty."""
+    """Service that writes the report when it has changed, and once a minute while it is not empty."""
 
     name = "reach-report"
 
     def __init__(self, database: Database, links: Links, incarnation: str) -> None:
-        """incarnation: of this Webapp, as in `webapp_nodes`."""
+        """Create the service.
+
+        incarnation: id of this Webapp's process, as in `webapp_nodes`
+        """
         self._database = database
         self._links = links
         self._incarnation = incarnation
-        # What the rows say; `None` while that is unknown, as at the start.
+        # Addresses in the stored rows; `None` while unknown, as at the start.
         self._recorded: frozenset[str] | None = None
         self._recorded_at = 0.0
         self._has_failed = False
@@ -65,7 +68,7 @@ class ReachReport:
             await self._record({})
 
     async def run_once(self) -> None:
-        """Write the report if it is another one than the rows have."""
+        """Write the report if it differs from the stored rows, or is due to be repeated."""
         unreached, now = self._unreached(), asyncio.get_running_loop().time()
         is_due = bool(self._recorded) and now - self._recorded_at >= REPEAT
         if frozenset(unreached) == self._recorded and not is_due:

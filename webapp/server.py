@@ -116,7 +116,13 @@ class HTTPServer:
         hosts: Hosts = ANY,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """hosts: names by which clients may address it; tls: speak HTTPS with its certificate."""
+        """Create the server.
+
+        sockets: listening sockets
+        started: called once requests are accepted
+        hosts: names by which clients may address the server
+        tls: context with the certificate for HTTPS; None for plain HTTP
+        """
         self._sockets = list(sockets)
         config = uvicorn.Config(
             app,

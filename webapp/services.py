@@ -130,7 +130,7 @@ def assemble(
     *,
     files: FileStore,
 ) -> Parts:
-    """Every part, none started. Raises `UnusableCertificate`."""
+    """Create all parts of a Webapp without starting them. Raises `UnusableCertificate`."""
     calls = exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
     common = _common(settings, database, clock)
     tokens = Tokens(database, settings.secrets.jwt_key, clock)

@@ -70,30 +70,7 @@ def _secrets(data: Mapping[str, Any]) -> WebappSecrets:
 
 
 class Settings(settings.ProcessSettings):
-    """Everything that a Webapp is given at start.
-
-    data_dir:         whose free space `/v1/support` reports.
-    address:          where the API listens; port 0 takes a free one.
-    node:             its name for people, with the port.
-    account:          the business number that this installation sends from.
-    api_key:          opens health and metrics besides a token; empty is none.
-    messages_rate, contacts_rate: requests a second, 0 is unlimited; the bursts are how many may come at once.
-    coreapp:          a fixed address of the one Coreapp; without it the addresses come from the database.
-    coreapp_patience: seconds that a request waits for a Coreapp that is away.
-    coreapp_timeout:  seconds that a question may take.
-    max_body:         bytes of a JSON body.
-    max_requests:     requests in progress at the same time.
-    connections:      open at the same time, of which `strangers` says how many may have proved nothing.
-    trusted_proxies:  networks of proxies that say for whom they speak.
-    http_hosts:       names that `Host` may have; empty for any.
-    tls:              speak HTTPS; tls_names: host names and addresses for a certificate that is made here.
-    first_password:   of the administrator.
-    outgoing_webhooks: where webhooks may lead.
-    media_dir:        of files, the same for every Webapp and Coreapp; media_reserve: bytes that stay free there.
-    media_bucket:     of files, the same for all, instead.
-    max_uploads:      uploads of files in progress at the same time.
-    tap:              socket of a listener for copies of requests, which `tidings traffic` makes.
-    """
+    """Settings of a Webapp. `/v1/support` reports the free space of `data_dir`."""
 
     # where the API listens; port 0 selects a free port
     address: env.Address = env.variable("TIDINGS_API_ADDRESS", "127.0.0.1:9090")
@@ -125,8 +102,11 @@ class Settings(settings.ProcessSettings):
     strangers: settings.Strangers = env.MADE
     # networks of proxies whose forwarding headers are trusted
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
+    # names allowed in `Host`; empty for any
     http_hosts: settings.HttpHosts = settings.HTTP_HOSTS
+    # serve HTTPS
     tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
+    # host names and addresses in a generated certificate
     tls_names: Annotated[tuple[str, ...], env.made(_tls_names)] = env.MADE
     # first password of the administrator
     first_password: Annotated[FirstPassword, env.made(_first_password)] = env.HIDDEN

@@ -68,8 +68,11 @@ class Coreapp:
 
     @property
     def role(self) -> str:
-        """The role in the words of the original, whose primary master does what is done once for all: here the owner of
-        the first shard. One that is lost has no role, though shards are in its name until another takes them."""
+        """Role in the terms of the On-Premises API.
+
+        The primary master does what is done once per account: it is the owner of the first shard. A lost Coreapp has no
+        role, although it is the recorded owner of its shards until another Coreapp claims them.
+        """
         if self.is_lost:
             return "coreapp"
         if 0 in self.shards:

@@ -35,9 +35,11 @@ class Health(pydantic.BaseModel):
 class NodeHealth(Health):
     """Health of one of several Coreapps.
 
-    role: `primary_master` owns the first shard, `secondary_master` others, `coreapp` stands by or is lost.
-    silent_for_s: of one that is lost, the seconds since its last sign of life.
-    unreached_for_s: of a live one, the seconds since this Webapp first failed to reach it.
+    - `role` is `primary_master` for the owner of the first shard, `secondary_master` for the owner of other shards, and
+      `coreapp` for a standby or lost Coreapp.
+    - `silent_for_s` is the number of seconds since the last heartbeat of a lost Coreapp. It is absent otherwise.
+    - `unreached_for_s` is the number of seconds since this Webapp first failed to reach a live Coreapp. It is absent
+      while the Coreapp is reached.
     """
 
     role: Literal["primary_master", "secondary_master", "coreapp"]

@@ -93,7 +93,10 @@ def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:
 
 
 def _node_health(coreapp: Coreapp, answer: core.Health | CoreappAway, unreached: float) -> dict[str, Any]:
-    """unreached: seconds since this Webapp first failed to reach it, 0 while it does."""
+    """Return the health of one of several Coreapps.
+
+    unreached: seconds since this Webapp first failed to reach it; 0 while it is reached
+    """
     since = {}
     if coreapp.is_lost:
         since = {"silent_for_s": round(coreapp.silence)}

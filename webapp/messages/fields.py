@@ -77,7 +77,7 @@ class Degrees:
 
     def check(self, value: object) -> float:
         number = math.nan
-        # `float` takes more than that: digits of other scripts, underscores, white space.
+        # `float` accepts more: digits of other scripts, underscores and white space.
         is_text = isinstance(value, str) and len(value) <= 40 and _NUMBER.fullmatch(value) is not None
         if is_text or (isinstance(value, int | float) and not isinstance(value, bool)):
             try:
