@@ -17,8 +17,8 @@ _OPCODES = frozenset((CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG))
 # Maximum bytes of a control frame's payload (section 5.5), and of the reason in a `CLOSE`.
 _CONTROL = 125
 _REASON = _CONTROL - 2
-# Section 5.2: minimum payload, in bytes, of a length in two (126) and in eight (127) bytes. A shorter form is required
-# for smaller payloads.
+# Section 5.2: smallest payload in bytes whose length is written in two (126) and in eight (127) bytes, and the largest
+# payload.
 _LEAST = {126: 126, 127: 65_536}
 _MAX_SIZE = 2**63 - 1
 

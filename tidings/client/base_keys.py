@@ -1,8 +1,8 @@
 """Decisions about first messages that used no one-time pre-key: each may open a session once.
 
-A one-time pre-key is deleted with the session that it opened, so its first message cannot open another. Without one,
-the network could deliver the same first message again after its session has left the record (X3DH section 4.2, PQXDH
-section 4.2). So the base keys of those that were accepted are kept as long as the signed pre-key that they used.
+A one-time pre-key is deleted when it has opened a session, so its first message cannot open another. Without one, the
+network could replay a first message after its session has left the record (X3DH section 4.2, PQXDH section 4.2).
+Therefore the base keys of accepted first messages are kept as long as the signed pre-key that they used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prometheus_client import Counter
 
 from tidings import e2ee
 
-# Base keys of one peer, and of all peers of a number.
+# Maximum number of base keys that are kept of one peer, and of all peers of a number.
 EACH = 1_000
 TOGETHER = 1_000_000
 
@@ -24,27 +24,27 @@ REFUSED = Counter(
 
 
 def name_of(first: e2ee.PreKeySignalMessage) -> str | None:
-    """The base key as it is kept; `None` for a message that a one-time pre-key protects already."""
+    """Return the stored form of a message's base key; `None` if the message used a one-time pre-key."""
     return first.base_key[1:].hex() if first.prekey_id is None else None
 
 
 @dataclasses.dataclass(slots=True)
 class AcceptedBaseKeys:
-    """What is known about the first messages of one batch to one number.
+    """Base keys of accepted first messages to one number, as far as they concern one batch."""
 
-    known:   those of their base keys that are kept. counts: how many are kept, by peer; total: of all peers.
-    """
-
+    # Base keys of the batch that were accepted before.
     known: set[str] = dataclasses.field(default_factory=set)
+    # Numbers of accepted base keys, by peer.
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    # Number of accepted base keys of all peers.
     total: int = 0
 
     def load(self, known: Iterable[str], counts: Mapping[str, int], total: int) -> None:
-        """Begin a batch."""
+        """Set the state for a new batch."""
         self.known, self.counts, self.total = set(known), dict(counts), total
 
     def check(self, peer: str, first: e2ee.PreKeySignalMessage) -> None:
-        """Whether a message may open a session. Raises `e2ee.KnownBaseKey` and `e2ee.TooManySetUps`."""
+        """Require that a message may open a session. Raises `e2ee.KnownBaseKey` and `e2ee.TooManySetUps`."""
         name = name_of(first)
         if name is None:
             return
@@ -56,7 +56,10 @@ class AcceptedBaseKeys:
             raise e2ee.TooManySetUps("too many sessions were opened without a one-time pre-key")
 
     def accept(self, peer: str, first: e2ee.PreKeySignalMessage) -> str | None:
-        """A message has opened a session; the base key to be kept in the same transaction, `None` for none."""
+        """Record that a message has opened a session.
+
+        Returns the base key to store in the same transaction; `None` if the message used a one-time pre-key.
+        """
         name = name_of(first)
         if name is not None:
             self.known.add(name)

@@ -53,20 +53,19 @@ def read_first(
     allow_downgrade: bool = False,
     spend: e2ee.Spend = e2ee.unlimited,
 ) -> tuple[e2ee.SessionRecord, bytes]:
-    """(record, plaintext) of an envelope of the kind `prekey`; body: its bytes; first: what they were parsed to;
-    spend: as of `read`, a set-up included. check: raises for one that must not open a session, see
-    `tidings.client.base_keys`.
+    """Decrypt an envelope of kind `prekey`; return (record, plaintext).
 
-    Another record than the one given was set up by this message: keep it in the other's place, and delete the one-time
-    pre-keys that `first` names, or keep its base key when it names none. Another identity than the record's is trusted,
-    and its sessions are given up: tell whoever cares before.
+    When the returned record is not the given one, this message set up a session: store it in place of the other, and
+    delete the one-time pre-keys that `first` names, or store its base key when it names none. A changed identity is
+    trusted, and sessions with the old one are dropped: notify the user before the call if necessary.
 
     Raises `e2ee.UnknownPreKey` when a pre-key is gone; `e2ee.PostQuantumRequired` when the record had post-quantum
-    protection, the message has none, and `allow_downgrade` is not set; and as `SessionRecord.decrypt`. Nothing has
-    changed then.
+    protection, the message has none, and `allow_downgrade` is not set; and the errors of `check` and of
+    `SessionRecord.decrypt`. Nothing has changed then.
 
     first: parsed message
     body:  bytes of the message
+    check: raises an error for a message that must not open a session (see `tidings.client.base_keys`)
     spend: as in `read`; includes the set-up of a session
     """
     if needs_setup(record, first):

@@ -51,12 +51,14 @@ class UnknownPreKey(NoSession):
 
 
 class KnownBaseKey(NoSession):
-    """The message would open a session that was open before and is not kept: it is a replay, or its sender goes on with
-    a session that we have given up."""
+    """The message would open a session that was open before and is no longer stored.
+
+    It is a replay, or its sender continues a session that we have dropped.
+    """
 
 
 class TooManySetUps(NoSession):
-    """More sessions were opened without a one-time pre-key than base keys can be kept."""
+    """The message would open a session without a one-time pre-key, and no more base keys can be stored."""
 
 
 class UntrustedIdentity(E2EEError):

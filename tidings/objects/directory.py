@@ -37,7 +37,10 @@ class DirectoryStore:
     is_local = True
 
     def __init__(self, directory: Path, *, reserve: int = 0) -> None:
-        """reserve: bytes that stay free on the disk for others, above all the database."""
+        """Create the store.
+
+        reserve: bytes that stay free on the disk for others, above all the database.
+        """
         self.directory = directory
         # Marker that the directory must have; `None` until `tidings.objects.identity` has compared it.
         self.expected: Marker | None = None
@@ -93,10 +96,10 @@ class DirectoryStore:
         return await asyncio.to_thread(self._open, name)
 
     def open_file(self, name: str) -> BinaryIO:
-        """The same, for a thread.
+        """Open a file for reading, in a thread. Raises as `open`.
 
-        Only regular files are read. Others may be able to write to a shared directory: a symbolic link of theirs could
-        lead to a file that only this process may read, and a pipe would block its reader.
+        Only regular files are opened. In a shared directory, other users may create a symbolic link to a file that only
+        this process may read, or a pipe, which would block its reader.
         """
         try:
             descriptor = os.open(self.path(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -196,7 +196,7 @@ class Door:
             if name == b"authorization":
                 authorization = value
             elif name == b"x-forwarded-for":
-                # Some proxies append a line rather than to the existing one.
+                # Some proxies append another header instead of extending the existing one.
                 forwarded = value if forwarded is None else forwarded + b"," + value
         visit.vouched = False
         if forwarded is not None and not visit.proxied:

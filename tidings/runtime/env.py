@@ -148,8 +148,10 @@ def choice(*choices: str) -> PlainValidator:
 
 
 def digits(value: str) -> str:
-    """The value, for `int` and `float`. Raises `ValueError` for digits of other scripts, and for underscores between
-    digits, which both would take."""
+    """Return the value if it may be passed to `int` and `float`.
+
+    Raises `ValueError` for digits of other scripts and underscores between digits, which both functions accept.
+    """
     if not value.isascii() or "_" in value:
         raise ValueError(value)
     return value

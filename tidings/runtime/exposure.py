@@ -79,9 +79,10 @@ def metrics_way(variable: str, host: str, allowed: frozenset[str]) -> Way:
 
 
 def link_calls(files: TlsFiles, allowed: frozenset[str], server_name: str = "") -> LinkCalls:
-    """For those who call Coreapps, with a certificate of their own. Raises `UnusableCertificate`.
+    """Return the security of this process's calls to Coreapps. Raises `UnusableCertificate`.
 
-    server_name: in the certificates of all Coreapps; empty where each has its own host.
+    files: certificate of this process, and authorities that verify the Coreapps.
+    server_name: name in the certificates of all Coreapps; empty if each certificate names its own host.
     """
     context = tls.client("link", files, least=ssl.TLSVersion.TLSv1_3, server_name=server_name) if files.chain else None
     return LinkCalls(context, LINK in allowed)

@@ -1,4 +1,4 @@
-"""Names by which clients over HTTP may address a listener: the check of `Host` and of a WebSocket's `Origin`."""
+"""Check of `Host`, and of the `Origin` of WebSockets, against the configured names of an HTTP listener."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from tidings.runtime import env
 VARIABLE = "TIDINGS_HTTP_HOSTS"
 # Paths that balancers and Prometheus request by address. They accept every `Host`.
 UNCHECKED = frozenset(("/", "/health", "/health/live", "/health/ready", "/health/load", "/metrics", "/v1/metrics"))
-# Names that clients on this machine may use, whatever is configured.
+# Names that clients on this machine may always use.
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 _LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
 _NAME = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
-# What may follow the host: a port.
+# Host, and optionally a port.
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:@/\\\s]+)(:[0-9]{0,5})?")
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 def parse(value: str) -> frozenset[str]:
-    """Names and addresses with commas between them; `*.example.com` is every name below it. Raises `SettingsError`."""
+    """Parse names and addresses separated by commas. Raises `env.mistake`.
+
+    `*.example.com` stands for every name below `example.com`.
+    """
     found, wrong = set(), []
     for part in filter(None, map(str.strip, value.split(","))):
         name = _canonical(part.strip("[]"))
@@ -39,7 +42,7 @@ def parse(value: str) -> frozenset[str]:
 
 
 class Hosts:
-    """The configured names of a listener; without any, every `Host` and `Origin` is accepted."""
+    """Configured names of a listener. If there are none, callers accept every `Host` and `Origin`."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = frozenset(names)
@@ -48,9 +51,10 @@ class Hosts:
         return bool(self._names)
 
     def host_error(self, headers: Headers, target: bytes, *, is_local: bool) -> str:
-        """What is wrong with the host of a request; empty when it is a configured name.
+        """Return the error text for the host of a request; empty when it is a configured name.
 
-        target:   of the request line; in absolute form its host replaces the header's (RFC 9112, section 3.2.2).
+        target:   target of the request line. In absolute form, its host is checked as well: it takes precedence over
+                  the header's (RFC 9112, section 3.2.2).
         is_local: the client is on this machine.
         """
         given = [value.decode("latin-1") for name, value in headers if name == b"host"]
@@ -61,9 +65,11 @@ class Hosts:
         return "" if wrong is None else f"Host {wrong[:100]!r} is not in {VARIABLE} of this server"
 
     def origin_error(self, headers: Headers, *, is_local: bool) -> str:
-        """What is wrong with the `Origin` of a WebSocket's handshake; empty for a configured name, or without one.
+        """Return the error text for the `Origin` of a WebSocket handshake; empty for a configured name.
 
-        Browsers send it (RFC 6455, section 10.2); other clients need none.
+        A handshake without `Origin` is accepted: only browsers have to send it (RFC 6455, section 10.2).
+
+        is_local: the client is on this machine.
         """
         for name, value in headers:
             if name == b"origin":
@@ -91,7 +97,7 @@ ANY = Hosts()
 
 
 def _authority_of(url: bytes) -> str:
-    """The host and port of an absolute URL; empty when it is none."""
+    """Return the host and port of an absolute HTTP URL; empty for any other text."""
     try:
         parts = urlsplit(url.decode("ascii"))
     except ValueError:

@@ -39,9 +39,9 @@ MAX_PIPELINED = 16
 STALLED = 30.0
 # RFC 9110, section 15.5.20: this server does not answer for the name in the request.
 MISDIRECTED = 421
-# Of a request's scope, until somebody has logged in on its connection: the protocol, which wants to know.
+# Key of a request's scope: the protocol, to be notified of a login. Absent once the connection has logged in.
 VISITOR = "tidings.visitor"
-# Of a request's scope: what is wrong with its host.
+# Key of a request's scope: error text for its host, empty for none.
 _HOST_ERROR = "tidings.host_error"
 
 _VERSION = b"HTTP/1."
@@ -421,8 +421,10 @@ class BoundedProtocol(StayingProtocol, Visitor):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Drop trailers (RFC 9110, section 6.5.1): the application already has the list of headers, or may have
-        decided by it who the client is."""
+        """Add a header to the request; drop trailers (RFC 9110, section 6.5.1).
+
+        The application already has the list of headers, and may have authenticated the client by it.
+        """
         if self._in_head:
             super().on_header(name, value)
 
@@ -432,18 +434,18 @@ class BoundedProtocol(StayingProtocol, Visitor):
         if self._head_timer is not None:
             self._stop_head_timer()
         if self.hosts:
-            # Requests wait for those before them, so `url` is another one's when this one begins.
+            # Checked now: while this request waits for earlier ones, `url` is overwritten by later ones.
             scope: Any = self.scope
             scope[_HOST_ERROR] = self.host_error()
         super().on_headers_complete()
 
     def host_error(self) -> str:
-        """What is wrong with the host of the request whose head is complete."""
+        """Return the error text for the host of the request whose head is complete; empty for none."""
         return self.hosts.host_error(self.headers, self.url, is_local=self.is_local)
 
     @property
     def is_local(self) -> bool:
-        """Whether the connection comes from this machine."""
+        """True if the connection comes from this machine."""
         return self.client is not None and is_loopback(self.client[0])
 
     def on_body(self, body: bytes) -> None:

@@ -204,18 +204,14 @@ class LogSettings(env.Variables):
 
 
 class InstallationSettings(LogSettings):
-    """Settings of all that works in the data directory of an installation.
-
-    tls_files: the certificate that this process shows to the others, and the authorities that vouch for theirs.
-    plaintext: parts of `exposure.PARTS` that may go over a network in the clear.
-    coreapp_tls_name: the name that the certificates of all Coreapps have; empty where each has its own host.
-    """
+    """Settings of everything that works in the data directory of an installation."""
 
     data_dir: DataDir = env.variable("TIDINGS_DATA_DIR", "data")
     # Certificate of this process for internal connections, and the authorities that verify the others'.
     tls_files: exposure.InstallationFiles = env.MADE
     # Parts (`exposure.PARTS`) that may use plaintext over a network.
     plaintext: exposure.Allowed = exposure.ALLOWED
+    # Name in the certificates of all Coreapps; empty if each certificate names its own host.
     coreapp_tls_name: str = env.variable("TIDINGS_COREAPP_TLS_NAME")
 
     def ways(self) -> Sequence[exposure.Way]:

@@ -83,7 +83,12 @@ class FileContext(ssl.SSLContext):
     def __init__(
         self, use: str, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], *, server_name: str = ""
     ) -> None:
-        """use: what for, in metrics and the log. server_name: as of `client`. Raises `UnusableCertificate`."""
+        """Load the files. Raises `UnusableCertificate`.
+
+        use: purpose of the context, for metrics and the log.
+        make: creates a context from the present content of the files.
+        server_name: as for `client`.
+        """
         self.use = use
         self._server_name = server_name
         self._files = files
@@ -154,8 +159,13 @@ def client(
 ) -> FileContext:
     """Return a context for connections to servers that these authorities verify or, if none are set, the system's.
 
-    named: so are their names; otherwise any certificate of these authorities is right. server_name: the name that their
-    certificates must have, empty for the host of each connection. ciphers: of TLS 1.2. Raises `UnusableCertificate`.
+    Raises `UnusableCertificate`.
+
+    use: purpose of the context, for metrics and the log.
+    least: earliest version of TLS.
+    named: verify the names in certificates too; otherwise any certificate of the authorities is accepted.
+    server_name: name that certificates must have; empty for the host of each connection.
+    ciphers: for TLS 1.2.
     """
 
     def make(files: TlsFiles) -> ssl.SSLContext:

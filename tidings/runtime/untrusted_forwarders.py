@@ -1,4 +1,4 @@
-"""Log lines about clients that name others in `X-Forwarded-For` and are no trusted proxies: one in ten minutes."""
+"""Warning about clients that send `X-Forwarded-For` without being trusted proxies, at most every ten minutes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tidings.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Seconds between two lines, whatever addresses they are about: every client may send the header.
+# Seconds between two log lines for all addresses together: every client may send the header.
 PERIOD = 600.0
 
 
 class UntrustedForwarders:
-    """Warns of a proxy that `TIDINGS_TRUSTED_PROXIES` leaves out, so that all of its clients count as one address."""
+    """Warns about a proxy that `TIDINGS_TRUSTED_PROXIES` lacks, so that all of its clients count as one address."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -22,7 +22,7 @@ class UntrustedForwarders:
         self._count = 0
 
     def seen(self, host: str) -> None:
-        """Note a request with the header from an address that is not trusted."""
+        """Count a request with the header from an untrusted address, and log it if a line is due."""
         self._count += 1
         now = self._clock.monotonic()
         if now - self._logged_at < PERIOD:

@@ -1,4 +1,4 @@
-"""Statements that an administrator of a MySQL or MariaDB server executes: schemas, users and their rights."""
+"""Execution of an administrator's statements on a MySQL or MariaDB server: schemas, users and privileges."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import sqlalchemy as sa
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import engine
 
-# A schema that every server has and every user may open.
+# Schema that exists on every server and that every user may open.
 SCHEMA = "information_schema"
 
 
 class StatementRefused(Exception):
-    """The server cannot be reached, or refuses a statement; `str()` has the server's reason."""
+    """The server cannot be reached, or refused a statement; `str()` is the reason."""
 
 
 async def execute(settings: DatabaseSettings, statements: Sequence[str]) -> None:
-    """Execute statements in their order, each at once and for good. Raises `StatementRefused`.
+    """Execute statements in order. Each takes effect at once and is not rolled back. Raises `StatementRefused`.
 
-    settings: a database on the server, of which the server and the user count.
+    settings: any database on the server; only the server and the user are used.
     """
     address = f"{settings.url.rpartition('/')[0]}/{SCHEMA}"
     there = dataclasses.replace(settings, url=address, pool_size=1)
@@ -29,10 +29,10 @@ async def execute(settings: DatabaseSettings, statements: Sequence[str]) -> None
     try:
         async with administrator.connect() as connection:
             for statement in statements:
-                # The driver takes a percent sign for a parameter.
+                # The driver would interpret a percent sign as a parameter.
                 await connection.exec_driver_sql(statement.replace("%", "%%"))
     except sa.exc.DBAPIError as error:
-        # Without the statement, which may have a password.
+        # Without the statement, which may contain a password.
         raise StatementRefused(str(error.orig)) from None
     finally:
         await administrator.dispose()

@@ -1,6 +1,7 @@
-"""Base keys of first messages that opened sessions without a one-time pre-key, as long as their signed pre-key is kept.
+"""Base keys of first messages that opened sessions without a one-time pre-key.
 
-Business and handsets each have such a table. A row is written in the transaction that keeps the session.
+They are kept as long as the signed pre-key that the message used. Business and handsets each have such a table. A row
+is written in the transaction that stores the session.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from tidings.storage.database import any_of, insert_or_ignore, pages
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BaseKey:
-    """owner: the number that accepted the message; base_key: 64 hexadecimal digits, of the key without its type."""
+    """Base key of an accepted first message."""
 
-    owner: str
-    base_key: str
-    peer: str
-    signed_prekey_id: int
+    owner: str  # number that accepted the message
+    base_key: str  # 64 hexadecimal digits: the key without its type byte
+    peer: str  # number that sent the message
+    signed_prekey_id: int  # the owner's signed pre-key that the message used
 
 
 class BaseKeyTable:
-    """The table of one family, and what is asked of it."""
+    """Table of base keys of one family, and its queries."""
 
     def __init__(self, metadata: sa.MetaData, name: str) -> None:
         self.table = sa.Table(
@@ -51,14 +52,14 @@ class BaseKeyTable:
         self._count = sa.select(sa.func.count()).select_from(self.table).where(of_owner)
 
     async def add(self, connection: AsyncConnection, rows: Sequence[BaseKey]) -> None:
-        """Keep base keys; those that are there stay as they are."""
+        """Store base keys. Existing rows are not changed."""
         if rows:
             await connection.execute(
                 insert_or_ignore(connection, self.table), [dataclasses.asdict(row) for row in rows]
             )
 
     async def list_known(self, connection: AsyncConnection, owner: str, base_keys: Collection[str]) -> set[str]:
-        """Those of these base keys that are kept."""
+        """Return those of the given base keys that are stored."""
         found: set[str] = set()
         for page in pages(sorted(base_keys)):
             rows = await connection.execute(self._known, {"owner": owner, "base_keys": page})
@@ -66,7 +67,7 @@ class BaseKeyTable:
         return found
 
     async def count_by_peer(self, connection: AsyncConnection, owner: str, peers: Collection[str]) -> Mapping[str, int]:
-        """How many are kept of each of these peers; those without any are left out."""
+        """Return the number of stored base keys of each of these peers, without those that have none."""
         found: dict[str, int] = {}
         for page in pages(sorted(peers)):
             rows = await connection.execute(self._counts, {"owner": owner, "peers": page})
@@ -74,11 +75,14 @@ class BaseKeyTable:
         return found
 
     async def count(self, connection: AsyncConnection, owner: str) -> int:
-        """How many are kept in all."""
+        """Return the number of stored base keys of all peers."""
         return int((await connection.execute(self._count, {"owner": owner})).scalar_one())
 
     async def delete_others(self, connection: AsyncConnection, owner: str, kept: sa.Select[Any]) -> int:
-        """Forget those of signed pre-keys that are not among `kept`, a query for ids; returns how many."""
+        """Delete the base keys of signed pre-keys that are gone. Returns the number deleted.
+
+        kept: query for the ids of the existing signed pre-keys.
+        """
         columns = self.table.c
         deleted = await connection.execute(
             self.table.delete().where(columns.owner == owner, columns.signed_prekey_id.not_in(kept))

@@ -164,7 +164,7 @@ class _Connection(aiomysql.Connection):  # type: ignore[misc]
                 await self._read_query_result()
                 changed.append(self._affected_rows)
             except pymysql.err.MySQLError as error:
-                # The results of the other statements follow nevertheless, unless the connection is gone.
+                # The results of the other statements still follow, unless the connection is gone.
                 refused = refused or error
                 if self._writer is None or error.args[0] in _LOST:
                     break

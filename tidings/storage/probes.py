@@ -64,17 +64,18 @@ async def server_time(database: Database) -> float | None:
 
 
 class TableRefused(Exception):
-    """The user of the database may make no table, so that nothing can be measured in one."""
+    """The database user may not create tables, so writes cannot be measured."""
 
 
-# What a server answers to `CREATE TABLE` without the right to it: for a table, for a schema.
+# Error codes for `CREATE TABLE` without the privilege: on the table, on the schema.
 _MAY_NOT = (1142, 1044)
 
 
 async def measure_writes(settings: DatabaseSettings, *, clients: int, writes: int) -> Writes:
     """Measure inserts into a temporary table that is dropped afterwards.
 
-    On SQLite it is in a file of its own beside the database, whose writers are not held up. Raises `TableRefused`.
+    On SQLite the table is in a separate file next to the database, so its writers are not delayed. Raises
+    `TableRefused`.
     """
     each = max(1, writes // clients)
     async with _scratch(settings, clients) as (pool, table):

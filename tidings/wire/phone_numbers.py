@@ -41,5 +41,5 @@ def normalise(text: str, region: str | None = None) -> str | None:
 
 
 def _with_ascii_digits(text: str) -> str:
-    """The text with decimal digits of every script, such as Arabic-Indic ones, as 0 to 9."""
+    """Replace decimal digits of other scripts, such as Arabic-Indic ones, by 0 to 9."""
     return "".join(c if c.isascii() or not c.isdecimal() else str(unicodedata.decimal(c)) for c in text)

@@ -67,15 +67,10 @@ class Account:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnPreKey:
-    """A private pre-key, sealed. kind: `signed`, `one_time`, `kyber` or `kyber_ot`.
-
-    created_at: Unix milliseconds. uploaded: of lasting ones, has the network answered that it has it? retired_at: Unix
-    milliseconds since when nobody new is given it, as far as we know: it was replaced, or is gone from the network. 0
-    for one in use.
-    """
+    """Private pre-key, sealed."""
 
     account: str
-    # `SIGNED`, `ONE_TIME` or `KYBER`.
+    # `SIGNED`, `ONE_TIME`, `KYBER` or `KYBER_ONE_TIME`.
     kind: str
     key_id: int
     sealed: bytes
@@ -164,34 +159,39 @@ async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[Ow
 async def list_one_time_ids(
     connection: AsyncConnection, account: str, kind: str = ONE_TIME, *, in_use: bool = False
 ) -> Sequence[int]:
-    """The ids of the one-time pre-keys of a kind that nobody has used; in_use: only those that the network may have."""
+    """List the ids of the unused one-time pre-keys of a kind.
+
+    in_use: only those that the network may still hand out.
+    """
     query = sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == kind)
     rows = await connection.execute(query.where(own_prekeys.c.retired_at == 0) if in_use else query)
     return [row[0] for row in rows]
 
 
 async def list_signed_ids(connection: AsyncConnection, account: str) -> Sequence[int]:
-    """The ids of the signed pre-keys of a number that are kept."""
+    """List the ids of the stored signed pre-keys of a number."""
     rows = await connection.execute(signed_ids(account))
     return [int(row.key_id) for row in rows]
 
 
 def signed_ids(account: str) -> sa.Select[Any]:
-    """The query for these ids."""
+    """Return the query for the ids of the stored signed pre-keys of a number."""
     return sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == SIGNED)
 
 
 async def take_one_time_prekeys(
     connection: AsyncConnection, account: str, key_ids: Sequence[int], kind: str = ONE_TIME
 ) -> Sequence[int]:
-    """Delete used one-time pre-keys of a kind, in the transaction that keeps the sessions they opened; those that were
-    there."""
+    """Delete used one-time pre-keys of a kind, in the transaction that stores the sessions they opened.
+
+    Returns the ids of those that existed.
+    """
     found: list[int] = []
     for page in pages(list(dict.fromkeys(key_ids))):
         rows = await connection.execute(
             sa.select(own_prekeys.c.key_id)
             .where(own_prekeys.c.account == account, own_prekeys.c.kind == kind, own_prekeys.c.key_id.in_(page))
-            # Another shard may be using one of them: whoever comes second waits, and finds it gone.
+            # If another shard uses one of them at the same time, the second one waits and finds it deleted.
             .with_for_update()
         )
         found += [row[0] for row in rows]
@@ -252,8 +252,11 @@ async def replace_lasting(connection: AsyncConnection, account: str, kind: str, 
 async def retire_one_time(
     connection: AsyncConnection, account: str, left: Sequence[int], now: int, *, kind: str = ONE_TIME
 ) -> None:
-    """The network has these one-time pre-keys of a kind left, at most 1,000; the others were handed out, or never came
-    there."""
+    """Retire one-time pre-keys of a kind that the network does not have: they were handed out, or never arrived.
+
+    left: ids of those that the network has, at most 1,000.
+    now: Unix milliseconds.
+    """
     of_kind = (own_prekeys.c.account == account) & (own_prekeys.c.kind == kind)
     await connection.execute(
         own_prekeys.update()

@@ -25,7 +25,7 @@ table = sa.Table(
     sa.Column("started_at", types.milliseconds(), nullable=False),
     sa.Column("heartbeat_at", types.milliseconds(), nullable=False),
     sa.Column("interval_ms", sa.Integer, nullable=False),
-    # The incarnation again, written by a release that heeds which Coreapps Webapps do not reach.
+    # Equal to `incarnation` if the process runs a release that evaluates the reports of Webapps (see `Member.heeds`).
     sa.Column("heeding", types.key(32)),
     mysql_engine="InnoDB",
 )
@@ -54,9 +54,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """A process that has been there. started_at: Unix milliseconds; heartbeat_at: likewise, of its last sign of life;
-    silence: seconds since then; age: seconds since its start; heeds: whether it moves shards away from Coreapps that no
-    Webapp reaches, as releases before 0031 do not."""
+    """Recorded Coreapp process, live or lost."""
 
     node: Node
     # Unix milliseconds.
@@ -65,7 +63,9 @@ class Member:
     heartbeat_at: int
     # Time since the last heartbeat, seconds.
     silence: float
+    # Time since its start, seconds.
     age: float = math.inf
+    # Whether it moves shards away from Coreapps that no Webapp reaches. Releases before revision 0031 do not.
     heeds: bool = True
 
     @property
@@ -102,7 +102,7 @@ async def list_members(connection: AsyncConnection) -> Sequence[Member]:
             heartbeat_at,
             silence / 1000,
             float(age) / 1000,
-            # One of the release before that takes over a row leaves this column as it is.
+            # A process of an earlier release that takes over a row leaves this column unchanged.
             heeding == incarnation,
         )
         for name, incarnation, address, interval, started_at, heartbeat_at, silence, age, heeding in rows

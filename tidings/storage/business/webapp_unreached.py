@@ -1,6 +1,6 @@
-"""Coreapps that a Webapp does not reach: a row for each, from the first failed call until it is reached again.
+"""Reports of Webapps: one row per Coreapp that a Webapp does not reach, deleted when it is reached again.
 
-All times are the database's own. The rows of a Webapp count while its heartbeat is recent (`webapp_nodes`).
+All times are those of the database's clock. The rows of a Webapp count while its heartbeat is recent (`webapp_nodes`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from tidings.storage.database import insert_or_ignore
 table = sa.Table(
     "webapp_unreached",
     metadata,
+    # The Webapp's, as in `webapp_nodes`.
     sa.Column("incarnation", types.key(32), primary_key=True),
+    # `host:port` of the Coreapp's link.
     sa.Column("address", types.key(255), primary_key=True),
+    # Time of the first failed call, Unix milliseconds.
     sa.Column("since", types.milliseconds(), nullable=False),
     mysql_engine="InnoDB",
 )
@@ -28,17 +31,17 @@ table = sa.Table(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What one live Webapp reports. node: its name for people; unreached: seconds since the first failed call, by the
-    address of each Coreapp that it does not reach."""
+    """Report of one live Webapp."""
 
-    node: str
+    node: str  # name of the Webapp, for operators
+    # by address of each Coreapp that is not reached: seconds since the first failed call
     unreached: Mapping[str, float]
 
 
 async def record(connection: AsyncConnection, incarnation: str, unreached: Mapping[str, float]) -> None:
-    """Make the rows of a Webapp those of `unreached`: seconds since the first failed call, by address.
+    """Replace the rows of a Webapp. An existing row of an address in `unreached` keeps its time.
 
-    A row that is there already keeps its time.
+    unreached: seconds since the first failed call, by address.
     """
     own = table.c.incarnation == incarnation
     await connection.execute(table.delete().where(own, table.c.address.not_in(sorted(unreached))))
@@ -53,7 +56,10 @@ async def record(connection: AsyncConnection, incarnation: str, unreached: Mappi
 
 
 async def list_reports(connection: AsyncConnection) -> Sequence[Report]:
-    """One for each live Webapp, by name. A Webapp of an earlier release reaches every Coreapp as far as this tells."""
+    """List the reports of all live Webapps, by name.
+
+    A Webapp of an earlier release writes no rows, so its report is empty: it counts as reaching every Coreapp.
+    """
     now, live = database_clock.now(connection), webapp_nodes.table
     rows = await connection.execute(
         sa.select(live.c.incarnation, live.c.node, table.c.address, now - table.c.since)
@@ -70,6 +76,6 @@ async def list_reports(connection: AsyncConnection) -> Sequence[Report]:
 
 
 async def forget_dead(connection: AsyncConnection) -> None:
-    """Delete the rows of Webapps that are not listed any more."""
+    """Delete the rows of Webapps that are no longer listed in `webapp_nodes`."""
     listed = sa.select(webapp_nodes.table.c.incarnation)
     await connection.execute(table.delete().where(table.c.incarnation.not_in(listed)))

@@ -121,7 +121,7 @@ async def retire_one_time(connection: AsyncConnection, number: str, left: Sequen
 
 
 def signed_ids(number: str) -> sa.Select[Any]:
-    """The query for the ids of the signed pre-keys of a device that are kept."""
+    """Return the query for the ids of the stored signed pre-keys of a device."""
     return sa.select(prekeys.c.key_id).where(prekeys.c.number == number, prekeys.c.kind == SIGNED)
 
 
