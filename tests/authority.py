@@ -42,7 +42,10 @@ class Authority:
         return private_key(key), certificate.public_bytes(_PEM)
 
     def revocations(self, *certificates: bytes, days: int = 7) -> bytes:
-        """A revocation list, PEM, of these certificates, PEM; days: until the next one is due."""
+        """Return a revocation list of these certificates, all in PEM.
+
+        days: time until the next list is due.
+        """
         due = NOW + datetime.timedelta(days=days)
         builder = x509.CertificateRevocationListBuilder().issuer_name(self.subject).next_update(due)
         builder = builder.last_update(NOW - datetime.timedelta(days=30))

@@ -51,7 +51,7 @@ def test_our_containers_may_do_nothing_that_they_need_not(compose: dict[str, Any
         assert service["security_opt"] == ["no-new-privileges:true"], name
 
 
-# What the start-up script of a database's image needs before it becomes the server's user.
+# Capabilities that the start-up script of a database's image needs before it switches to the server's user.
 CAPABILITIES = {"database": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]}
 
 
@@ -66,7 +66,7 @@ def test_other_containers_have_a_read_only_root_and_the_capabilities_that_they_n
 
 
 def test_several_coreapps_can_be_made_of_the_one_service() -> None:
-    """By `--scale`: nothing that belongs to one of them is written down, and Webapps know their certificate's name."""
+    """With `--scale`: no setting belongs to one of them, and Webapps know the name in their certificates."""
     services = yaml.safe_load(FILES[0].read_text())["services"]
     coreapp = services["coreapp"]
     assert not {"container_name", "hostname", "ports"} & coreapp.keys()
@@ -131,7 +131,7 @@ def test_a_business_behind_one_address_has_room_at_the_proxy_and_leaves_some_to_
 
 
 def test_the_image_is_made_of_what_git_has_of_the_packages() -> None:
-    """Every folder that the Dockerfile copies is let through, and nothing that could contain a secret."""
+    """.dockerignore admits every folder that the Dockerfile copies, and no file that could contain a secret."""
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     allowed = {line[1:] for line in ignored if line.startswith("!")}
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text()

@@ -1,4 +1,4 @@
-"""`make test-deploy` says a time-out in one line, and leaves no mount, process or directory behind."""
+"""`make test-deploy` reports a timeout in one line, and leaves no mount, process or directory behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness import polling
 from tests.deploy.podman import CommandTimedOut, run
 
 ROOT = Path(__file__).parents[1]
-# A run whose one step mounts something in the directory, as podman does with layers of images, and waits.
+# Run with one step that mounts a file system in the directory, as podman does for image layers, and waits.
 RUN = """
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ sys.exit(main(place, lambda directory: [Step(["sh", "-c", STEP if step == "wait"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Where runs make their directory, on a machine that can make namespaces."""
+    """Directory in which runs make theirs. Skips on machines that cannot make namespaces."""
     if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode:
         pytest.skip("no namespace can be made here")
     return tmp_path
@@ -40,7 +40,7 @@ def start(place: Path, seconds: float = 600, step: str = "wait") -> subprocess.P
 
 
 def left(place: Path) -> list[str]:
-    """Directories, mounts and processes that name the place."""
+    """List the directories, mounts and processes that name the place."""
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(place) in line]
     processes = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -92,7 +92,7 @@ def test_the_next_run_removes_what_a_killed_one_has_left(place: Path) -> None:
     assert len(list(place.iterdir())) == 1, "a directory that is in use stays"
     process.kill()
     finish(process)
-    # Its processes are killed by the kernel, at their own time.
+    # The kernel kills its processes asynchronously.
     polling.wait_until(lambda: not [entry for entry in left(place) if entry.startswith("process")], seconds=60)
     assert len(list(place.iterdir())) == 1
     finish(start(place, step="true"))
@@ -112,7 +112,7 @@ def test_a_command_of_podman_that_takes_too_long_is_one_line() -> None:
 
 
 def test_a_report_of_a_time_out_has_no_traceback(tmp_path: Path) -> None:
-    """pytest runs with the settings of `tests/deploy`, on a test that waits in vain."""
+    """Run pytest with the settings of `tests/deploy` on a test that exceeds its timeout."""
     test = tmp_path / "test_waits.py"
     test.write_text(
         "import os\n"

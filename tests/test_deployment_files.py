@@ -127,7 +127,7 @@ def test_the_first_password_of_admin_is_one_that_a_webapp_starts_with() -> None:
 
 
 def environments() -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield the file, the process, and the variables that it is given, of every process that has metrics."""
+    """Yield the file, the process and its variables, for every process with metrics."""
     for name in ("docker-compose.yml", "docker-compose.multi.yml"):
         for service, content in yaml.safe_load((ROOT / "docker" / name).read_text(encoding="utf-8"))[
             "services"
@@ -163,7 +163,7 @@ def test_metrics_are_served_over_tls_alone() -> None:
             assert variables["TIDINGS_API_ADDRESS"].startswith("0.0.0.0:"), where
             assert variables.get("TIDINGS_API_TLS", "1") == "1", where
         elif role == "network" and file in ("kubernetes", "cloudformation"):
-            # Everybody reaches the device API there, so metrics have a listener of their own.
+            # All clients reach the device API there, so metrics have a separate listener.
             assert variables["TIDINGS_NETWORK_METRICS_ADDRESS"].startswith("0.0.0.0:"), where
 
 
@@ -239,7 +239,7 @@ def policies() -> dict[str, dict[str, Any]]:
 
 
 def ports(rules: list[dict[str, Any]], **wanted: str) -> set[int]:
-    """The ports of rules that let a component or a namespace through; without one, those that everybody may use."""
+    """Return the ports of rules that admit a component or a namespace; without one, of rules that admit all."""
     key = {"component": "app.kubernetes.io/component", "namespace": "kubernetes.io/metadata.name"}
     found: set[int] = set()
     for rule in rules:
@@ -259,7 +259,7 @@ def test_network_policies_refuse_what_they_do_not_list_in_both_directions() -> N
     assert ports(found["nothing-else"]["egress"], namespace="kube-system") == {53}
     for spec in found.values():
         assert spec["policyTypes"] == ["Ingress", "Egress"]
-        # An empty selector would be every namespace.
+        # An empty selector would admit every namespace.
         assert "{}" not in json.dumps(spec["ingress"]), spec
     webapp, coreapp, network = (found[role] for role in METRICS)
     for spec, port in ((webapp, 9090), (coreapp, 6253), (network, 9098)):
@@ -274,7 +274,7 @@ def test_network_policies_refuse_what_they_do_not_list_in_both_directions() -> N
     assert ports(coreapp["egress"], component="coreapp") == ports(coreapp["ingress"], component="coreapp") == {6252}
     assert ports(coreapp["egress"], component="network") == {9095, 9096}
     assert ports(network["egress"], component="network") == ports(network["ingress"], component="network") == {9097}
-    # Coreapps alone reach the internet, and nothing private by that rule.
+    # Only Coreapps reach the internet, and no private address by that rule.
     open_to = [name for name, spec in found.items() if '"0.0.0.0/0"' in json.dumps(spec["egress"])]
     assert open_to == ["coreapp"]
     (internet,) = [rule for rule in coreapp["egress"] if "ports" not in rule]

@@ -17,7 +17,7 @@ DOCUMENTS = (
     ROOT / "SECURITY.md",
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "decisions"),
 )
-# Pages about the source: in other documents the name of a module alone may be a file of the reader's.
+# Pages about the source. In other documents, the name of a module alone may be a file of the reader.
 ABOUT_SOURCE = {ROOT / "docs" / "architecture.md", ROOT / "docs" / "limits.md", ROOT / "docs" / "state-machines.md"}
 ABOUT_SOURCE.update((ROOT / "docs" / "architecture").glob("*.md"))
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
@@ -37,7 +37,7 @@ TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
 @pytest.fixture(scope="module")
 def present() -> set[str]:
-    """Files and folders of the repository."""
+    """Return the files and folders of the repository."""
     found = [path for top in FOLDERS for path in (ROOT / top, *(ROOT / top).rglob("*"))]
     return {str(path.relative_to(ROOT)) for path in found}
 
@@ -92,7 +92,7 @@ def test_every_name_in_the_glossary_is_defined() -> None:
 
 
 def _title_and_status(decision: Path) -> tuple[str, str]:
-    """Title without its number, and status; empty where the lines do not have their form."""
+    """Return the title without its number, and the status; empty if the lines have another form."""
     lines = decision.read_text(encoding="utf-8").splitlines()
     title = re.fullmatch(rf"# {int(decision.name[:4])}\. (.+)", lines[0])
     status = re.fullmatch(r"Status: (accepted|(?:amended|superseded) by \d+(?:, \d+)*)", lines[2])

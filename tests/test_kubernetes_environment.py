@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes describe an installation that works: processes start with what their pods are given."""
+"""The manifests for Kubernetes describe a working installation: processes start with the settings of their pods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.processes import Process, inherited
 
 FOLDER = Path(__file__).parents[1] / "docker" / "kubernetes"
 ROLES = ("network", "coreapp", "webapp")
-# Of a cluster: the database over TLS, Redis, volumes.
+# Variables that need a cluster: the database over TLS, Redis, addresses of pods.
 OF_A_CLUSTER = {"WA_DB_SSL_CA", "TIDINGS_REDIS_URL", "TIDINGS_REDIS_PASSWORD", "TIDINGS_NETWORK_NODE_ADDRESS"}
 
 
@@ -38,20 +38,20 @@ class Cluster:
         self.ports = {port: free_port() for port in (9090, 6252, 6253, 9095, 9096, 9098)}
 
     def pod(self, role: str) -> Any:
-        """The specification of the pods of a role."""
+        """Return the specification of the pods of a role."""
         documents = yaml.safe_load_all((FOLDER / f"{role}.yaml").read_text(encoding="utf-8"))
         (found,) = [one for one in documents if one["kind"] in ("Deployment", "Job")]
         return found["spec"]["template"]["spec"]
 
     def here(self, role: str, text: str) -> str:
-        """A value of the manifests, for this machine."""
+        """Adapt a value of the manifests to this machine."""
         text = text.replace("/etc/tidings/tls", str(self.directory / role / "tls"))
         text = text.replace("https://network:", "https://localhost:").replace("network:9096", "localhost:9096")
         text = text.replace("0.0.0.0:", "127.0.0.1:")
         return re.sub(r"(?<=:)(\d{4})$", lambda port: str(self.ports.get(int(port[1]), port[1])), text)
 
     def environment(self, role: str, container: Any) -> dict[str, str]:
-        """The variables of a container, from the config map, from secrets and from the pod itself."""
+        """Return the variables of a container, from the config map, from secrets and from the pod itself."""
         found = dict(self._config) if container.get("envFrom") else {}
         for entry in container["env"]:
             source = entry.get("valueFrom", {})
@@ -71,14 +71,14 @@ class Cluster:
             "TIDINGS_NETWORK_BLOB_DIR": str(self.directory / "blobs"),
             "WA_DB_HOSTNAME": "127.0.0.1",
             "WA_DB_PORT": str(self.mariadb.port),
-            # The API has TLS on every address but loopback, where this test has it.
+            # By default the API has TLS on every address except loopback, where this test listens.
             "TIDINGS_API_TLS": "1",
             "TIDINGS_NETWORK_HTTP_URL": self.here(role, self._config["TIDINGS_NETWORK_HTTP_URL"]),
         }
         return {name: value for name, value in (found | local).items() if name not in OF_A_CLUSTER}
 
     def run(self, role: str, container: Any) -> None:
-        """Run a container that ends."""
+        """Run a container until it ends with status 0."""
         words = [self.here(role, word) for word in container["args"]]
         environment = {**inherited(), **self.environment(role, container)}
         command = [sys.executable, "-m", "cli.main", *words]
@@ -86,7 +86,7 @@ class Cluster:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def make_users(self) -> None:
-        """What the guide has the administrator do."""
+        """Create the schemas and users of the database, as the guide instructs the administrator."""
         passwords = {
             f"TIDINGS_{role.upper()}_DB_PASSWORD": self.secrets[f"{role}-database-password"]
             for role in ("business", "network", "migrate")
@@ -117,7 +117,7 @@ def cluster(tmp_path: Path, mariadb: MariaDB) -> Iterator[Cluster]:
 
 
 def answer(url: str) -> int:
-    """The status of an answer, whatever the certificate is; 0 for none."""
+    """Return the status of the response, without verifying the certificate; 0 for no response."""
     try:
         with urllib.request.urlopen(url, timeout=10, context=ssl._create_unverified_context()) as found:
             return int(found.status)
@@ -129,7 +129,7 @@ def answer(url: str) -> int:
 
 
 def subject(port: int) -> str:
-    """The names in the certificate that a listener shows."""
+    """Return the names in the certificate of a listener."""
     context = ssl._create_unverified_context()
     with socket.create_connection(("127.0.0.1", port), 10) as sock, context.wrap_socket(sock) as secured:
         shown = ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True) or b"")

@@ -21,14 +21,14 @@ REGISTRIES = ("docker.io",)
 
 
 class Registry(http.server.ThreadingHTTPServer):
-    """A registry that hands tokens to everybody, and has a manifest for every tag of `tags`."""
+    """Registry that issues a token to every client, and has a manifest for every tag except `missing`."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        # What each tag leads to now: part of the manifest's content.
+        # Part of the manifest's content: changes the digest of every tag.
         self.revision = "first"
         self.missing: set[str] = set()
 
@@ -80,7 +80,7 @@ def registry() -> Iterator[Registry]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The files of the repository, without digests, for a run that changes them."""
+    """Directory with copies of the repository's files without digests, for a run that changes them."""
     for name in FILES:
         shutil.copy(ROOT / "docker" / name, tmp_path)
         (tmp_path / name).write_text(re.sub(r"@sha256:[0-9a-f]{64}", "", (tmp_path / name).read_text()))
@@ -94,7 +94,7 @@ def pin(directory: Path, registry: Registry, *words: str) -> subprocess.Complete
 
 
 def images(directory: Path) -> dict[str, str]:
-    """The digest behind each image that the files name, by the image."""
+    """Return the digest of each image in the files, empty for none, by image."""
     text = "\n".join((directory / name).read_text() for name in FILES)
     found = re.findall(r"(docker\.io/[\w./-]+:[\w.-]+)(?:@(sha256:[0-9a-f]{64}))?", text)
     return dict(found)

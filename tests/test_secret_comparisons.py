@@ -1,4 +1,4 @@
-"""Secrets are compared by `hmac.compare_digest`: `==` returns sooner the sooner two texts differ."""
+"""Secrets are compared by `hmac.compare_digest`: the duration of `==` depends on the first difference."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from tests.test_house import PRODUCT
 from tests.test_import_direction import ROOT
 
-# Names of what others may have to guess, as the last word of a variable, an attribute, a function or a key.
+# Names of secrets: last word of a variable, an attribute, a function or a key.
 SECRET = re.compile(
     r"(?:^|_)(?:token|secret|password|passphrase|pin|mac|hmac|digest|signature|fingerprint|private|bearer|authorization"
     r"|(?:password|pin|code|token)_hash|(?:api|operator|link|registration|jwt|master|access|settings|handset)_key"
     r"|credential|nonce|proof|challenge|invite|(?:invite|chat|registration|one_time)[._]code)s?$",
     re.IGNORECASE,
 )
-# Comparisons by `==` of such names that tell nobody anything, and why.
+# Comparisons by `==` of such names that reveal nothing, with the reason.
 HARMLESS = {
     "network/settings.py: self.operator_key == self.api_key": "two settings of one process, at its start",
     "network/groups/rules.py: state.chat.code == code": "the new code is made by this process",
@@ -33,7 +33,7 @@ HARMLESS = {
 
 
 def words_of(node: ast.expr) -> str:
-    """The name that an operand has, with the object of an attribute before it; empty for a constant."""
+    """Return the name of an operand, for an attribute with its object before it; empty for a constant."""
     match node:
         case ast.Name(id=name):
             return name
@@ -56,13 +56,13 @@ def is_secret(node: ast.expr) -> bool:
 
 
 def is_constant(node: ast.expr) -> bool:
-    """Whether it is written in the source: a literal, `None`, or a name in capitals."""
+    """Return whether the operand is a constant: a literal, `None`, or a name in capitals."""
     last = words_of(node).rpartition(".")[2]
     return isinstance(node, ast.Constant) or (bool(last) and last.isupper())
 
 
 def comparisons(source: str) -> Iterator[str]:
-    """The comparisons of secrets by `==` or `!=` in a module; those that build SQL (`table.c.…`) are none."""
+    """Yield the comparisons of secrets by `==` or `!=` in a module, without those that build SQL (`table.c.…`)."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Compare) or not any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops):
             continue

@@ -172,7 +172,7 @@ Version: 20230311
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The root directory of an image of Debian, as far as the bill of materials looks at it."""
+    """Root directory of a Debian image, with the files that the bill of materials reads."""
     for path, text in {
         "etc/os-release": 'PRETTY_NAME="Debian 12"\nID=debian\nVERSION_ID="12"\n',
         "var/lib/dpkg/status": STATUS,

@@ -1,4 +1,4 @@
-"""The guide to a first message under systemd: the page's commands, with processes that start as the units say."""
+"""Guide to a first message with systemd: the page's commands, and processes started as the units describe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PORTS = {"TIDINGS_API_ADDRESS", "TIDINGS_COREAPP_ADDRESS", "TIDINGS_COREAPP_METR
 
 
 class Machine:
-    """A machine without systemd: the page's directories are in one of the test's, its ports are free ones."""
+    """Machine without systemd. The page's directories are below a directory of the test, its ports are free ones."""
 
     def __init__(self, directory: Path, mariadb: MariaDB) -> None:
         self.etc = directory / "etc"
@@ -42,7 +42,7 @@ class Machine:
         }
 
     def here(self, text: str) -> str:
-        """Commands of the page, for this machine."""
+        """Adapt commands of the page to this machine."""
         replaced = {
             "/opt/tidings/bin/tidings listen": f"/opt/tidings/bin/tidings listen --port {self._webhook}",
             "/opt/tidings/bin/tidings": str(self._directory / "tidings"),
@@ -56,7 +56,7 @@ class Machine:
         return re.sub(r"^systemctl .*$", "", text, flags=re.MULTILINE)
 
     def add_addresses(self) -> None:
-        """Have the processes listen on free ports, and the database's port."""
+        """Add variables for free ports and the database's port to the common file."""
         port = self._mariadb.port
         network = self._addresses["TIDINGS_NETWORK_HTTP_ADDRESS"]
         lines = [*(f"{name}={value}" for name, value in self._addresses.items())]
@@ -65,7 +65,7 @@ class Machine:
             file.write("\n".join(lines) + "\n")
 
     def unit(self, role: str) -> dict[str, str]:
-        """The environment of a unit: its files and its own lines."""
+        """Return the environment of a unit: its files of variables and its `Environment` lines."""
         text = self.here((FOLDER / f"tidings-{role}.service").read_text(encoding="utf-8"))
         variables = dict(self.environment)
         for path in re.findall(r"^EnvironmentFile=(.*)$", text, re.MULTILINE):
@@ -106,7 +106,7 @@ def test_the_files_of_variables_are_made_once_and_are_root_s_alone(machine: Mach
     again = subprocess.run(command, env=machine.environment, capture_output=True, text=True)
     assert (again.returncode, "is there already" in again.stderr) == (1, True)
     assert {path.name: path.read_text() for path in machine.etc.iterdir()} == made
-    # No process has what another one's secrets are.
+    # No process has the secrets of another one.
     master = re.search(r"TIDINGS_MASTER_KEY=(\w{64})", made["coreapp.env"])
     assert master is not None
     assert [name for name, text in made.items() if master[1] in text] == ["coreapp.env"]

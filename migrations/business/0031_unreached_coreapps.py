@@ -1,4 +1,4 @@
-"""Coreapps that a Webapp does not reach, and which Coreapps heed that."""
+"""Reports of Webapps on unreached Coreapps, and a mark of the Coreapps that evaluate them."""
 
 import sqlalchemy as sa
 from alembic import op

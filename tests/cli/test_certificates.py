@@ -139,7 +139,7 @@ def test_containers_with_one_seed_believe_each_other_though_they_have_no_directo
 
     server = tls.server("test", files("one", "coreapp"), clients=Clients.REQUIRED)
     handshake(server, tls.client("test", files("two", "webapp")), "coreapp")
-    # Each side refuses what another seed vouches for.
+    # Each side refuses certificates from another seed.
     with pytest.raises(ssl.SSLError):
         handshake(server, tls.client("test", files("other", "webapp")), "coreapp")
     foreign = tls.server("test", files("other", "webapp"))

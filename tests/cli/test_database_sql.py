@@ -24,7 +24,7 @@ def test_the_printed_statements_make_schemas_and_users(
     found = dict(re.findall(r"WA_DB_USERNAME=(\S+) WA_DB_PASSWORD=(\S+)", printed))
     assert set(found) == {"sql_business", "sql_network", "sql_migrate"}
     with mariadb.connect() as administrator, administrator.cursor() as cursor:
-        # Executed twice, as by an administrator who is not sure.
+        # Executed twice: the statements can be repeated.
         for statement in [line for line in printed.splitlines() if not line.startswith("--")] * 2:
             cursor.execute(statement)
     try:
@@ -60,7 +60,7 @@ GIVEN = {"business": "a'b\\c%d", "network": "of the network", "migrate": "of mig
 
 @pytest.fixture
 def administrator(mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """An environment that names the test's server and passwords. Users and schemas that are made go afterwards."""
+    """Set variables for the test's server and passwords, and drop the created users and schemas afterwards."""
     variables = {
         "TIDINGS_DATA_DIR": str(tmp_path),
         "WA_DB_NAME_PREFIX": "made_",
@@ -108,7 +108,7 @@ def test_a_password_that_is_missing_is_named_and_one_in_an_error_is_not_shown(mo
     with pytest.raises(Failure, match="TIDINGS_MIGRATE_DB_PASSWORD: set the password"):
         make()
     monkeypatch.setenv("TIDINGS_MIGRATE_DB_PASSWORD", GIVEN["migrate"])
-    # A name that no server takes.
+    # A schema name that is too long for any server.
     monkeypatch.setenv("WA_DB_NAME_PREFIX", "x" * 90)
     with pytest.raises(Failure, match="refuses to make schemas and users") as raised:
         make()

@@ -1,4 +1,4 @@
-"""Which first messages may open a session, and how many base keys are kept."""
+"""First messages without a one-time pre-key: each opens a session once, and the number of base keys is limited."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_base_key_opens_one_session_whoever_is_said_to_send_it() -> None:
     for peer in (PEER, OTHER):
         with pytest.raises(e2ee.KnownBaseKey) as raised:
             accepted.check(peer, first)
-        # Its sender is asked for it on a session of our own, in case that it goes on with one that we gave up.
+        # The message is requested again on a new session, in case its sender continues one that we dropped.
         assert sessions.is_repairable(raised.value)
 
 

@@ -27,7 +27,7 @@ ANN, ECHO = "15550100001", "15550100009"
 
 @pytest.fixture
 async def echo(network: Network, tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The page's script as a separate program, logged in."""
+    """Start the page's script as a separate program, and wait until it has logged in."""
     (script,) = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     (tmp_path / "echo.py").write_text(script)
     host, port = network.addresses.http

@@ -141,8 +141,11 @@ class World:
     async def start(
         self, *, clock: Clock | None = None, owned: bool = True, address: str = "", **settings: Any
     ) -> Running:
-        """One more Coreapp; waits until it owns the shard, unless it is to stand by. address: what it advertises, where
-        a Webapp is to reach it."""
+        """Start a Coreapp.
+
+        owned: wait until it owns the shard; false for a standby.
+        address: address that it advertises to Webapps; empty for that of its link.
+        """
         chosen = self.settings.model_copy(update=settings)
         network = NetworkApi(chosen.network_http)
         advertised = address or f"{chosen.node}:1"

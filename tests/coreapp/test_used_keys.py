@@ -1,4 +1,4 @@
-"""A process relies on what it knows of used keys only while it is certain to know all of them."""
+"""A process uses its filter of used keys only while the filter certainly contains all of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def save(database: Database, *forms: bytes, account: str = ACCOUNT, resour
 
 
 async def settled() -> None:
-    """Nothing is on its way to the disk."""
+    """Return at once: no change is being committed."""
 
 
 def lease(shard: int = 0, *, shards: int = 1, epoch: int = 1, layout: int = 0) -> Lease:
@@ -130,7 +130,7 @@ async def test_a_journal_that_has_failed_leaves_the_filter_incomplete(used: Used
 
 
 class Away(Database):
-    """A server that refuses the next `refusals` connections."""
+    """Database whose server refuses the next `refusals` connections."""
 
     refusals = 0
 
@@ -188,12 +188,12 @@ async def test_a_shard_that_is_lost_or_opened_again_makes_the_filter_incomplete(
     both = [lease(0, shards=2), lease(1, shards=2)]
     used.follow(dict.fromkeys(both, settled))
     await used.run_once()
-    # The same shards: nothing has changed.
+    # The shards are the same, so nothing changes.
     used.follow(dict.fromkeys(reversed(both), settled))
     assert used.is_fresh(FRESH)
     used.follow(dict.fromkeys(then, settled))
     assert not used.is_fresh(FRESH)
-    # As its other owner.
+    # Written by the other owner.
     await save(database, FRESH.shared)
     used.follow(dict.fromkeys([lease(0, shards=2), lease(1, shards=2, epoch=3)], settled))
     assert await used.run_once()

@@ -1,8 +1,8 @@
 """`make test-deploy`: build the images, then run each compose file where it can reach and affect nothing else.
 
-The images are made first, since that takes packages from outside. Both steps run in mount and process namespaces of
-their own, the tests also in one of the network: processes, mounts, bridges and firewall rules end with them, also when
-the command is interrupted. A directory that a killed run has left is removed by the next run.
+The images are made first, because they need packages from outside. Both steps run in separate mount and process
+namespaces, the tests also in a separate network namespace. Processes, mounts, bridges and firewall rules end with the
+namespaces, also when the command is interrupted. The directory of a killed run is removed by the next run.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ exit $status
 """
 PLACE, PREFIX = Path("/var/tmp"), "tidings-deploy-"
 LOCK = "lock"
-# Seconds until a step of this command is given up.
+# Timeouts of the two steps, seconds.
 IMAGES_SECONDS, TESTS_SECONDS = 3600.0, 7200.0
-# Seconds that its killed processes have to end.
+# Seconds that killed processes have to end.
 GONE_SECONDS = 60.0
 
 
 class Interrupted(Exception):
-    """The command was asked to end; `str()` says by what."""
+    """The command was interrupted; `str()` names the signal."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A command, and the seconds after which it is given up. namespaces: flags of `unshare` for more of them."""
+    """Command that is run in separate namespaces."""
 
     command: Sequence[str]
-    seconds: float
-    namespaces: Sequence[str] = ()
+    seconds: float  # timeout
+    namespaces: Sequence[str] = ()  # flags of `unshare` for further namespaces
 
 
 def steps(directory: Path) -> Iterator[Step]:
-    """Make the images, then run the tests, with everything of podman in `directory`."""
+    """Yield the steps: make the images, then run the tests. All data of podman is in `directory`."""
     packages.require(PROGRAMS, PROGRAMS)
     yield Step([sys.executable, "-m", "tests.deploy.images", str(directory)], IMAGES_SECONDS)
     options = ["-s", "-p", "tests.deploy.reports", "-o", "faulthandler_timeout=900", f"--podman={directory}"]
@@ -81,7 +81,7 @@ def main(place: Path = PLACE, steps: Callable[[Path], Iterable[Step]] = steps) -
         signal.signal(number, _interrupt)
     remove_abandoned(place)
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-    # Held open until the end, so that another run does not take the directory for an abandoned one.
+    # Locked until the end, so that another run does not remove the directory as abandoned.
     lock = _lock(directory)
     try:
         for step in steps(directory):
@@ -105,7 +105,7 @@ def main(place: Path = PLACE, steps: Callable[[Path], Iterable[Step]] = steps) -
 
 
 class StepFailed(Exception):
-    """A step ended with `status`, or was given up; `str()` is empty where the step has said why."""
+    """A step failed with `status` or timed out. `str()` is empty if the step has printed the reason."""
 
     def __init__(self, status: int, reason: str = "") -> None:
         super().__init__(reason)
@@ -113,9 +113,9 @@ class StepFailed(Exception):
 
 
 def run_apart(step: Step) -> None:
-    """Run a command in mount and process namespaces of its own, which end with it. Raises `StepFailed`.
+    """Run a command in separate mount and process namespaces, which end with it. Raises `StepFailed`.
 
-    Its processes are killed when this one ends, however it does, and with them its mounts.
+    Its processes, and with them its mounts, also end when this process ends for any reason.
     """
     flags = [*step.namespaces, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"]
     with subprocess.Popen(["setpriv", "--pdeathsig=KILL", "unshare", *flags, *step.command]) as process:
@@ -131,7 +131,7 @@ def run_apart(step: Step) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill `unshare`, and with it the first process of the namespaces. Returns when all of their processes are gone."""
+    """Kill `unshare`, and with it the first process of the namespaces. Returns when all their processes are gone."""
     try:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         firsts = [os.pidfd_open(int(child)) for child in children]
@@ -145,7 +145,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def remove_abandoned(place: Path) -> None:
-    """Remove the directories of runs that were killed: those whose lock nobody holds."""
+    """Remove the directories of killed runs, which are those without a held lock."""
     for directory in place.glob(f"{PREFIX}*"):
         try:
             with _lock(directory):
@@ -155,7 +155,7 @@ def remove_abandoned(place: Path) -> None:
 
 
 def _lock(directory: Path) -> IO[str]:
-    """Lock the directory until the file that this returns is closed. Raises `BlockingIOError` and `OSError`."""
+    """Lock the directory until the returned file is closed. Raises `BlockingIOError` and `OSError`."""
     file = (directory / LOCK).open("a")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

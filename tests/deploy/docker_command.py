@@ -1,4 +1,4 @@
-"""`docker compose` for the commands of the guide, as far as they use it, by a podman of the tests.
+"""The subset of `docker compose` that the commands of the guide use, executed by the tests' podman.
 
 Usage: docker_command DIRECTORY compose -f FILE [--profile NAME] up|exec|logs|down …
 """
@@ -16,7 +16,7 @@ from tests.deploy.project import Project
 
 
 def main(words: Sequence[str]) -> int:
-    """Do what `docker compose` would do. Words that it would not know are refused."""
+    """Execute the command like `docker compose`. Words that `docker compose` does not know are refused."""
     parser = argparse.ArgumentParser(prog="docker", allow_abbrev=False)
     parser.add_argument("directory", type=Path)
     compose = parser.add_subparsers(required=True).add_parser("compose", allow_abbrev=False)

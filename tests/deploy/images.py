@@ -31,7 +31,7 @@ SERVERS = {
 }
 
 
-# By which the compose files name the stand-ins, although their own names may have digests.
+# Variables that make the compose files use the stand-ins instead of images with digests.
 VARIABLES = {
     "TIDINGS_DATABASE_IMAGE": SERVERS["mariadb"],
     "TIDINGS_REDIS_IMAGE": SERVERS["redis"],
@@ -45,7 +45,7 @@ class NoBase(Exception):
 
 
 def main() -> int:
-    """Make all images in the directory that the command line names. An error is a line, without a traceback."""
+    """Make all images in the directory that the command line names. Prints an error as one line."""
     begun = time.monotonic()
     try:
         prepare(Podman(Path(sys.argv[1])), lambda line: print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True))
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def prepare(podman: Podman, say: Callable[[str], None]) -> None:
-    """All images, in the storage of `podman`. Raises `NoBase` and `CommandFailed`."""
+    """Make all images in the storage of `podman`. Raises `NoBase` and `CommandFailed`."""
     podman.import_root(_debian(podman.environment), (DEBIAN, PYTHON))
     say(f"image   {PYTHON}: a Debian made with debootstrap")
     for name, image in SERVERS.items():

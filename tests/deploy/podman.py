@@ -41,13 +41,13 @@ runroot = "{directory}/run"
 WRAPPER = """#!/bin/bash
 exec {podman} "${{@/host-gateway/{machine}}}"
 """
-# This machine, as containers reach it, at Docker's address for that: `tests.deploy.__main__` adds it.
+# Address of this machine for containers, the same as Docker's. `tests.deploy.__main__` adds it to an interface.
 MACHINE = "172.17.0.1"
 REGISTRIES_CONF = 'unqualified-search-registries = []\nshort-name-mode = "disabled"\n'
 
 
 class CommandFailed(Exception):
-    """A command failed. `str()` has the end of its output."""
+    """A command failed. `str()` contains the end of its output."""
 
 
 class CommandTimedOut(CommandFailed):
@@ -55,7 +55,11 @@ class CommandTimedOut(CommandFailed):
 
 
 def run(command: list[str], environment: Mapping[str, str], *, timeout: float = 300, both: bool = False) -> str:
-    """Its standard output; both: and its standard error. Raises `CommandFailed`."""
+    """Run a command and return its standard output. Raises `CommandFailed`.
+
+    timeout: seconds.
+    both: return standard error as well.
+    """
     try:
         done = subprocess.run(
             command,

@@ -74,7 +74,7 @@ class Project:
         self._compose("up", "--detach", "--no-build", "--no-deps", service)
 
     def scale(self, service: str, count: int) -> None:
-        """Have so many containers of a service."""
+        """Start or remove containers of a service until it has `count`."""
         self._compose("up", "--detach", "--no-build", "--no-deps", "--scale", f"{service}={count}", service)
 
     def _wait_for(self, service: str, condition: str) -> None:

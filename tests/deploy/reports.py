@@ -1,4 +1,4 @@
-"""A plug-in of pytest: a time-out is one line of the report, not a traceback."""
+"""Plug-in for pytest that reports a timeout as one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.deploy.podman import CommandTimedOut
 def pytest_runtest_makereport(
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put the text of a time-out in the place of the traceback."""
+    """Replace the traceback of a timeout by its text."""
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, (CommandTimedOut, TimeoutError)):
         report.longrepr = f"{report.nodeid}: {call.excinfo.value}"

@@ -1,4 +1,4 @@
-"""The commands of a page of the documentation, and a shell that they are typed into."""
+"""Shell for the commands of a page of the documentation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.deploy.podman import ROOT
 
 
 def code_blocks(page: str) -> list[str]:
-    """The blocks of shell commands of a page in Markdown, in their order."""
+    """Return the blocks of shell commands of a page in Markdown, in order."""
     return re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 class Terminal:
-    """A shell that commands are typed into. Its output is collected."""
+    """Shell whose output is collected."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._shell = subprocess.Popen(
@@ -46,17 +46,21 @@ class Terminal:
 
     @property
     def output(self) -> str:
-        """What the shell and its commands have printed."""
+        """Output of the shell and its commands so far."""
         return "".join(self._lines)
 
     def type(self, text: str) -> None:
-        """Type lines, and do not wait for what they do."""
+        """Type lines without waiting for their effect."""
         assert self._shell.stdin is not None
-        # Without an empty line at the end, which a program that is started would read.
+        # Without an empty line at the end, which a started program would read.
         self._shell.stdin.write(text.rstrip("\n") + "\n")
 
     def run(self, commands: str, seconds: float, *, statuses: Container[int] = (0,)) -> str:
-        """Execute commands, and return their output. statuses: with which the last of them may end."""
+        """Execute commands and return their output.
+
+        seconds: timeout.
+        statuses: accepted exit statuses of the last command.
+        """
         before = len(self._lines)
         self.type(f"{commands}\nstatus=$?; echo; echo done with status $status")
         ended = self.wait(r"^done with status (\d+)$", seconds, before)
@@ -65,7 +69,10 @@ class Terminal:
         return output
 
     def wait(self, pattern: str, seconds: float, before: int = 0) -> re.Match[str]:
-        """Wait for a line of the output. Raises `TimeoutError` with the output."""
+        """Wait for a line of the output. Raises `TimeoutError` with the output.
+
+        before: number of lines at the start of the output to ignore.
+        """
         found: list[re.Match[str]] = []
 
         def is_there() -> bool:
@@ -79,7 +86,7 @@ class Terminal:
         return found[0]
 
     def close(self) -> None:
-        """End the shell and all that was started in it."""
+        """Kill the shell and everything that was started in it."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._shell.pid, signal.SIGKILL)
         self._shell.wait()

@@ -41,7 +41,7 @@ def test_the_bill_of_materials_has_the_packages_of_the_image_s_debian(podman: Po
 
 
 def test_nothing_of_this_machine_is_in_the_image(podman: Podman) -> None:
-    """Package sources are known during the build, and not in the image."""
+    """Package sources are available during the build, but not in the image."""
     inside = podman(
         "run", "--rm", "--no-healthcheck", "--network=none", "--entrypoint=sh", OURS, "-c", "cat /etc/pip.conf || :"
     )

@@ -1,4 +1,4 @@
-"""The guide to the first message behind Compose: its commands are executed as they stand in the page."""
+"""Guide to the first message with Compose: its commands are executed exactly as the page shows them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ READY_SECONDS = 240.0
 
 
 def blocks() -> list[str]:
-    """The commands of the guide, in their order."""
+    """Return the blocks of commands of the guide, in order."""
     text = PAGE.read_text(encoding="utf-8")
     return code_blocks(text[text.index(BEGIN) : text.index(END)])
 
 
 @pytest.fixture
 def terminals(podman: Podman, tmp_path: Path) -> Iterator[list[Terminal]]:
-    """Three terminals, in which `docker` is the tests' podman. What they have started is taken down."""
+    """Three terminals, in which `docker` is the tests' podman. Their containers are removed at the end."""
     docker = tmp_path / "docker"
     docker.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.deploy.docker_command {podman.directory} "$@"\n')
     docker.chmod(0o755)
@@ -50,7 +50,7 @@ def terminals(podman: Podman, tmp_path: Path) -> Iterator[list[Terminal]]:
         for terminal in opened:
             terminal.close()
         project = Project(podman, COMPOSE, os.environ)
-        # podman-compose takes down one container of each service.
+        # podman-compose removes only one container of each service.
         project.remove("coreapp")
         project.down()
     assert leftovers(podman) == []
@@ -61,7 +61,7 @@ def test_the_guide_leads_to_a_message_a_callback_a_handset_and_a_second_coreapp(
 ) -> None:
     first, second, third = terminals
     start, login, listen, send, handset, code, write, scale = blocks()
-    # Nothing of an installation that was there before.
+    # A directory without data of an earlier installation.
     handset = handset.replace("data/compose", str(tmp_path / "handset"))
     first.run(start, 420)
     first.run(login, READY_SECONDS)

@@ -1,4 +1,4 @@
-"""Run a client and a receiver of `docs/examples` on a real installation."""
+"""Test runs of a client and a receiver of `docs/examples` on a real installation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PASSWORD = "Tidings-2026!"
 
 
 class Receiver:
-    """A receiver that runs: its URL, and the lines that it prints."""
+    """Running receiver, with its URL and the lines that it has printed."""
 
     def __init__(self, url: str, output: asyncio.StreamReader) -> None:
         self.url = url
@@ -29,7 +29,7 @@ class Receiver:
         self.lines: list[str] = []
 
     async def read_until(self, wanted: set[str]) -> None:
-        """Read lines until these have been printed, in any order. Raises `TimeoutError`."""
+        """Read lines until all wanted ones have been printed, in any order. Raises `TimeoutError`."""
         async with asyncio.timeout(SECONDS):
             while not wanted <= set(self.lines):
                 line = await self._output.readline()
@@ -54,7 +54,7 @@ async def running(command: Sequence[str], secret: str) -> AsyncIterator[Receiver
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Run a client until it ends. Return what it prints."""
+    """Run a client until it ends, and return its output."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=_environment(**environment)
     )
@@ -93,7 +93,7 @@ async def send_and_receive(directory: Path, program: str, suffix: str) -> None:
 
 
 async def _check_refusal(url: str) -> None:
-    """A callback with a wrong signature is refused."""
+    """Check that a callback with a wrong signature is refused."""
     headers = {"webhook-id": "1", "webhook-timestamp": "1795233600", "webhook-signature": "v1,AAAA"}
     async with httpx.AsyncClient() as http:
         assert (await http.post(url, content=b"{}", headers=headers)).status_code == 401

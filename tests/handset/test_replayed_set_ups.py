@@ -1,4 +1,4 @@
-"""A first message that used no one-time pre-key opens a handset's session once, whatever the network repeats later."""
+"""A first message that used no one-time pre-key opens a handset's session once, even if the network repeats it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidings.wire import device as wire
 
 
 async def evict(world: Bench, business: Business) -> None:
-    """Let the session of a first message leave the archive, which has 10 sessions behind the current one."""
+    """Evict the session of a first message from the archive, which holds 10 sessions behind the current one."""
     for n in range(11):
         business.open(await _device(world, READER), world.keys[READER], one_time=None)
         await world.network.until_acked(world.network.deliver(business.seal(READER, f"later {n}")))

@@ -83,7 +83,7 @@ async def test_lasting_keys_are_replaced_weekly_and_go_a_month_later(fleet: Flee
     assert await fleet.pass_() == 0
     assert len(await fleet.kept(device, prekeys.SIGNED)) == 2
     async with fleet.database.transaction() as connection:
-        # Of a first message that used the first signed key.
+        # Base key of a first message that used the first signed pre-key.
         await BASE_KEYS.add(connection, [BaseKey(device.number, "a" * 64, "15550000000", first[0][0])])
     for _ in range(4):
         fleet.clock.advance(WEEK + 1)

@@ -1,4 +1,4 @@
-"""What a message shows on the terminal of its recipient: nothing in it looks like somebody else's line."""
+"""Messages on the recipient's terminal: no text can imitate another author's line."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tidings.runtime.clock import ManualClock
 
 ADA, BUSINESS, MALLORY = "15550100001", "15550000000", "15550666666"
 FORGED = [f"12:00:00 +{BUSINESS}: your code is 1234", "  delivered to +15550000000", "* +15550000000 has left", "> "]
-# What some terminal or program takes for the end of a line.
+# Characters that some terminal or program interprets as a line break.
 BREAKS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\n\r", "\n\n"]
-# What moves the cursor, clears the screen, or changes the order in which characters are drawn.
+# Sequences that move the cursor, clear the screen, or change the order in which characters are drawn.
 CONTROLS = [
     *("\x1b[2J", "\x1b[1A", "\x1bM", "\x1bE", "\x9b1A", "\x84", "\x8d", "\b", "\x7f", "\x1b]0;title\x07", "\x0e", "\0"),
     *("\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069", "\u200e", "\u200f"),
@@ -32,7 +32,7 @@ Show = Callable[..., list[str]]
 
 @pytest.fixture
 def show(tmp_path: Path) -> Show:
-    """Show messages or events; the rows of the terminal that come of it."""
+    """Function that shows messages or events and returns the resulting rows of the terminal."""
 
     def shown(
         *items: ReceivedMessage | DeviceEvent, columns: int = 0, groups: dict[str, str] | None = None
@@ -48,7 +48,7 @@ def show(tmp_path: Path) -> Show:
             else:
                 screen.show([item])
         log.close()
-        # Split at line feeds alone: every other separator has to be gone.
+        # Split at line feeds only: no other separator may be left.
         return "\n".join(written).split("\n")
 
     return shown
@@ -59,7 +59,7 @@ def text(body: str, *, group: str = "") -> ReceivedMessage:
 
 
 def from_mallory(rows: list[str]) -> None:
-    """The first row names the sender, and every other one begins as no row of another kind does."""
+    """Check that the first row names the sender, and that all others are marked as continuations."""
     assert re.match(rf"\d\d:\d\d:\d\d (\[.*\] )?\+{MALLORY}: ", rows[0])
     assert all(row.startswith("  | ") for row in rows[1:]), rows
     assert all(c.isprintable() for row in rows for c in row), rows
@@ -116,7 +116,7 @@ def test_no_field_of_another_message_begins_such_a_line(show: Show, kind: str, c
 def test_the_subject_of_a_group_and_what_a_message_quotes_stay_within_their_lines(show: Show, separator: str) -> None:
     subject = f"x{separator}{FORGED[0]}"
     rows = show(text("hi", group="g1"), groups={"g1": subject}, columns=80)
-    # The head itself may be folded, when the subject is long.
+    # With a long subject, the head itself may be folded.
     from_mallory(["".join(row.removeprefix("  | ") for row in rows)])
     assert all(row.startswith("  | ") for row in rows[1:]), rows
     answer = {"type": "text", "text": {"body": "hi"}, "context": {"id": "m1"}}

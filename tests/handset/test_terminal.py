@@ -199,7 +199,7 @@ async def test_without_the_registration_key_the_code_is_asked_for(
     caplog.set_level(logging.INFO)
     async with at_the_terminal(settings_for(live_network, tmp_path / "ada", key=key)) as ada:
         await ada.until("has printed a code")
-        # An empty line is no code, and asked about again.
+        # An empty line is no code: the prompt is repeated.
         ada.type("")
         ada.type("000000x")
         await ada.until("code is wrong")

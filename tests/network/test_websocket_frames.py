@@ -315,7 +315,7 @@ async def test_a_websocket_that_leaves_is_told_goodbye(network: Network) -> None
 
 
 async def upgrade(network: Network, **headers: str) -> tuple[int, bytes]:
-    """The status and the body of the answer to a handshake with these headers."""
+    """Send a handshake with these headers. Returns status and body of the response."""
     reader, writer = await asyncio.open_connection(*network.addresses.http)
     lines = {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", **headers}
     lines |= {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Protocol": "tidings.v1.json"}

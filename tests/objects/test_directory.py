@@ -231,7 +231,7 @@ def test_a_draft_that_is_not_kept_leaves_nothing_and_one_that_is_stays(files: Di
 async def test_what_somebody_planted_under_a_files_name_is_not_read(
     files: DirectoryStore, tmp_path: Path, planted: str
 ) -> None:
-    """The directory is shared: whoever else may write there must not have us read the files of others."""
+    """The directory is shared: other users who may write there cannot make a process read other files."""
     secret = tmp_path / "master.key"
     secret.write_bytes(b"secret")
     stored = await files.write(chunks(b"content"), limit=BIG)

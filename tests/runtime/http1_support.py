@@ -70,7 +70,7 @@ class Server(http_server.Server):
         self.received: asyncio.Queue[bytes] = asyncio.Queue()
         self.on_request: Callable[[], Any] = lambda: None
         self.on_path: Callable[[str], Any] = lambda path: None
-        # Of each request, the list itself: what is appended to it later is seen, too.
+        # Lists of headers of the requests. They are not copied, so later additions are visible.
         self.headers: list[list[tuple[bytes, bytes]]] = []
         self.started_serving = asyncio.Event()
 

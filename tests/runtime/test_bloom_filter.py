@@ -1,4 +1,4 @@
-"""A filter contains whatever was added to it, and little else."""
+"""A filter contains everything that was added to it, and little else."""
 
 from __future__ import annotations
 

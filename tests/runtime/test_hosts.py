@@ -1,4 +1,4 @@
-"""The names by which clients over HTTP may address a listener."""
+"""Names by which clients may address an HTTP listener."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CONFIGURED = "api.example.com, *.example.org, 192.0.2.7, [2001:DB8::1]"
 
 
 class Listener(env.Variables):
-    """The setting, as processes read it."""
+    """Settings class with the names."""
 
     hosts: settings.HttpHosts = settings.HTTP_HOSTS
 
 
 @pytest.fixture
 async def named() -> AsyncIterator[Server]:
-    """A server with configured names."""
+    """Server with configured names."""
     async with serve(hosts=Hosts(hosts.parse(CONFIGURED))) as server:
         yield server
 
@@ -32,7 +32,7 @@ async def named() -> AsyncIterator[Server]:
     [
         *("api.example.com", "API.Example.COM", "api.example.com.", "api.example.com:9090", "a.example.org"),
         *("a.b.example.org:1", "192.0.2.7", "192.0.2.7:80", "[2001:db8::1]", "[2001:db8:0:0::1]:443"),
-        # Of a client on this machine.
+        # Allowed for clients on this machine.
         *("localhost", "127.0.0.1:9090", "[::1]:9090"),
     ],
 )

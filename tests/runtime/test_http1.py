@@ -193,8 +193,8 @@ async def test_what_is_kept_of_a_connection_goes_with_it(server: Server, no_coll
     await polling.until(lambda: kept() is None)
 
 
-# Two requests on one connection, of which the first has trailers: one with a value, one without, and one that would log
-# it in. The second has a header whose name begins one that the application knows.
+# Two requests on one connection. The first has trailers: one with a value, one without, and one that would log it in.
+# The second has a header whose name is the start of one that the application knows.
 WITH_TRAILERS = (
     b"POST /read HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%b\r\n2\r\nab\r\n0\r\n"
     b"X-Trailer: 1\r\nX-Empty:\r\nAuthorization: good\r\n\r\nGET /next HTTP/1.1\r\nHost: b\r\n\r\n"

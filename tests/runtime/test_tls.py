@@ -42,7 +42,7 @@ class Echo(asyncio.Protocol):
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Function that starts an echoing listener: `await serve(context)` returns its port."""
+    """Function that starts a listener with `Echo`: `await serve(context)` returns its port."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(context: ssl.SSLContext, **options: Any) -> int:

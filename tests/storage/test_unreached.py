@@ -1,4 +1,4 @@
-"""Reports of Webapps on Coreapps that they do not reach."""
+"""Reports of Webapps about Coreapps that they do not reach."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def record(database: Database, name: str, **seconds: float) -> None:
 
 
 async def reports(database: Database) -> dict[str, dict[str, int]]:
-    """Whole tens of seconds, by the names of Webapp and Coreapp."""
+    """Return the reports, by the names of Webapp and Coreapp, in whole tens of seconds."""
     async with database.reading() as connection:
         found = await webapp_unreached.list_reports(connection)
     return {

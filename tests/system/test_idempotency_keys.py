@@ -1,4 +1,4 @@
-"""Idempotency keys on real processes: each key makes one message, whatever dies and however often it is sent."""
+"""Idempotency keys on real processes: each key makes one message, whatever crashes and however often it is sent."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ async def installation(
 
 
 class Client:
-    """Sends one text under each key. answered: requests that were answered with 201."""
+    """Client that sends one text under each key. Counts the requests with response 201 in `answered`."""
 
     def __init__(self, business: Business) -> None:
         self._business = business
         self.answered = 0
 
     async def post(self, key: str) -> tuple[int, str]:
-        """Status and message id of one request; status 0 without a response."""
+        """Send one request. Returns status and message id; status 0 without a response."""
         body = msgspec.json.encode({"to": READER, "type": "text", "text": {"body": key}})
         try:
             connection = await self._business.connect()
@@ -61,7 +61,7 @@ class Client:
         return status, msgspec.json.decode(raw)["messages"][0]["id"]
 
     async def insist(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Repeat the request of each key until it is accepted, as `CLIENTS` clients; the ids by key."""
+        """Repeat the request of each key until it is accepted, with `CLIENTS` clients. Returns the ids by key."""
         found: dict[str, str] = {}
         queue = iter(keys)
 
@@ -80,7 +80,7 @@ class Client:
 
 
 def insert_others() -> Iterable[str]:
-    """Statements that store the keys of earlier requests."""
+    """Yield statements that store the keys of earlier requests."""
     for _ in range(OTHERS // 1_000):
         rows = (
             f"('15550000000', 'messages', x'{os.urandom(32).hex()}', x'{bytes(32).hex()}', 'x', 1)"
@@ -120,7 +120,7 @@ async def test_each_key_makes_one_message_whatever_dies(installation: Installati
         made |= await _send_through(client, coreapp, point)
     for number in range(2):
         made |= await _send_through(client, coreapp, f"kill {number}", kill=True)
-    # Each key once more, now that the table was read.
+    # Each key is sent again after the table was read.
     assert await client.insist(list(made)) == made
     assert len(set(made.values())) == len(made) == KEYS * 4
 
@@ -133,7 +133,10 @@ async def test_each_key_makes_one_message_whatever_dies(installation: Installati
 
 
 async def _send_through(client: Client, coreapp: Process, name: str, *, kill: bool = False) -> Mapping[str, str]:
-    """Send under fresh keys while the Coreapp dies and returns, then repeat every key at once; the ids by key."""
+    """Send under fresh keys while the Coreapp crashes and restarts, then repeat every key at once.
+
+    Returns the ids by key.
+    """
     keys = [f"{name} {n}".replace(" ", "-") for n in range(KEYS)]
     answered = client.answered
     sending = asyncio.create_task(client.insist(keys))

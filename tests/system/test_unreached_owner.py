@@ -1,4 +1,4 @@
-"""A Coreapp that no Webapp reaches while it reaches the database: its shards pass to another one, under load."""
+"""A Coreapp that reaches the database, but no Webapp reaches: another one takes its shards under load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidings.wire.addresses import shard_of
 
 pytestmark = pytest.mark.whole_system
 
-# The cut of the issue: 14 s, in which 497 messages were offered.
+# Duration of the cut in seconds, and number of messages offered during it.
 CUT_SECONDS, OFFERED = 14.0, 497
 PACE = {"TIDINGS_ROBOTS_PER_KIND": "8", "TIDINGS_MESSAGES_RATE": "10000", "TIDINGS_MESSAGES_BURST": "10000"}
 NUMBERS = [f"1555011{n:04}" for n in range(8)]
@@ -35,7 +35,7 @@ async def webhook() -> AsyncIterator[tuple[Webhook, str]]:
 
 
 class Offer:
-    """Messages offered at a fixed rate, each once. statuses: of all answers, 0 where none came."""
+    """Load at a fixed rate, with each message sent once. `statuses` counts the responses; 0 stands for none."""
 
     def __init__(self, business: Business) -> None:
         self._business = business
@@ -45,7 +45,7 @@ class Offer:
         self.refusals: collections.Counter[str] = collections.Counter()
 
     async def run(self, count: int, seconds: float) -> None:
-        """Offer `count` messages within `seconds`, and return with the last answer."""
+        """Send `count` messages within `seconds`. Returns after the last response."""
         loop = asyncio.get_running_loop()
         began, tasks = loop.time(), []
         for n in range(count):
@@ -102,7 +102,7 @@ async def test_the_shards_of_an_owner_that_no_webapp_reaches_move_under_load(
         finally:
             await way.stop()
         assert took[0] > 5.0
-        # 125 before; of these, the messages in flight when the cut began have an unknown outcome.
+        # 125 without the reports of Webapps. Messages in flight at the start of the cut have an unknown outcome.
         assert refused < 100
         assert set(offer.statuses) <= {201, 500, 503}
         assert {refusal for refusal in offer.refusals if refusal.startswith("500")} <= {"500/1014"}
@@ -114,7 +114,7 @@ async def test_the_shards_of_an_owner_that_no_webapp_reaches_move_under_load(
 
 
 async def _add_way(cluster: Cluster, name: str) -> Proxy:
-    """The way by which Webapps reach a Coreapp: it advertises an address at which a proxy listens."""
+    """Put a proxy between the Webapps and a Coreapp, which advertises the proxy's address."""
     environment = cluster.processes[name].environment
     port = int(environment["TIDINGS_COREAPP_ADDRESS"].rpartition(":")[2])
     environment["TIDINGS_COREAPP_ADVERTISED_HOST"] = "127.0.0.2"

@@ -14,12 +14,12 @@ import yaml
 from tests.templates import kubernetes_schemas
 
 FOLDER = Path(__file__).parents[2] / "docker" / "kubernetes"
-# For kubectl itself. The schemas of a cluster do not include it.
+# Kinds that only kubectl reads. The schemas of a cluster do not include them.
 NOT_OF_A_CLUSTER = {"Kustomization"}
 
 
 def secret() -> str:
-    """The one that the script makes."""
+    """Return the secret that the script prints."""
     environment = {**os.environ, "BUSINESS_DATABASE_PASSWORD": "of the database"}
     return subprocess.run([FOLDER / "secrets.sh"], env=environment, capture_output=True, text=True, check=True).stdout
 

@@ -1,4 +1,4 @@
-"""200 texts that have broken other programs: injections, controls, marks of direction, lengths, paths, numbers."""
+"""200 texts that have broken other programs: injections, control characters, marks of direction, paths, numbers."""
 
 from __future__ import annotations
 

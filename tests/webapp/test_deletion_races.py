@@ -1,4 +1,4 @@
-"""Tokens, users and files that are deleted while they are used: each request gets all or nothing, later ones none."""
+"""Tokens, users and files that are deleted during use: a concurrent request gets all or nothing, a later one none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def log_in(api: Served, name: str = "admin", password: str = PASSWORD) -> 
 
 
 async def use(api: Served, token: str) -> int:
-    """The status of a request that asks the database, too."""
+    """Send a request that also queries the database. Returns its status."""
     return (await api.http.get("/v1/users/racer", headers=bearer(token))).status_code
 
 
@@ -52,7 +52,7 @@ async def test_after_one_of_fifty_logouts_at_once_is_answered_the_token_is_void(
 
         async def log_out(token: str = token, void: list[int] = void) -> int:
             answer = await api.http.post(LOGOUT, headers=bearer(token))
-            # Not even while the other 49 are answered.
+            # The token is void even before the other 49 requests have a response.
             void.append(await use(api, token))
             return answer.status_code
 
@@ -88,7 +88,7 @@ async def test_no_token_of_a_user_outlives_the_users_deletion_whenever_it_was_is
         await other.parts.common.changes.run_once()
         for server in (api, other):
             assert {await use(server, token) for token in issued} == {401}
-    # A user of the same name is another one.
+    # A new user of the same name is a different user.
     assert (await api.http.post("/v1/users", json=USER)).status_code == 201
     assert {await use(api, token) for token in issued} == {401}
 

@@ -1,8 +1,8 @@
-"""The time of a refused login does not tell whether there is such a user.
+"""The duration of a refused login does not reveal whether the user exists.
 
-Logins of a user with wrong passwords and logins of unknown users alternate. If the times tell nothing, one of the first
-takes longer than one of the second in half of all pairs (the statistic of Mann and Whitney). With 300 of each its
-standard error is 0.024, so 0.5 ± 0.12 is five of them.
+Logins of a user with wrong passwords alternate with logins of unknown users. If the durations reveal nothing, the login
+of the user takes longer in half of all pairs (Mann–Whitney statistic). With 300 logins of each kind its standard error
+is 0.024, so 0.5 ± 0.12 is five standard errors.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from webapp.users.credentials import Credentials
 
 TRIES = 300
 TOLERANCE = 0.12
-# Seconds of the manual clock after which every limit on guesses is as if nobody had guessed.
+# Seconds of the manual clock after which all rate limits on guesses are reset.
 PAUSE = 3_600.0
 
 _guesses = itertools.count(1)
 
 
 def preponderance(first: Sequence[float], second: Sequence[float]) -> float:
-    """The share of all pairs in which the first is greater; ties count half."""
+    """Return the fraction of all pairs in which the first is greater; ties count half."""
     ordered = sorted(second)
     won = sum((bisect.bisect_left(ordered, each) + bisect.bisect_right(ordered, each)) / 2 for each in first)
     return won / (len(first) * len(second))
 
 
 async def times(attempts: Sequence[Callable[[], Awaitable[None]]]) -> list[list[float]]:
-    """The times of each attempt, which alternate; which one is first changes with every round."""
+    """Return the durations of each attempt in seconds. Attempts alternate, in an order that changes every round."""
     found: list[list[float]] = [[] for _ in attempts]
     for round_ in range(TRIES + 10):
         for index in range(len(attempts)):
@@ -49,16 +49,16 @@ async def times(attempts: Sequence[Callable[[], Awaitable[None]]]) -> list[list[
 
 
 async def compare(serve: Serve) -> float:
-    """How often a login of the administrator with a wrong password takes longer than one of an unknown user."""
+    """Return the fraction of pairs in which the administrator's refused login takes longer than an unknown user's."""
     clock = ManualClock(time.time())
     api = await serve(clock=clock)
     await api.log_in()
 
-    # From an address from which nobody has logged in: guesses from others are admitted without the shared buckets.
+    # From an address without a login: guesses from other addresses are admitted without the shared buckets.
     transport = httpx.ASGITransport(api.parts.app, client=("192.0.2.7", 50_000))
 
     async def guess(name: str) -> None:
-        # Neither limit holds a guess up.
+        # No limit delays a guess.
         clock.advance(PAUSE)
         answer = await stranger.post("/v1/users/login", headers=basic(name, f"Guess-{next(_guesses)}!"))
         assert answer.status_code == 401, answer.text

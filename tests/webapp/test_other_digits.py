@@ -1,4 +1,4 @@
-"""Digits of other scripts: a telephone number means the same in them; any other number in them is refused."""
+"""Digits of other scripts: they are accepted in telephone numbers, and refused in all other numbers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from webapp.settings import Settings as WebappSettings
 
 # The zeros of Arabic-Indic, Persian, Devanagari, Bengali, full-width and mathematical digits.
 ZEROS = ["\u0660", "\u06f0", "\u0966", "\u09e6", "\uff10", "\U0001d7d8"]
-# Digits by `str.isdigit`, but no decimals: `int` refuses them.
+# Digits according to `str.isdigit`, but not decimal digits: `int` refuses them.
 SUPERSCRIPTS = "¹⁵⁵⁵⁰¹¹⁰⁰⁰¹"
 
 other_scripts = pytest.mark.parametrize("zero", ZEROS, ids=ascii)
 
 
 def written(zero: str, text: str) -> str:
-    """The text with its digits in the script that has this zero."""
+    """Return the text with its digits in the script with this zero."""
     return "".join(chr(ord(zero) + int(c)) if c in "0123456789" else c for c in text)
 
 
@@ -31,7 +31,7 @@ def written(zero: str, text: str) -> str:
 @pytest.mark.parametrize("region", [None, "US"])
 def test_a_telephone_number_means_the_same_in_every_script(zero: str, number: str, region: str | None) -> None:
     if region is not None and number.startswith("00"):
-        # Not how one dials abroad there.
+        # 00 is not the international prefix there.
         return
     found = phone_numbers.normalise(written(zero, number), region)
     assert found == phone_numbers.normalise(number, region) == "15550110001"

@@ -15,15 +15,15 @@ from tests.webapp.conftest import PASSWORD, Served, basic
 from tests.webapp.payloads import PAYLOADS
 from tests.webapp.test_malformed import Operation
 
-# Seconds of CPU that the answer to one request may take.
+# Maximum seconds of CPU time per request.
 SOON = 2.0
-# Tests that share the fields, so that each takes a few seconds.
+# Number of tests that the fields are divided among, so that each takes a few seconds.
 PARTS = 16
 MESSAGES = ("contacts", "hsm", "interactive", "location", "media", "template")
 
 
 def string_fields(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all strings in a body."""
+    """Yield the paths of all strings in a body."""
     if isinstance(value, str):
         yield path
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
@@ -31,7 +31,7 @@ def string_fields(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any,
 
 
 def placed(value: Any, path: tuple[Any, ...], text: str) -> Any:
-    """A copy with this text at a path."""
+    """Return a copy of the value with this text at a path."""
     changed = copy.deepcopy(value)
     *steps, last = path
     node = changed
@@ -42,8 +42,10 @@ def placed(value: Any, path: tuple[Any, ...], text: str) -> Any:
 
 
 async def operations(api: Served) -> list[Operation]:
-    """All that take JSON, with a body that has as many string fields as possible; logins last, as they may change the
-    password."""
+    """Return all operations with a JSON body, which has as many string fields as possible.
+
+    Logins come last, because they may change the password.
+    """
     found = await test_malformed.operations(api)
     messages = [case.values[0] for file in MESSAGES for case in message_cases.good(file)]
     found += [Operation("POST", "/v1/messages", good) for good in messages]
@@ -56,7 +58,7 @@ async def send(api: Served, operation: Operation, body: Any) -> None:
     answer = await api.http.request(operation.method, operation.path, content=content, headers=operation.headers)
     named = f"{operation.method} {operation.path}: {content[:300]!r}: {answer.status_code} {answer.text[:300]}"
     assert time.process_time() - begun < SOON, named
-    # The name of a user that exists is answered by 500, as the original did.
+    # The response to an existing user name is 500, as in the On-Premises API.
     is_taken = (
         answer.status_code == 500 and answer.json()["errors"][0]["code"] == 1014 and operation.path == "/v1/users"
     )
@@ -90,7 +92,7 @@ async def test_no_text_breaks_a_string_field(api: Served, part: int) -> None:
                 await send(api, operation, placed(operation.good, path, text))
             count += 1
     assert count > 9
-    # The API goes on, and nobody has got in or been locked out.
+    # The API still works, and no text has granted access or locked a user out.
     assert (await api.http.get("/v1/users/admin")).status_code in (200, 401)
     answer = await api.http.get("/health/live")
     assert answer.status_code == 200

@@ -41,7 +41,7 @@ async def send(
 
 
 async def ready(world: World) -> Running:
-    """A Coreapp that owns the only shard, and knows the used keys."""
+    """Coreapp that owns the only shard and has read the used keys."""
     world.add_phones(PHONE)
     running = await world.start()
     await world.connected(running)
@@ -51,7 +51,7 @@ async def ready(world: World) -> Running:
 
 
 async def alone(world: World) -> Running:
-    """A Coreapp that owns both shards, and knows the used keys."""
+    """Coreapp that owns both shards and has read the used keys."""
     world.add_phones(FIRST_SHARD, SECOND_SHARD)
     running = await world.start(node="first", shards=2)
     await world.connected(running)
@@ -63,7 +63,7 @@ async def alone(world: World) -> Running:
 
 
 async def joined(world: World, first: Running) -> Running:
-    """A second Coreapp, which gets the second shard."""
+    """Start a second Coreapp, which gets the second shard."""
     second = await world.start(node="second", shards=2, owned=False)
     await soon(lambda: (first.node.shards.numbers, second.node.shards.numbers) == ([0], [1]))
     await second.client.check(SECOND_SHARD, of=SECOND_SHARD)
@@ -241,7 +241,7 @@ async def test_a_key_is_known_after_its_shard_has_gone_to_another_process_and_co
 
 
 class Breaking(Database):
-    """A database whose connection breaks after the next `breaks` commits of a key, when the lease is lost, too."""
+    """Database whose connection breaks after the next `breaks` commits of a key. The lease is lost at the same time."""
 
     breaks = 0
 

@@ -99,7 +99,7 @@ async def test_one_time_kyber_keys_are_at_the_network_each_once_and_go_a_month_a
     async with real_network(world, database_factory, tmp_path) as network:
         running = await start(world, network, clock)
         upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
-        # A number of the release before has none, and the network does not say so.
+        # A number of the previous release has no one-time Kyber pre-keys, and the network does not notify it.
         await upkeep.run_once()
         await upkeep.run_once()
         async with network.database.reading() as connection:
@@ -119,7 +119,7 @@ async def test_one_time_kyber_keys_are_at_the_network_each_once_and_go_a_month_a
         clock.advance(MONTH + WEEK + 600)
         await upkeep.run_once()
         assert of_kind(await rows(world), accounts.KYBER_ONE_TIME) == list(device.kyber_one_time) == ids[2:]
-        # Few left: 100 more, and none of the other kind, of which there are enough.
+        # Few of one kind are left: 100 more are made, and none of the other kind.
         before = len(device.prekeys)
         upkeep.low(99, 3)
         await upkeep.run_once()
@@ -220,7 +220,7 @@ async def test_an_owner_that_has_lost_its_lease_makes_no_keys(world: World) -> N
 async def test_ids_go_round_at_24_bits_and_pass_over_those_that_are_kept(world: World) -> None:
     running = await world.start()
     upkeep, device = running.shard.prekey_upkeep, running.shard.context.device
-    # Those of the start.
+    # The uploads of the start.
     await world.network.signals.until(lambda: len(world.network.uploads) == 1)
     kept = set(device.prekeys) | set(device.signed_prekeys) | set(device.kyber_prekeys) | set(device.kyber_one_time)
     device.next_key_id = e2ee.MAX_KEY_ID - 49

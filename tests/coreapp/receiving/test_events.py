@@ -227,7 +227,7 @@ async def test_null_messages_are_read_and_posted_to_nobody(world: World) -> None
 async def test_new_pre_keys_are_kept_and_uploaded_when_the_network_runs_low(world: World) -> None:
     running = await world.start()
     await world.connected(running)
-    # One-time Kyber pre-keys, which a new number has none of.
+    # The first upload has the one-time Kyber pre-keys, of which a new number has none.
     await world.network.signals.until(lambda: len(world.network.uploads) == 1)
     assert "prekeys" not in world.network.uploads[0]
     assert len({key["key_id"] for key in world.network.uploads[0]["kyber_prekeys"]}) == 100

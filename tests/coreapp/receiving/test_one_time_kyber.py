@@ -1,4 +1,4 @@
-"""A one-time Kyber pre-key of the business opens one session, and is gone with the commit of that."""
+"""A one-time Kyber pre-key of the business opens one session, and is deleted in the commit of that session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = b'{"type":"text","text":{"body":"hi"}}'
 
 
 async def bundles(world: World) -> list[e2ee.PreKeyBundle]:
-    """The business's bundles without a one-time pre-key, each with one of its one-time Kyber pre-keys."""
+    """Return bundles of the business without a one-time pre-key, each with another one-time Kyber pre-key."""
     await world.network.signals.until(lambda: bool(world.network.uploads))
     plain = world.network.business_bundle(one_time=None)
     return [
@@ -56,7 +56,7 @@ async def test_it_is_used_once_and_gone_with_its_session(world: World) -> None:
     await acknowledged(world, "first")
     assert found[0].kyber_prekey_id not in await kept(world)
     assert len(await kept(world)) == 99
-    # Somebody else who was given the same key is not read, and neither are both of two that come at once.
+    # A second message with the same key is not read. Of two messages that name one key at once, at most one is read.
     world.network.deliver(OTHER, frames.PREKEY, id="second", body=first_message(other, found[0]))
     for phone_, id in ((other, "one"), (third, "two")):
         body = first_message(phone_, found[1])

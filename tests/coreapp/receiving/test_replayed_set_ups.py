@@ -1,4 +1,4 @@
-"""A first message that used no one-time pre-key opens a session once, whatever the network repeats later."""
+"""A first message that used no one-time pre-key opens a session once, even if the network repeats it later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def acknowledged(world: World, *ids: str) -> None:
 
 
 def first_message(phone: Phone, business: e2ee.PreKeyBundle, content: bytes = TEXT) -> bytes:
-    """On a session of its own."""
+    """Return a first message of the phone on a new session."""
     phone.record = None
     kind, body = phone.write(content, business)
     assert kind == frames.PREKEY
@@ -37,7 +37,7 @@ async def count_base_keys(connection: AsyncConnection) -> int:
 
 
 async def evicted(world: World) -> tuple[Phone, bytes]:
-    """A recipient whose first message was received, on a session that has left the archive since; the message."""
+    """Return a phone and its first message, which was received on a session that has left the archive since."""
     phone = Phone(NUMBER)
     world.network.add(phone)
     business = world.network.business_bundle(one_time=None)
@@ -65,7 +65,7 @@ async def test_a_first_message_is_not_read_again_once_its_session_has_left_the_a
     await running.stopped()
     running = await world.start(node="second")
     await world.network.signals.until(lambda: world.network.logins == 2)
-    # Also after a restart, and as another sender's.
+    # The message is not read after a restart, nor under another sender's number.
     world.network.deliver(NUMBER, frames.PREKEY, id="replay-2", body=replayed)
     world.network.deliver(OTHER, frames.PREKEY, id="replay-3", body=replayed)
     await acknowledged(world, "replay-2", "replay-3")
@@ -112,7 +112,7 @@ async def test_base_keys_go_with_their_signed_pre_key_which_another_shard_knows_
     await world.connected(running)
     phone, replayed = await evicted(world)
     upkeep = running.shard.prekey_upkeep
-    # The key is in use for a week and kept for 30 days beyond it: it goes with the sixth rotation.
+    # The key is in use for a week and kept for another 30 days: it is deleted at the sixth rotation.
     for _ in range(6):
         async with world.database.reading() as connection:
             assert await count_base_keys(connection) == 12
@@ -120,7 +120,7 @@ async def test_base_keys_go_with_their_signed_pre_key_which_another_shard_knows_
         await upkeep.run_once()
     async with world.database.reading() as connection:
         assert await count_base_keys(connection) == 0
-    # As in the memory of a shard that does not rotate keys.
+    # Simulates the memory of a shard that does not rotate keys.
     old = e2ee.PreKeySignalMessage.parse(replayed).signed_prekey_id
     assert old not in running.shard.context.device.signed_prekeys
     running.shard.context.device.signed_prekeys[old] = running.shard.context.device.signed_prekey

@@ -1,4 +1,4 @@
-"""Which Coreapps count as cut off, by the reports of Webapps, and when one of them gives its shards up."""
+"""Evaluation of the Webapps' reports: Coreapps that count as cut off, and when one of them gives up its shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def member(name: str, *, age: float = math.inf, heeds: bool = True) -> Member:
 
 
 def report(**seconds: float) -> Report:
-    """What one Webapp reports."""
+    """Return the report of one Webapp."""
     return Report("w:443", {f"{name}:6252": value for name, value in seconds.items()})
 
 
@@ -43,7 +43,7 @@ def test_one_webapp_that_reaches_no_coreapp_moves_nothing_beside_another() -> No
 def test_without_webapps_and_beside_a_coreapp_of_an_earlier_release_nobody_is_cut_off() -> None:
     assert judge([], MEMBERS, LIVE) == Reach()
     assert judge([report(a=60.0)], [member("a"), member("b", heeds=False)], LIVE) == Reach()
-    # One that is gone does not matter.
+    # A Coreapp that is not live does not matter.
     assert judge([report(a=60.0)], [*MEMBERS, member("c", heeds=False)], LIVE).cut_off == {"a"}
 
 

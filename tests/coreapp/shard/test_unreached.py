@@ -1,4 +1,4 @@
-"""An owner that Webapps do not reach, while it reaches the database: another Coreapp takes its shards."""
+"""A shard owner that reaches the database, but no Webapp reaches: another Coreapp takes its shards."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from webapp.membership import Membership
 from webapp.reach_report import ReachReport
 from webapp.shard_map import DatabaseShardMap, ShardMap
 
-# Seconds for what takes 6 on an idle machine.
+# Timeout in seconds of steps that take 6 s on an idle machine.
 PATIENCE = 60.0
-# Heartbeats that a busy machine keeps.
+# Interval of heartbeats that a busy machine can keep.
 PACE = {"heartbeat_seconds": 0.5}
 
 
 class OtherWay:
-    """The shard map of a Webapp that reaches Coreapps at other addresses than those that they advertise."""
+    """Shard map of a Webapp that reaches Coreapps at different addresses from those that they advertise."""
 
     def __init__(self, database: Database, addresses: Mapping[str, str]) -> None:
         self._map = DatabaseShardMap(database)
@@ -63,18 +63,14 @@ class OtherWay:
 
 
 class Webapp:
-    """The parts of a Webapp that know of Coreapps.
-
-    answers: to the messages, by id; `None` where it was accepted.
-    late:    ids of the messages that were sent while a Coreapp was known not to be reached.
-    """
+    """Parts of a Webapp that communicate with Coreapps."""
 
     def __init__(self, database: Database, name: str, shard_map: ShardMap) -> None:
         self.membership = Membership(database, name, lambda _: None)
         self.links = CoreappLinks(shard_map, LINK_KEY, patience=4.5, timeout=30.0)
         self.report = ReachReport(database, self.links, self.membership.webapp.incarnation)
-        self.answers: dict[str, Exception | None] = {}
-        self.late: set[str] = set()
+        self.answers: dict[str, Exception | None] = {}  # by message id: the error; None if it was accepted
+        self.late: set[str] = set()  # ids of messages that were sent while a Coreapp was known to be unreached
         self._ids = MessageIds()
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -89,7 +85,7 @@ class Webapp:
         await asyncio.gather(*self._tasks)
 
     async def send(self, to: str) -> Exception | None:
-        """Send one message, as a request does: under an id, and asked again when no answer comes."""
+        """Send one message under an id, as a request does: it is repeated when no response comes."""
         message_id = self._ids.new()
         if self.links.unreached():
             self.late.add(message_id)
@@ -112,13 +108,13 @@ class Webapp:
         return await self.send(to) is None
 
     async def sends(self, *recipients: str) -> None:
-        """Send to each of these until it is accepted."""
+        """Send messages to each recipient until one is accepted."""
         for to in recipients:
             await polling.until(functools.partial(self._is_accepted, to))
 
 
 class Stream:
-    """Messages to all recipients by a Webapp, 20 a second."""
+    """Load of 20 messages per second to all recipients through one Webapp."""
 
     def __init__(self, webapp: Webapp) -> None:
         self._webapp = webapp
@@ -154,7 +150,7 @@ class Scene:
 
     @property
     def advertised(self) -> str:
-        """The address of the first, as all know it."""
+        """Address that the first Coreapp advertises."""
         return "{}:{}".format(*self.way.address)
 
     async def add_webapp(self, name: str, shard_map: ShardMap | None = None) -> Webapp:
@@ -168,11 +164,11 @@ class Scene:
         await polling.until(lambda: spread_over(self.first, self.second), seconds=PATIENCE)
 
     async def moved(self) -> None:
-        """Wait until the second owns every shard."""
+        """Wait until the second Coreapp owns every shard."""
         await polling.until(lambda: owned_by(self.second) == [0, 1, 2, 3], seconds=PATIENCE)
 
     async def since(self) -> int:
-        """The recorded time of the first failed call, in Unix milliseconds, once there is one."""
+        """Wait until a failed call is reported, and return its recorded time in Unix milliseconds."""
         found: list[int] = []
 
         async def is_recorded() -> bool:
@@ -184,7 +180,7 @@ class Scene:
         return max(found)
 
     async def released(self) -> frozenset[Tenure]:
-        """The ended terms of the first."""
+        """Return the ended terms of the first Coreapp."""
         async with self.world.database.reading() as connection:
             found = await leases.list_tenures(connection)
         return frozenset(tenure for tenure in found if tenure.owner == "one" and tenure.ended_at > 0)
@@ -238,7 +234,7 @@ async def test_an_owner_that_no_webapp_reaches_gives_its_shards_up_after_5_secon
         for tenure in tenures:
             assert tenure.ending == leases.RELEASED, "handed over, not taken"
             assert 5_000 <= tenure.ended_at - since <= 35_000
-    # The Coreapp that was cut off answers what it was sent before, too late.
+    # The Coreapp that was cut off responds to earlier requests, too late.
     if cut == "packets are lost":
         scene.way.open()
     else:
@@ -337,7 +333,7 @@ async def test_a_coreapp_of_which_the_address_is_wrong_is_given_no_shard(scene: 
     async with scene.world.database.reading() as connection:
         assert "three" in {member.node.name for member in await nodes.list_members(connection) if member.is_live}
         assert "three" not in {tenure.owner for tenure in await leases.list_tenures(connection)}
-    # Where there is no other, it serves: nothing would be better.
+    # Without another Coreapp it keeps its shards.
     await scene.first.stopped()
     await scene.second.stopped()
     await polling.until(lambda: owned_by(third) == [0, 1, 2, 3], seconds=PATIENCE)

@@ -1,4 +1,4 @@
-"""Which servers a webhook is posted to over TLS: none of an old version of it, none whose certificate is revoked."""
+"""TLS of webhooks: servers with an old version of TLS or a revoked certificate are refused."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 @contextlib.asynccontextmanager
 async def webhook(context: ssl.SSLContext) -> AsyncIterator[str]:
-    """A server that takes everything; its URL."""
+    """Start a server that accepts every callback; yield its URL."""
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
     yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     server.close()
 
 
 def shown(directory: Path, key: bytes, certificate: bytes) -> ssl.SSLContext:
-    """The context of a server that shows this certificate."""
+    """Return the TLS context of a server with this certificate."""
     path = directory / "server.pem"
     path.write_bytes(key + certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -56,13 +56,13 @@ async def test_an_old_version_of_tls_is_refused_whatever_the_system_allows(
     tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = shown(tmp_path, *AUTHORITY.issue("127.0.0.1"))
-    # OpenSSL itself speaks it at this level only.
+    # OpenSSL supports these versions at this level only.
     context.set_ciphers("ALL:@SECLEVEL=0")
     context.minimum_version = context.maximum_version = version
     made = ssl.create_default_context
 
     def lenient(**options: str | None) -> ssl.SSLContext:
-        """As a system-wide configuration of OpenSSL could have it."""
+        """Return a context like that of a lenient system-wide configuration of OpenSSL."""
         found = made(cadata=options["cadata"])
         found.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         found.set_ciphers("ALL:@SECLEVEL=0")
@@ -72,7 +72,7 @@ async def test_an_old_version_of_tls_is_refused_whatever_the_system_allows(
     async with webhook(context) as url:
         with pytest.raises(OSError):
             await poster.post(url, {}, b"{}")
-        # The server does speak it: a client that allows it gets through.
+        # The server supports the version: a client that allows it connects.
         client = lenient(cadata=AUTHORITY.pem.decode())
         _, writer = await asyncio.open_connection(*url[8:-1].split(":"), ssl=client)
         assert writer.get_extra_info("ssl_object").version() in ("TLSv1", "TLSv1.1")
@@ -91,7 +91,7 @@ async def test_a_revoked_certificate_is_refused_from_the_new_list_on(tmp_path: P
     poster = make_poster(revocations=lists)
     async with webhook(shown(tmp_path, key, certificate)) as url:
         assert await poster.post(url, {}, b"{}") == 200
-        # Somebody else's is revoked.
+        # Another certificate is revoked.
         replace(lists, AUTHORITY.revocations(AUTHORITY.issue("127.0.0.1")[1]))
         assert await poster.post(url, {}, b"{}") == 200
         replace(lists, AUTHORITY.revocations(certificate))
@@ -124,7 +124,7 @@ async def test_without_a_current_list_of_its_issuer_no_server_is_trusted(tmp_pat
 
 
 def replace(path: Path, content: bytes) -> None:
-    """As an operator should: another file under the same name."""
+    """Replace a file atomically, as operators should."""
     fresh = path.with_suffix(".new")
     fresh.write_bytes(content)
     os.replace(fresh, path)
