@@ -1,12 +1,12 @@
 #!/bin/sh
 # Prints a secret with random values: docker/kubernetes/secrets.sh | kubectl --namespace tidings create -f -
-# Passwords of the database's users that are given (BUSINESS_DATABASE_PASSWORD …) are taken, the others are random.
-# Keep a copy of it: without the master key nothing in the database can be read.
+# Passwords of database users that are set (BUSINESS_DATABASE_PASSWORD …) are used, the others are random.
+# Keep a copy of the secret: without the master key the database cannot be decrypted.
 set -eu
 key() { openssl rand -hex 32; }
 : "${BUSINESS_DATABASE_PASSWORD:=$(key)}" "${NETWORK_DATABASE_PASSWORD:=$(key)}" "${MIGRATE_DATABASE_PASSWORD:=$(key)}"
 : "${REDIS_PASSWORD:=}"
-# As YAML has it: whatever is in it but a line's end stands for itself, and ' is doubled.
+# Quotes a YAML scalar: inside it only ' is special, and is doubled. A value must not contain a line break.
 quoted() { printf "'%s'" "$(printf %s "$1" | sed "s/'/''/g")"; }
 cat <<SECRET
 apiVersion: v1

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Makes the files of variables that the units read, with random secrets, and users.sql for the database's administrator.
+# Creates the files of variables that the units read, with random secrets, and users.sql for the database administrator.
 #
-#   docker/systemd/environment.sh [DIRECTORY]      default: /etc/tidings; TIDINGS: the program, /opt/tidings/bin/tidings
+#   docker/systemd/environment.sh [DIRECTORY]
 #
-# Files that are there already stay as they are, and then nothing is made. Keep a copy: without the master key nothing in the
-# database can be read.
+# DIRECTORY is /etc/tidings by default. The variable TIDINGS is the path of the program, by default
+# /opt/tidings/bin/tidings. If one of the files exists, nothing is created. Keep a copy of the files: without the master
+# key the database cannot be decrypted.
 set -eu
 umask 077
 directory=${1:-/etc/tidings}
@@ -20,7 +21,8 @@ TIDINGS_BUSINESS_DB_PASSWORD=$(key) TIDINGS_NETWORK_DB_PASSWORD=$(key) TIDINGS_M
 export TIDINGS_BUSINESS_DB_PASSWORD TIDINGS_NETWORK_DB_PASSWORD TIDINGS_MIGRATE_DB_PASSWORD
 link_key=$(key) settings_key=$(key) registration_key=$(key) api_key=$(key)
 mkdir -p "$directory"
-# The server is on this machine: connections to it need no TLS. Elsewhere, leave both options out, and set WA_DB_SSL_CA.
+# The server is on this machine, so connections need no TLS. For a server on another machine, remove both options and
+# set WA_DB_SSL_CA.
 "$program" database sql --host=127.0.0.1 --without-tls >"$directory/users.sql"
 
 cat >"$directory/tidings.env" <<END
@@ -57,7 +59,7 @@ cat >"$directory/migrate.env" <<END
 WA_DB_USERNAME=tidings_migrate
 WA_DB_PASSWORD=$TIDINGS_MIGRATE_DB_PASSWORD
 END
-# Simulated recipients, to try the installation with.
+# Simulated recipients for trying the installation.
 cat >"$directory/robots.env" <<END
 TIDINGS_EMBEDDED=1
 TIDINGS_REGISTRATION_KEY=$registration_key
