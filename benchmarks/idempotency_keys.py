@@ -21,9 +21,9 @@ from harness.client import Load
 
 ROBOTS, CLIENTS = 1000, 64
 MESSAGES, QUICK = 10_000, 1_500
-OFFERED = (500, 900)  # messages a second
-SECONDS, QUICK_SECONDS = 12, 3  # duration of offered load
-LEAST = 0.95  # of the rate without keys
+OFFERED = (500, 900)  # messages per second
+SECONDS, QUICK_SECONDS = 12, 3  # duration of offered load, seconds
+LEAST = 0.95  # minimum fraction of the rate without keys
 HOW = """\
 Taken by `make bench-idempotency_keys` (`python -m benchmarks.idempotency_keys`), warm sessions, 1,000 recipients, texts
 of 100 bytes, MariaDB. *keys*: each request has an `Idempotency-Key` that no other has. *closed*: 64 clients wait for

@@ -34,7 +34,8 @@ class Authority:
     def issue(self, *names: str, days: int = 30, of_rsa: bool = False) -> tuple[bytes, bytes]:
         """Return (private key, certificate) in PEM.
 
-        days: time until the certificate expires. of_rsa: True for an RSA key, False for an elliptic curve.
+        days: time until the certificate expires.
+        of_rsa: True for an RSA key, False for an elliptic curve.
         """
         key = rsa.generate_private_key(65537, 2048) if of_rsa else ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])

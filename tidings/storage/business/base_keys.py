@@ -1,4 +1,4 @@
-"""Base keys that business numbers have accepted: see `tidings.storage.base_keys`."""
+"""Table of the base keys that business numbers have accepted (see `tidings.storage.base_keys`)."""
 
 from tidings.storage.base_keys import BaseKeyTable
 from tidings.storage.business.tables import metadata

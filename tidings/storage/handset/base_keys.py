@@ -1,4 +1,4 @@
-"""Base keys that handsets have accepted: see `tidings.storage.base_keys`."""
+"""Table of the base keys that handsets have accepted (see `tidings.storage.base_keys`)."""
 
 from tidings.storage.base_keys import BaseKeyTable
 from tidings.storage.handset.tables import metadata
