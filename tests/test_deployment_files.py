@@ -75,7 +75,7 @@ def test_the_parameters_of_the_original_are_there() -> None:
 
 
 def test_every_parameter_is_described() -> None:
-    page = (CLOUD / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "deploy" / "aws-parameters.md").read_text(encoding="utf-8")
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     described = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
     parameters = template("main.yaml")["Parameters"]

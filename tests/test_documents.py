@@ -158,10 +158,9 @@ def variables_read() -> Iterator[str]:
 
 
 def variables_described() -> set[str]:
-    """Return the variables in the first column of the tables of `docs/operations.md`, each with its default."""
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    tables = page.partition("\n## Environment\n")[2].partition("\n## ")[0]
-    rows = [line.split("|") for line in tables.splitlines() if line.startswith("| `")]
+    """Return the variables in the first column of the tables of `docs/configuration.md`, each with its default."""
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
     assert all(cell.strip() for row in rows for cell in row[1:-1])
     return {name for row in rows for name in VARIABLE.findall(row[1])}
 

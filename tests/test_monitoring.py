@@ -49,14 +49,14 @@ def test_every_alert_has_tests_in_which_it_fires_and_does_not() -> None:
 
 @pytest.mark.parametrize("alert", files.alerts(), ids=lambda alert: alert.name)
 def test_every_alert_says_what_it_means_and_what_to_do(alert: Alert) -> None:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
     section = re.search(rf"^### {alert.name}\n\n(.+?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
     assert section is not None
     assert len(section[1]) > 80
 
 
 def test_no_section_is_about_an_alert_that_is_gone() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\bTidings[A-Z]\w+", page)) == {alert.name for alert in files.alerts()}
 
 

@@ -121,7 +121,7 @@ def migrate(machine: Machine) -> None:
 async def test_the_guide_leads_to_a_delivered_message_and_a_received_callback(
     machine: Machine, terminal: Callable[[], Terminal], mariadb: MariaDB, tmp_path: Path
 ) -> None:
-    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "deploy" / "systemd.md").read_text(encoding="utf-8")
     _, files, _, trying, listen, send, doctor = code_blocks(page)
     first, second, third = terminal(), terminal(), terminal()
     third.run(

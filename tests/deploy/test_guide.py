@@ -18,8 +18,8 @@ from tests.deploy.podman import ROOT, Podman
 from tests.deploy.project import Project, leftovers
 from tests.deploy.terminal import Terminal, code_blocks
 
-PAGE = ROOT / "docs" / "operations.md"
-BEGIN, END = "### The first message behind Compose", "### Settings"
+PAGE = ROOT / "docs" / "deploy" / "compose.md"
+BEGIN, END = "## The first message behind Compose", "### Settings"
 COMPOSE = ROOT / "docker" / "docker-compose.yml"
 READY_SECONDS = 240.0
 
