@@ -33,7 +33,7 @@ Settings are environment variables. The five that matter first:
   TIDINGS_OUTGOING_ALLOW_WEBHOOKS
                            private networks that webhooks may be in (default: this machine)
 
-docs/operations.md lists all of them.
+docs/configuration.md lists all of them.
 """
 READER = "15550110001"
 PERSON = "15550100001"

@@ -89,7 +89,7 @@ class Configuration:
         wrong = dict.fromkeys(mistake for each in self._examined for mistake in each.mistakes)
         if wrong:
             return [
-                error(self.name, mistake, "correct the variable; docs/operations.md has them all") for mistake in wrong
+                error(self.name, mistake, "correct the variable; docs/configuration.md has them all") for mistake in wrong
             ]
         names = ", ".join(each.process for each in self._examined)
         return [fine(self.name, f"every variable of {names} can be used")]
@@ -104,7 +104,7 @@ class UnreadVariables:
         self._variables = variables
 
     async def run(self) -> Sequence[Finding]:
-        remedy = "correct or unset the variable; docs/operations.md lists all of them"
+        remedy = "correct or unset the variable; docs/configuration.md lists all of them"
         found = [warning(self.name, str(variable), remedy) for variable in unread_variables.find(self._variables)]
         return found or [fine(self.name, "every TIDINGS_… and WA_… variable is one that Tidings reads")]
 
