@@ -89,7 +89,8 @@ class Configuration:
         wrong = dict.fromkeys(mistake for each in self._examined for mistake in each.mistakes)
         if wrong:
             return [
-                error(self.name, mistake, "correct the variable; docs/configuration.md has them all") for mistake in wrong
+                error(self.name, mistake, "correct the variable; docs/configuration.md has them all")
+                for mistake in wrong
             ]
         names = ", ".join(each.process for each in self._examined)
         return [fine(self.name, f"every variable of {names} can be used")]
