@@ -46,7 +46,7 @@ migrate: $(VENV)/.runtime  ## upgrade the tables of the database to this version
 test: services  ## run all tests except the slow ones (under 15 minutes)
 	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/s3 --ignore=tests/upgrade -o faulthandler_timeout=300
 
-check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## check style, types, imports, licences and known vulnerabilities
+check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## style, types, plain language, imports, licences, known vulnerabilities
 	@.ci/check
 	@$(BIN)/python .ci/supply_chain.py licences --environment build/deploy --environment build/bench $(LOCKED)
 	@$(BIN)/python .ci/supply_chain.py audit $(LOCKED)
