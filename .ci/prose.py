@@ -70,7 +70,9 @@ def files() -> list[str]:
     try:
         return git("ls-files", "--cached", "--others", "--exclude-standard").splitlines()
     except (OSError, subprocess.CalledProcessError):
-        return [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.*") if ".venv" not in path.parts]
+        found = [path.relative_to(ROOT) for path in ROOT.rglob("*.*")]
+        # Without git's list of ignored files: caches, environments and builds.
+        return [str(path) for path in found if path.parts[0] == ".ci" or not path.parts[0].startswith((".", "build"))]
 
 
 def read_groups(paths: list[str]) -> dict[str, dict[str, str]]:
