@@ -110,8 +110,12 @@ class PreKeyUpkeep:
                 # The network does not notify a number that never had a one-time Kyber pre-key.
                 left = (ENOUGH, 0)
             if left is not None:
-                # If this fails, the network notifies again.
-                await self._refill(*left)
+                try:
+                    await self._refill(*left)
+                except ClientError:
+                    # Unless the network has notified again, the next pass repeats it.
+                    self._left = self._left or left
+                    raise
             await prekey_pool.forget_used(self._database, self._device)
             account_ = self._device.number
             lasting = await self._database.query(lambda connection: accounts.list_lasting(connection, account_))
@@ -179,12 +183,10 @@ class PreKeyUpkeep:
             if left.kyber_prekey_ids is not None:
                 ids, kind = left.kyber_prekey_ids, accounts.KYBER_ONE_TIME
                 await accounts.retire_one_time(connection, device.number, ids, now, kind=kind)
-            deleted = await accounts.delete_retired(connection, device.number, now - KEPT_MS)
-            # First messages that used the deleted signed pre-keys can no longer open a session.
-            await BASE_KEYS.delete_others(connection, device.number, accounts.signed_ids(device.number))
-            return deleted
+            return await accounts.delete_retired(connection, device.number, now - KEPT_MS)
 
         deleted = await self._database.persist(shards.fenced(self._lease, work), about="keys")
+        await self._delete_base_keys()
         for kind, key_id in deleted:
             kept: dict[int, object] = {
                 accounts.SIGNED: device.signed_prekeys,
@@ -196,6 +198,19 @@ class PreKeyUpkeep:
         log.info(
             "account.prekeys_rotated", extra={"number": device.number, "key": signed.key_id, "deleted": len(deleted)}
         )
+
+    async def _delete_base_keys(self) -> None:
+        """Delete the base keys of signed pre-keys that are gone, whose first messages can open no session any longer.
+
+        In pages, apart from the shard's transactions: up to 1,000,000 rows would delay these for seconds.
+        """
+        number = self._device.number
+
+        async def work(connection: Connection) -> bool:
+            return await BASE_KEYS.delete_others(connection, number, accounts.signed_ids(number))
+
+        while await self._database.persist(work, about="keys"):
+            pass
 
     async def _add(self, rows: Sequence[OwnPreKey]) -> None:
         now, device = self._now(), self._device

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import Counter
 
 from tidings import e2ee
+from tidings.e2ee import curve
 
 # Maximum number of base keys that are kept of one peer, and of all peers of a number.
 EACH = 1_000
@@ -24,8 +25,11 @@ REFUSED = Counter(
 
 
 def name_of(first: e2ee.PreKeySignalMessage) -> str | None:
-    """Return the stored form of a message's base key; `None` if the message used a one-time pre-key."""
-    return first.base_key[1:].hex() if first.prekey_id is None else None
+    """Return the stored form of a message's base key; `None` if the message used a one-time pre-key.
+
+    It is the same for base keys that open the same session. Raises `e2ee.InvalidKey`.
+    """
+    return curve.identify(first.base_key).hex() if first.prekey_id is None else None
 
 
 @dataclasses.dataclass(slots=True)

