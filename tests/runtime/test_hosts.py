@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -122,3 +123,14 @@ def test_another_origin_is_an_error(origin: bytes) -> None:
 def test_what_is_no_name_is_refused_at_start(value: str) -> None:
     with pytest.raises(SettingsError, match="TIDINGS_HTTP_HOSTS"):
         Listener.read({"TIDINGS_HTTP_HOSTS": f"api.example.com,{value}"})
+
+
+@pytest.mark.parametrize("names", ["tidings.example", "*.tidings.example"])
+def test_a_long_host_is_refused_without_work(names: str) -> None:
+    configured = Hosts(hosts.parse(names))
+    long = b"a." * 30_000 + b"tidings.example"
+    started = time.thread_time()
+    assert configured.host_error([(b"host", long)], b"/", is_local=False)
+    assert configured.origin_error([(b"origin", b"https://" + long)], is_local=False)
+    # It took 0.4 s of CPU each.
+    assert time.thread_time() - started < 0.1

@@ -17,6 +17,7 @@ _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 _LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
 _NAME = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
 # Host, and optionally a port.
+_MAX_AUTHORITY = 262  # characters: a name has at most 253, a port a colon and 5 digits, an address two brackets
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:@/\\\s]+)(:[0-9]{0,5})?")
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -79,7 +80,8 @@ class Hosts:
         return ""
 
     def _is_ours(self, authority: str, *, is_local: bool) -> bool:
-        matched = _AUTHORITY.fullmatch(authority)
+        # The search for a wildcard takes time by the square of the length.
+        matched = _AUTHORITY.fullmatch(authority) if len(authority) <= _MAX_AUTHORITY else None
         if matched is None:
             return False
         name = _canonical(matched[1].strip("[]"))
