@@ -67,12 +67,14 @@ class Poster:
         """
         self._guard = guard
         self._revocations = revocations
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._timeout = timeout
         self._pace = pace or ReadPace()
         self._tls = tls
         self._authorities = b""
         self._mistrust = ""
+        # Increases when servers are verified against other certificates or lists: earlier connections are not kept.
+        self._generation = 0
         self._idle: collections.deque[_Exchange] = collections.deque()
 
     def trust(self, authorities: bytes) -> None:
@@ -87,12 +89,14 @@ class Poster:
 
     def _load(self) -> None:
         self._mistrust = ""
+        self._generation += 1
         try:
             is_plain = not self._authorities and self._revocations is None
             self._tls = None if is_plain else trust.context(self._authorities, self._revocations)
         except (OSError, ValueError, TypeError) as error:
             self._tls = None
-            self._mistrust = f"the authorities that are set for webhooks cannot be loaded: {error}"
+            lists = f" or the revocation lists of {self._revocations}" if self._revocations is not None else ""
+            self._mistrust = f"the authorities that are set for webhooks{lists} cannot be loaded: {error}"
             log.error("webhook.authorities_unusable", extra={"error": str(error)[:200]})
         # Their servers were verified against other certificates.
         self.close()
@@ -101,11 +105,13 @@ class Poster:
         """Read the revocation lists again if their file has changed. If it cannot be read, no server is trusted."""
         if self._revocations is None:
             return
+        seen: tuple[int, ...] = ()
         try:
             found = self._revocations.stat()
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+            # The change time, because other rights make an unreadable file readable.
+            seen = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
         except OSError:
-            seen = (0, 0, 0)
+            pass
         if seen != self._seen:
             self._seen = seen
             self._load()
@@ -151,7 +157,7 @@ class Poster:
         if secure and self._tls is None:
             self._tls = trust.context()
         sock = await self._guard.connect(host, port)
-        exchange = _Exchange(origin, self._pace)
+        exchange = _Exchange(origin, self._pace, self._generation)
         try:
             await asyncio.get_running_loop().create_connection(
                 lambda: exchange.connection,
@@ -170,7 +176,7 @@ class Poster:
         except BaseException:
             exchange.abort()
             raise
-        if exchange.reusable and len(self._idle) < MAX_IDLE:
+        if exchange.reusable and exchange.generation == self._generation and len(self._idle) < MAX_IDLE:
             self._idle.append(exchange)
         else:
             exchange.abort()
@@ -180,8 +186,9 @@ class Poster:
 class _Exchange:
     """One connection, used for one request after another."""
 
-    def __init__(self, origin: Origin, pace: ReadPace) -> None:
+    def __init__(self, origin: Origin, pace: ReadPace, generation: int) -> None:
         self.origin = origin
+        self.generation = generation  # of the certificates that the server was verified against
         self._parser = ResponseParser()
         self.connection = Connection(self._parser, pace)
 

@@ -40,7 +40,7 @@ REMINDER_SECONDS = 86_400.0
 # Seconds before the expiry of a certificate at which warnings start.
 SOON = 30 * 86_400.0
 
-_Stamp = tuple[tuple[int, int, int], ...]
+_Stamp = tuple[tuple[int, ...], ...]
 
 
 class UnusableCertificate(SettingsError):
@@ -133,7 +133,8 @@ class FileContext(ssl.SSLContext):
                 status = Path(path).stat() if path else None
             except OSError:
                 status = None
-            found.append((status.st_ino, status.st_size, status.st_mtime_ns) if status else (0, 0, 0))
+            # The change time, because other rights make an unreadable file readable.
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns) if status else ())
         return tuple(found)
 
     def _read_ends(self) -> dict[str, float]:

@@ -258,3 +258,23 @@ def test_urls_become_requests(url: str, origin: tuple[str, int, bool], request_l
     assert address.origin == origin
     assert address.head.startswith(request_line)
     assert (b"Authorization: Basic dTpwQA==\r\n" in address.head) == ("u:p" in url)
+
+
+async def test_a_connection_from_before_other_authorities_is_not_kept(receiver: Receiver, client: Poster) -> None:
+    received, released = asyncio.Event(), asyncio.Event()
+
+    async def hold_the_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await receiver.request(reader)
+            received.set()
+            await released.wait()
+            writer.write(OK)
+
+    receiver.script = hold_the_first
+    first = asyncio.create_task(client.post(receiver.url, {}, b"1"))
+    await received.wait()
+    client.trust(b"other authorities")
+    released.set()
+    assert await first == 200
+    assert await client.post(receiver.url, {}, b"2") == 200
+    assert receiver.connections == 2
