@@ -22,6 +22,8 @@ class User:
 def statements(users: Sequence[User], *, host: str = "%", tls: bool = True, again: bool = False) -> str:
     """Return the statements, one per line. Executing them a second time has no effect.
 
+    Raises `ValueError` for a line break or another unprintable character in a name or password.
+
     host: host that the users connect from; `%` for any.
     tls: require encrypted connections.
     again: also set the passwords of users that exist already.
@@ -36,7 +38,7 @@ def statements(users: Sequence[User], *, host: str = "%", tls: bool = True, agai
         identified = f"{account} IDENTIFIED BY {_text(user.password)}{required};"
         lines.append(f"CREATE USER IF NOT EXISTS {identified}")
         lines += [f"ALTER USER {identified}"] if again else []
-        lines += [f"GRANT {user.rights} ON {_name(schema)}.* TO {account};" for schema in sorted(set(user.schemas))]
+        lines += [f"GRANT {user.rights} ON {_pattern(schema)}.* TO {account};" for schema in sorted(set(user.schemas))]
     return "\n".join(lines) + "\n"
 
 
@@ -45,6 +47,14 @@ def _name(schema: str) -> str:
     return f"`{escaped}`"
 
 
+def _pattern(schema: str) -> str:
+    """Return the name for GRANT, where an unescaped `_` or `%` is a wildcard that matches other schemas."""
+    escaped = schema.replace("\\", "\\\\").replace("_", "\\_").replace("%", "\\%")
+    return _name(escaped)
+
+
 def _text(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("names and passwords of the database must not contain line breaks or control characters")
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from cli import choices, guard, links, process
@@ -97,21 +96,29 @@ async def _replay(found: CoreappSettings, events: Sequence[str]) -> int:
     try:
         async with database.reading() as connection:
             owners = [owner for owner in await shards.list_owners(connection) if owner.address]
-            found_events = await callbacks.list_seqs(connection, own)
+            seqs += await callbacks.list_seqs(connection, own)
+        dead = {} if events else await _list_dead(database)
     finally:
         await database.close()
     if not owners:
         raise guard.Failure("no Coreapp owns a shard: start one first")
-    seqs += found_events
-    if events and not seqs:
-        # An empty list would replay dead letters that were not named.
-        print("0 callbacks are pending again")
-        return 0
-    total = 0
-    for owner in owners:
-        total += await replay_shard(coreapps, owner, seqs, who)
+    total = await replay([(owner, seqs if events else dead.get(owner.shard, [])) for owner in owners], coreapps, who)
     print(f"{total} callbacks are pending again")
     return 0
+
+
+async def _list_dead(database: Database) -> Mapping[int, list[int]]:
+    """List the dead letters of each shard."""
+    found: dict[int, list[int]] = {}
+    after = 0
+    while True:
+        async with database.reading() as connection:
+            page = await callbacks.list_dead(connection, after=after)
+        for row in page:
+            found.setdefault(row.shard, []).append(row.seq)
+        if not page:
+            return found
+        after = page[-1].seq
 
 
 class Caller(Protocol):
@@ -120,24 +127,23 @@ class Caller(Protocol):
     async def ask(self, address: str, make: Callable[[int], Any]) -> Any: ...
 
 
-async def replay_shard(coreapps: Caller, owner: Owner, seqs: Sequence[int], who: str) -> int:
-    """Replay callbacks of one shard, 1,000 per request. Returns their number.
+async def replay(work: Sequence[tuple[Owner, Sequence[int]]], coreapps: Caller, who: str) -> int:
+    """Replay callbacks of shards, each once and 1,000 per request. Returns their number.
 
-    Raises `Failure` when the owner refuses, for example because its queue is full. The callbacks that were replayed
+    Raises `Failure` when an owner refuses, for example because its queue is full. The callbacks that were replayed
     before stay pending, and the error names their number.
 
-    seqs: callbacks to replay; empty for all dead letters
+    work: owners of shards with the callbacks to replay
     """
     total = 0
-    pages: Iterable[list[int]] = [list(seqs[n : n + PAGE]) for n in range(0, len(seqs), PAGE)] or itertools.repeat([])
-    for page in pages:
-        make = functools.partial(core.ReplayCallbacks, seqs=page, by=who, shard=owner.shard)
-        answer = await coreapps.ask(owner.address, make)
-        if not isinstance(answer, core.Replayed):
-            raise guard.Failure(
-                f"{total} callbacks are pending again; the Coreapp at {owner.address} answered {answer!r}"
+    for owner, seqs in work:
+        for start in range(0, len(seqs), PAGE):
+            make = functools.partial(
+                core.ReplayCallbacks, seqs=list(seqs[start : start + PAGE]), by=who, shard=owner.shard
             )
-        total += answer.count
-        if not page and answer.count < PAGE:
-            break
+            answer = await coreapps.ask(owner.address, make)
+            if not isinstance(answer, core.Replayed):
+                refusal = f"the Coreapp at {owner.address} answered {answer!r}"
+                raise guard.Failure(f"{total} callbacks are pending again; {refusal}")
+            total += answer.count
     return total

@@ -73,6 +73,8 @@ def _authority(directory: Path) -> tuple[Authority, bool]:
     except SecretUnavailable as error:
         raise Failure(str(error)) from None
     if not seed:
+        if SEED in os.environ or f"{SEED}_FILE" in os.environ:
+            raise Failure(f"{SEED} is set and empty: each process would have an authority that no other one trusts")
         return Authority.open(directory, now)
     if (directory / f"{AUTHORITY}.key").exists():
         raise Failure(f"{directory} has an authority of its own: leave {SEED} out, or name another directory")

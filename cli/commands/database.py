@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             raise Failure(f"{', '.join(missing)}: set the password of each user")
         return _make(_users(prefix, passwords), options)
     users = _users(prefix, {role: given or secrets.token_urlsafe(24) for role, given in passwords.items()})
-    print(database_sql.statements(list(users.values()), host=options.host, tls=not options.without_tls), end="")
+    print(_statements(users, options, again=False), end="")
     for role, user in users.items():
         processes = PROCESSES[role]
         print(f"-- {processes}: WA_DB_ENGINE=MYSQL WA_DB_USERNAME={user.name} WA_DB_PASSWORD={user.password}")
@@ -93,13 +93,20 @@ def _given(variables: Mapping[str, str]) -> Mapping[str, str]:
         raise Failure(str(error)) from None
 
 
+def _statements(users: Mapping[str, User], options: argparse.Namespace, *, again: bool) -> str:
+    try:
+        return database_sql.statements(
+            list(users.values()), host=options.host, tls=not options.without_tls, again=again
+        )
+    except ValueError as error:
+        raise Failure(str(error)) from None
+
+
 def _make(users: Mapping[str, User], options: argparse.Namespace) -> int:
     settings = AdministratorSettings.read(os.environ)
     if settings.server.engine != "mysql":
         raise Failure("WA_DB_ENGINE=MYSQL and WA_DB_HOSTNAME name no server: SQLite has no users")
-    statements = database_sql.statements(
-        list(users.values()), host=options.host, tls=not options.without_tls, again=True
-    )
+    statements = _statements(users, options, again=True)
     try:
         asyncio.run(administration.execute(settings.server, statements.splitlines()))
     except StatementRefused as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.commands.callbacks import replay_shard
+from cli.commands.callbacks import replay
 from cli.guard import Failure
 from tests.cli.test_main import run
 from tidings.runtime.settings import DatabaseSettings
@@ -66,10 +66,10 @@ def test_who_brought_dead_letters_back_is_listed(tmp_path: Path) -> None:
 
 
 class Coreapp:
-    """A Coreapp with `dead` dead letters, which refuses requests after `room` replays."""
+    """A Coreapp that replays what it is asked for, and refuses requests after `room` callbacks."""
 
-    def __init__(self, dead: int, room: int = 1_000_000) -> None:
-        self.dead, self.room = dead, room
+    def __init__(self, room: int = 1_000_000) -> None:
+        self.room = room
         self.requests: list[core.ReplayCallbacks] = []
 
     async def ask(self, address: str, make: Callable[[int], Any]) -> Any:
@@ -77,29 +77,27 @@ class Coreapp:
         self.requests.append(request)
         if self.room <= 0:
             return core.Refused(1, 1016, "the callback queue is at its limit", 5)
-        count = min(self.dead, 1_000, len(request.seqs) or 1_000)
-        self.dead, self.room = self.dead - count, self.room - count
-        return core.Replayed(1, count)
+        self.room -= len(request.seqs)
+        return core.Replayed(1, len(request.seqs))
 
 
-OWNER = Owner(shard=3, node="c1", address="127.0.0.1:1", epoch=7)
+def owner(shard: int) -> Owner:
+    return Owner(shard, node="c1", address="127.0.0.1:1", epoch=7)
 
 
-@pytest.mark.parametrize(("dead", "requests"), [(0, 1), (999, 1), (1_000, 2), (2_500, 3)])
-async def test_all_dead_letters_of_a_shard_are_replayed_by_the_thousand(dead: int, requests: int) -> None:
-    coreapp = Coreapp(dead)
-    assert await replay_shard(coreapp, OWNER, [], "ann@desk") == dead
-    assert [(request.seqs, request.by, request.shard) for request in coreapp.requests] == [
-        ([], "ann@desk", 3)
-    ] * requests
-
-
-async def test_each_named_callback_is_requested_once() -> None:
-    coreapp = Coreapp(5_000)
-    assert await replay_shard(coreapp, OWNER, range(2_001), "ann@desk") == 2_001
-    assert [seq for request in coreapp.requests for seq in request.seqs] == list(range(2_001))
+async def test_each_callback_is_replayed_once_by_the_owner_of_its_shard() -> None:
+    coreapp = Coreapp()
+    work = [(owner(0), range(2_001)), (owner(1), ()), (owner(2), range(5_000, 6_000))]
+    assert await replay(work, coreapp, "ann@desk") == 3_001
+    assert [(len(request.seqs), request.shard, request.by) for request in coreapp.requests] == [
+        (1_000, 0, "ann@desk"),
+        (1_000, 0, "ann@desk"),
+        (1, 0, "ann@desk"),
+        (1_000, 2, "ann@desk"),
+    ]
+    assert [seq for request in coreapp.requests for seq in request.seqs] == [*range(2_001), *range(5_000, 6_000)]
 
 
 async def test_a_full_queue_ends_a_replay_with_the_number_of_those_replayed() -> None:
     with pytest.raises(Failure, match=r"^2000 callbacks are pending again; .* at its limit"):
-        await replay_shard(Coreapp(5_000, room=2_000), OWNER, [], "ann@desk")
+        await replay([(owner(0), range(1_000)), (owner(1), range(5_000))], Coreapp(room=2_000), "ann@desk")

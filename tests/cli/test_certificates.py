@@ -166,6 +166,9 @@ def test_a_short_seed_and_one_beside_an_authority_of_the_directory_are_refused(
     monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", SEED)
     assert run(tmp_path / "tls", "coreapp") == 1
     assert "has an authority of its own: leave TIDINGS_AUTHORITY_SEED out" in capsys.readouterr().err
+    monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", "")
+    assert run(tmp_path / "new", "coreapp") == 1
+    assert "is set and empty" in capsys.readouterr().err
     monkeypatch.setenv("TIDINGS_AUTHORITY_SEED", "s" * 31)
     assert run(tmp_path / "new", "coreapp") == 1
     assert "shorter than 32 characters" in capsys.readouterr().err

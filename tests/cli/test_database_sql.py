@@ -27,6 +27,8 @@ def test_the_printed_statements_make_schemas_and_users(
         # Executed twice: the statements can be repeated.
         for statement in [line for line in printed.splitlines() if not line.startswith("--")] * 2:
             cursor.execute(statement)
+        cursor.execute("CREATE DATABASE sqlxbusiness")
+        cursor.execute("CREATE TABLE sqlxbusiness.probe (id INT PRIMARY KEY)")
     try:
         with mariadb.connect(user="sql_migrate", password=found["sql_migrate"]) as migrate, migrate.cursor() as cursor:
             cursor.execute("CREATE TABLE sql_business.probe (id INT PRIMARY KEY)")
@@ -40,10 +42,14 @@ def test_the_printed_statements_make_schemas_and_users(
                 cursor.execute("SELECT * FROM sql_network.probe")
             with pytest.raises(pymysql.err.OperationalError, match="denied"):
                 cursor.execute("DROP TABLE sql_business.probe")
+            # An underscore in a GRANT would match any character, and so the schema of another installation.
+            with pytest.raises(pymysql.err.OperationalError, match="denied"):
+                cursor.execute("SELECT * FROM sqlxbusiness.probe")
     finally:
         with mariadb.connect() as administrator, administrator.cursor() as cursor:
             for name in ("business", "network"):
                 cursor.execute(f"DROP DATABASE sql_{name}")
+            cursor.execute("DROP DATABASE sqlxbusiness")
             for name in found:
                 cursor.execute(f"DROP USER '{name}'@'%'")
 
@@ -53,6 +59,14 @@ def test_users_must_come_over_tls_unless_told_otherwise(capsys: pytest.CaptureFi
     created = [line for line in capsys.readouterr().out.splitlines() if line.startswith("CREATE USER")]
     assert len(created) == 3
     assert all("@'10.1.%' " in line and line.endswith(" REQUIRE SSL;") for line in created)
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\x0b", "\x1c", "\x85", "\u2028"])
+def test_a_password_with_a_line_break_is_refused(character: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(database.PASSWORDS["business"], f"the first{character}the second")
+    with pytest.raises(Failure, match="must not contain line breaks") as refused:
+        database.run(argparse.Namespace(action="sql", host="%", without_tls=True))
+    assert "the first" not in str(refused.value)
 
 
 GIVEN = {"business": "a'b\\c%d", "network": "of the network", "migrate": "of migrations"}

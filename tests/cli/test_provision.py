@@ -97,10 +97,10 @@ def test_users_of_the_database_come_over_tls_and_only_migrations_change_tables(t
     assert len(created) == 3
     assert all(line.endswith("REQUIRE SSL;") for line in created)
     assert [line for line in lines if line.startswith("GRANT")] == [
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON `tidings_business`.* TO 'tidings_business'@'%';",
-        "GRANT ALL PRIVILEGES ON `tidings_business`.* TO 'tidings_migrate'@'%';",
-        "GRANT ALL PRIVILEGES ON `tidings_network`.* TO 'tidings_migrate'@'%';",
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON `tidings_network`.* TO 'tidings_network'@'%';",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON `tidings\\_business`.* TO 'tidings_business'@'%';",
+        "GRANT ALL PRIVILEGES ON `tidings\\_business`.* TO 'tidings_migrate'@'%';",
+        "GRANT ALL PRIVILEGES ON `tidings\\_network`.* TO 'tidings_migrate'@'%';",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON `tidings\\_network`.* TO 'tidings_network'@'%';",
     ]
 
 
