@@ -62,6 +62,7 @@ async def test_the_monitoring_key_announces_nothing(network: Network) -> None:
                 assert answer.status == status
 
 
+@pytest.mark.one_node
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])
 async def test_metrics_on_a_listener_of_their_own_speak_tls_and_are_nowhere_else(network: Network) -> None:
     port = free_port()
