@@ -78,9 +78,9 @@ async def exchange(port: int, context: tls.FileContext | None, size: int, option
     connection = await wire.connect("127.0.0.1", port, core.Answer, client, tls=context)
     content = bytes(size)
 
-    async def ask(count: int) -> None:
+    async def call(count: int) -> None:
         for _ in range(count):
-            answer = await client.requests.ask(
+            answer = await client.requests.call(
                 connection,
                 lambda n: core.AcceptMessage(n=n, account="1", to="15550110001", kind="text", content=content),
                 timeout=60,
@@ -88,7 +88,7 @@ async def exchange(port: int, context: tls.FileContext | None, size: int, option
             if not isinstance(answer, core.Accepted):
                 raise SystemExit(f"an answer was {answer}")
 
-    await asyncio.gather(*(ask(options.messages // options.window) for _ in range(options.window)))
+    await asyncio.gather(*(call(options.messages // options.window) for _ in range(options.window)))
     connection.close("done")
 
 

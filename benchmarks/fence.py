@@ -59,9 +59,9 @@ class Load:
         made = [callbacks.Callback(0, 0, ACCOUNT, id_, "status_change", b"x" * 400, 1) for id_ in ids]
         change = Change(
             ACCOUNT,
-            new_messages=[messages.Message(id_, ACCOUNT, 0, "15550110001", "text", 0, 1, "") for id_ in ids],
+            new_messages=[messages.MessageRow(id_, ACCOUNT, 0, "15550110001", "text", 0, 1, "") for id_ in ids],
             enqueued_jobs=[jobs.Job(id_, 0, ACCOUNT, "15550110001", 0, "", b"x" * 400, 1) for id_ in ids],
-            whole_sessions=[sessions.Session(ACCOUNT, str(n), b"s" * 300, b"r" * 300) for n in range(self.size)],
+            whole_sessions=[sessions.SealedSession(ACCOUNT, str(n), b"s" * 300, b"r" * 300) for n in range(self.size)],
             statuses=dict.fromkeys(self._before, messages.Status.READ),
             finished_jobs=self._before,
             finished_callbacks=[callback.seq for callback in self._callbacks],
@@ -94,7 +94,7 @@ async def run(database: Database, pid: int, *, rounds: int, seconds: float) -> N
     await schema.upgrade(database)
     async with database.transaction() as connection:
         await shards.create_shards(connection, 1)
-        lease = await shards.claim(connection, 0, owner="me", address="a:1", silence=30)
+        lease = await shards.claim(connection, 0, owner="me", address="a:1", heartbeat_timeout=30)
     assert lease is not None
     journal = Journal(database, lease, last_seq=0, seal=_bodies)
     loads = {size: Load(size) for size in SIZES}

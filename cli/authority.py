@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cli.guard import Failure
+from cli.guard import CommandFailure
 from tidings.runtime import private_files
 
 AUTHORITY = "ca"
@@ -52,7 +52,7 @@ class Authority:
 
     @classmethod
     def of_seed(cls, directory: Path, seed: str, now: datetime.datetime) -> Authority:
-        """Return the authority whose key is derived from a seed. Raises `Failure` and `OSError`.
+        """Return the authority whose key is derived from a seed. Raises `CommandFailure` and `OSError`.
 
         All processes with the seed have the same authority, so each trusts the certificates of the others. The key is
         not written to the directory.
@@ -60,7 +60,7 @@ class Authority:
         seed: secret of at least `SEED_LENGTH` characters.
         """
         if len(seed) < SEED_LENGTH:
-            raise Failure(f"the seed of the authority is shorter than {SEED_LENGTH} characters")
+            raise CommandFailure(f"the seed of the authority is shorter than {SEED_LENGTH} characters")
         private_files.make_directory(directory)
         key = _derive_key(seed)
         certificate = _certify(_name("Tidings authority"), key, None, (key, []), now, AUTHORITY_DAYS * _DAY)
@@ -71,7 +71,7 @@ class Authority:
     def open(cls, directory: Path, now: datetime.datetime) -> tuple[Authority, bool]:
         """Load the directory's authority, or create it. Returns the authority and whether it was created.
 
-        Raises `Failure` when the files are incomplete, unreadable or expired, and `OSError`.
+        Raises `CommandFailure` when the files are incomplete, unreadable or expired, and `OSError`.
         """
         private_files.make_directory(directory)
         path, key_path = directory / f"{AUTHORITY}.pem", directory / f"{AUTHORITY}.key"
@@ -85,20 +85,22 @@ class Authority:
             loaded = _load_key(key_path)
             certificate = x509.load_pem_x509_certificate(path.read_bytes())
         except FileNotFoundError as error:
-            raise Failure(f"{error.filename} is missing: certificates are made where the authority's key is") from error
+            raise CommandFailure(
+                f"{error.filename} is missing: certificates are made where the authority's key is"
+            ) from error
         except (ValueError, TypeError) as error:
-            raise Failure(f"{path} or {key_path} cannot be read: {str(error)[:100]}") from error
+            raise CommandFailure(f"{path} or {key_path} cannot be read: {str(error)[:100]}") from error
         if loaded.public_key() != certificate.public_key():
-            raise Failure(f"{key_path} is not the key of {path}")
+            raise CommandFailure(f"{key_path} is not the key of {path}")
         if certificate.not_valid_after_utc <= now:
-            raise Failure(f"{path} has ended: move it and {key_path} away, and give every process the new ones")
+            raise CommandFailure(f"{path} has ended: move it and {key_path} away, and give every process the new ones")
         return cls(directory, key=loaded, certificate=certificate, now=now), False
 
     def renew(self, name: str, hosts: Sequence[str], days: int, *, anyway: bool) -> tuple[datetime.datetime, bool]:
         """Issue a certificate for a process unless a good one exists. Returns its expiry and whether it is new.
 
         An existing certificate is kept if this authority issued it for exactly these hosts and it is valid for more
-        than `RENEW_DAYS` days. Raises `Failure` for an invalid host.
+        than `RENEW_DAYS` days. Raises `CommandFailure` for an invalid host.
 
         days: validity of a new certificate, in days, at most that of the authority.
         anyway: issue a new one even if the existing one is good.
@@ -204,4 +206,4 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host)
     except ValueError:
-        raise Failure(f"{host!r} is no host name or address") from None
+        raise CommandFailure(f"{host!r} is no host name or address") from None

@@ -103,7 +103,7 @@ class ChildProcess:
             try:
                 await self.start()
                 self._watcher.is_back()
-            except (guard.Failure, OSError, ValueError) as error:
+            except (guard.CommandFailure, OSError, ValueError) as error:
                 self._watcher.not_started(error)
 
     async def end(self, seconds: float) -> None:
@@ -132,14 +132,14 @@ class ChildProcess:
             async with asyncio.timeout(START_SECONDS):
                 said = await pipes.read_to_the_end(ready)
         except TimeoutError:
-            raise guard.Failure(f"{self._name} was not ready after {START_SECONDS:.0f} s{self._see()}") from None
+            raise guard.CommandFailure(f"{self._name} was not ready after {START_SECONDS:.0f} s{self._see()}") from None
         if said:
             where: Mapping[str, Any] = json.loads(said)
             return where
         status = await self._process.wait()
         await self._read_to_the_end()
         last_word = self._log.last_word if self._log is not None else ""
-        raise guard.Failure(last_word or f"{self._name} ended at its start with status {status}{self._see()}")
+        raise guard.CommandFailure(last_word or f"{self._name} ended at its start with status {status}{self._see()}")
 
     async def _spawn(self) -> int:
         """Start the process. Returns the descriptor of the pipe for its ready message."""

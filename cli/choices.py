@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from cli import guard
-from tidings.storage.business.queue_views import CALLBACK_STATUSES, JOB_STATUSES, Choice
+from tidings.storage.business.queue_views import CALLBACK_STATUSES, JOB_STATUSES, RowFilter
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _OWN_EVENT = re.compile(r"evt_[0-9a-f]{32}")
@@ -36,17 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[str]) -> Choice:
-    """Return the selection that the options describe. Raises `Failure` for an invalid option.
+def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[str]) -> RowFilter:
+    """Return the selection that the options describe. Raises `CommandFailure` for an invalid option.
 
     of: statuses of this kind of row.
     default: statuses to select without `--status`.
     """
     foreign = [status for status in options.status if status not in of]
     if foreign:
-        raise guard.Failure(f"--status {foreign[0]} is none of {', '.join(of)}")
+        raise guard.CommandFailure(f"--status {foreign[0]} is none of {', '.join(of)}")
     now = time.time()
-    return Choice(
+    return RowFilter(
         statuses=tuple(dict.fromkeys(options.status or default)),
         since=parse_time(options.since, "--since", now),
         until=parse_time(options.until, "--until", now),
@@ -64,15 +64,15 @@ def is_own(event: str) -> bool:
 
 
 def parse_seq(event: str) -> int:
-    """Return the `seq` from which an event id was derived. Raises `Failure`."""
+    """Return the `seq` from which an event id was derived. Raises `CommandFailure`."""
     try:
         return int(event.removeprefix("evt_"), 16)
     except ValueError as error:
-        raise guard.Failure(f"{event!r} is no event id") from error
+        raise guard.CommandFailure(f"{event!r} is no event id") from error
 
 
 def parse_time(text: str, option: str, now: float) -> int:
-    """Return a point in time in Unix milliseconds, 0 for an empty text. Raises `Failure`.
+    """Return a point in time in Unix milliseconds, 0 for an empty text. Raises `CommandFailure`.
 
     text: ISO 8601 time (UTC without an offset), or an age such as 90m or 2h.
     option: name of the option, for the error text.
@@ -85,11 +85,11 @@ def parse_time(text: str, option: str, now: float) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise guard.Failure(f"{option} {text!r} is no time like 2026-01-31T10:00:00Z, nor one like 2h") from None
+        raise guard.CommandFailure(f"{option} {text!r} is no time like 2026-01-31T10:00:00Z, nor one like 2h") from None
     return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def describe(choice: Choice) -> str:
+def describe(choice: RowFilter) -> str:
     """Return the selection as one line, for the console and the audit log."""
     words = [f"{'/'.join(choice.statuses)}"] if choice.statuses else []
     if choice.since:

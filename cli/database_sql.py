@@ -10,7 +10,7 @@ ALL = "ALL PRIVILEGES"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class User:
+class DatabaseUser:
     """User of the database server."""
 
     name: str
@@ -19,7 +19,7 @@ class User:
     rights: str = READ_AND_WRITE  # ALL for the user of migrations
 
 
-def statements(users: Sequence[User], *, host: str = "%", tls: bool = True, again: bool = False) -> str:
+def statements(users: Sequence[DatabaseUser], *, host: str = "%", tls: bool = True, again: bool = False) -> str:
     """Return the statements, one per line. Executing them a second time has no effect.
 
     Raises `ValueError` for a line break or another unprintable character in a name or password.

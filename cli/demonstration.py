@@ -28,7 +28,7 @@ ECHO = "15550140001"
 TEXT = "Hello from Tidings 👋"
 ECHO_TEXT = "Please say this back"
 NEW_PASSWORD = "Demo-1-password"  # noqa: S105
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 STATUSES = ("sent", "delivered", "read")
 
@@ -87,7 +87,7 @@ class Demonstration:
     async def run(self, timeout: float) -> list[str]:
         """Run the demonstration. Returns the expected events that are missing after `timeout` seconds.
 
-        Raises `Failure` when a request is refused or the API cannot be reached.
+        Raises `CommandFailure` when a request is refused or the API cannot be reached.
         """
         try:
             async with (
@@ -102,7 +102,7 @@ class Demonstration:
         except TimeoutError:
             pass
         except httpx.TransportError as error:
-            raise guard.Failure(f"the API does not answer: {error}") from error
+            raise guard.CommandFailure(f"the API does not answer: {error}") from error
         return self.missing()
 
     async def _wait_for_all(self) -> None:
@@ -135,7 +135,7 @@ class Demonstration:
     ) -> dict[str, Any]:
         response = await http.request(method, path, json=body, headers={"Authorization": authorization})
         if not response.is_success:
-            raise guard.Failure(f"{method} {path} was answered {response.status_code}: {response.text[:300]}")
+            raise guard.CommandFailure(f"{method} {path} was answered {response.status_code}: {response.text[:300]}")
         answer: dict[str, Any] = response.json()
         return answer
 
@@ -158,7 +158,7 @@ class Demonstration:
         vault = Vault(secrets.handset_key.keys[0])
         try:
             while not self._shown:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 async with database.reading() as connection:
                     messages = await inbox.list_messages(connection, "robots", 0, 1000)
                 logged = await asyncio.to_thread(_read, Path(self._where.robots_log))

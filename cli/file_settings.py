@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cli.settings import TableSettings
-from network.settings import Blobs, read_blobs
+from network.settings import BlobSettings, read_blobs
 from tidings.objects.s3_settings import MediaBucket
 from tidings.runtime import env, settings
 
@@ -16,4 +16,4 @@ class FilesSettings(TableSettings):
 
     media_dir: Annotated[Path, settings.below_data_dir("media")] = env.variable("TIDINGS_MEDIA_DIR", None)
     media_bucket: MediaBucket = env.MADE  # in the place of the directory, if one is set
-    blobs: Annotated[Blobs, env.made(read_blobs)] = env.MADE
+    blobs: Annotated[BlobSettings, env.made(read_blobs)] = env.MADE

@@ -21,12 +21,12 @@ INTERRUPTED = 130
 _OURS = ("tidings", "webapp", "coreapp", "network", "handset")
 
 
-class Failure(Exception):
+class CommandFailure(Exception):
     """The command cannot continue; `str()` is the line to print for the user."""
 
 
 @dataclasses.dataclass(slots=True)
-class Outcome:
+class ExitStatus:
     """Exit status of a command."""
 
     status: int = 0
@@ -39,7 +39,7 @@ def explain(error: BaseException) -> tuple[int, str] | None:
             return INTERRUPTED, "interrupted"
         if isinstance(cause, SettingsError | revisions.WrongRevision):
             return WRONG_USE, str(cause)
-        if isinstance(cause, Failure):
+        if isinstance(cause, CommandFailure):
             return FAILED, str(cause)
         if _is_ours(cause) and isinstance(cause.__cause__, OSError) and not isinstance(cause, service.ServiceFailed):
             # More specific than the system's error: names the variable with the address.
@@ -61,12 +61,12 @@ def _is_ours(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def one_line(who: str) -> Iterator[Outcome]:
+def one_line(who: str) -> Iterator[ExitStatus]:
     """Report any error of the block as one line on standard error, and store the exit status in the outcome.
 
     With `TIDINGS_LOG_LEVEL=debug` the error is raised instead, with its traceback.
     """
-    outcome = Outcome()
+    outcome = ExitStatus()
     try:
         yield outcome
     except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:

@@ -73,12 +73,12 @@ class Installation:
         self.supervisor = Supervisor(self.data_dir / "logs", say)
 
     def read(self) -> None:
-        """Lock the data directory. Raises `Failure` when another installation runs on it."""
+        """Lock the data directory. Raises `CommandFailure` when another installation runs on it."""
         self._lock = self._open_lock()
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise guard.Failure(f"Tidings is running already on {self.data_dir}") from None
+            raise guard.CommandFailure(f"Tidings is running already on {self.data_dir}") from None
 
     def _open_lock(self) -> int:
         path = self.data_dir / "up.lock"
@@ -91,7 +91,7 @@ class Installation:
     async def start(self) -> Where:
         """Upgrade the tables, then start each process after those that it needs are ready.
 
-        Raises `SettingsError` for a database of another business number, and `Failure`.
+        Raises `SettingsError` for a database of another business number, and `CommandFailure`.
         """
         self._say("bringing the tables up to date ...")
         await tables.upgrade(self._settings.families, say=_silent)

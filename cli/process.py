@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from cli import process_records, unread_variables
 from tidings import __version__
-from tidings.runtime import crashpoints, garbage, log, private_files, sampling, service, tracing
+from tidings.runtime import crashpoints, interpreter_gc, log, private_files, sampling, service, tracing
 from tidings.runtime.settings import LogSettings, ProcessSettings
 
 try:
@@ -105,7 +105,7 @@ async def _serve(name: str, settings: Settings, serve: Serve[Settings], ready_fd
     service.stop_on_signals(stop)
 
     def ready(offered: Any) -> None:
-        garbage.settle()
+        interpreter_gc.settle()
         where = describe(offered)
         logger.info("process.ready", extra=dict(where))
         if ready_fd is not None:

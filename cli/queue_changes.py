@@ -9,10 +9,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cli import guard, links
-from cli.links import Links
+from cli import coreapp_client, guard
+from cli.coreapp_client import CoreappClient
 from tidings.storage.business import callback_purges, callback_replays, callbacks, queue_views, shards
-from tidings.storage.business.callback_purges import Purge
+from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Connection, Database, pages
@@ -35,20 +35,20 @@ class QueueChanges:
     To change callbacks in a shard without an owner, this process claims the shard's lease for one transaction.
     """
 
-    def __init__(self, database: Database, coreapps: Links, *, silence: float) -> None:
-        """silence: seconds without a heartbeat after which an owner has lost its shard."""
+    def __init__(self, database: Database, coreapps: CoreappClient, *, heartbeat_timeout: float) -> None:
+        """heartbeat_timeout: seconds without a heartbeat after which an owner has lost its shard."""
         self._database = database
         self._coreapps = coreapps
-        self._silence = silence
-        self._who = links.who()
+        self._heartbeat_timeout = heartbeat_timeout
+        self._who = coreapp_client.who()
 
     async def replay(self, seqs: Mapping[int, Sequence[int]]) -> int:
-        """Make failing callbacks due now and dead letters pending again. Returns their number. Raises `Failure`.
+        """Make failing callbacks due now and dead letters pending again. Returns their number. Raises `CommandFailure`.
 
         seqs: `seq` of the callbacks, by shard.
         """
 
-        def ask(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
+        def call(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
             return lambda n: core.ReplayCallbacks(n, list(page), self._who, shard)
 
         async def alone(connection: Connection, shard: int, page: Sequence[int]) -> Count:
@@ -59,29 +59,31 @@ class QueueChanges:
             await callback_replays.add(connection, notes)
             return Count(len(notes))
 
-        return (await self._change(seqs, ask, alone)).done
+        return (await self._change(seqs, call, alone)).done
 
     async def purge(self, seqs: Mapping[int, Sequence[int]], choice: str, statuses: Sequence[str]) -> Count:
-        """Delete the callbacks that still have one of `statuses`. Raises `Failure`.
+        """Delete the callbacks that still have one of `statuses`. Raises `CommandFailure`.
 
         seqs: `seq` of the callbacks, by shard.
         choice: description of the selection, for the audit entry.
         """
 
-        def ask(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
+        def call(shard: int, page: Sequence[int]) -> Callable[[int], core.Question]:
             return lambda n: core.PurgeCallbacks(n, list(page), self._who, choice, shard, list(statuses))
 
         async def alone(connection: Connection, shard: int, page: Sequence[int]) -> Count:
             found = await queue_views.read_statuses(connection, shard, page)
             changed = queue_views.changed_since(found, statuses)
             deleted = await callbacks.purge(connection, shard, [seq for seq in page if seq not in changed])
-            await callback_purges.add(connection, Purge(int(time.time() * 1000), shard, self._who, choice, deleted))
+            await callback_purges.add(
+                connection, CallbackPurgeRow(int(time.time() * 1000), shard, self._who, choice, deleted)
+            )
             return Count(deleted, len(changed))
 
-        return await self._change(seqs, ask, alone)
+        return await self._change(seqs, call, alone)
 
     async def purge_jobs(self, ids: Mapping[int, Sequence[str]], choice: str, statuses: Sequence[str]) -> Count:
-        """Delete messages that were never sent. Raises `Failure`, also when a shard has no owner.
+        """Delete messages that were never sent. Raises `CommandFailure`, also when a shard has no owner.
 
         Only the owner of the shard can report that they have failed, because callbacks are sealed.
 
@@ -93,9 +95,11 @@ class QueueChanges:
         for shard, named in ids.items():
             owner = owners.get(shard)
             if owner is None or not owner.address:
-                raise guard.Failure(f"no Coreapp owns shard {shard}, and nobody else can do it: {done} were deleted")
+                raise guard.CommandFailure(
+                    f"no Coreapp owns shard {shard}, and nobody else can do it: {done} were deleted"
+                )
             for page in pages(named, PAGE):
-                answer = await self._coreapps.ask(
+                answer = await self._coreapps.call(
                     owner.address,
                     lambda n, shard=shard, page=page: core.PurgeJobs(  # type: ignore[misc]
                         n, list(page), self._who, choice, shard, list(statuses)
@@ -112,14 +116,14 @@ class QueueChanges:
     async def _change(
         self,
         seqs: Mapping[int, Sequence[int]],
-        ask: Callable[[int, Sequence[int]], Callable[[int], core.Question]],
+        call: Callable[[int, Sequence[int]], Callable[[int], core.Question]],
         alone: Callable[[Connection, int, Sequence[int]], Awaitable[Count]],
     ) -> Count:
         owners = await self._owners()
         done = stay = 0
         for shard, named in seqs.items():
             for page in pages(named, PAGE):
-                count = await self._change_page(owners.get(shard), shard, ask(shard, page), _of(alone, shard, page))
+                count = await self._change_page(owners.get(shard), shard, call(shard, page), _of(alone, shard, page))
                 done, stay = done + count.done, stay + count.stay
         return Count(done, stay)
 
@@ -127,39 +131,41 @@ class QueueChanges:
         self,
         owner: Owner | None,
         shard: int,
-        ask: Callable[[int], core.Question],
+        call: Callable[[int], core.Question],
         work: Callable[[Connection], Awaitable[Count]],
     ) -> Count:
         if owner is None or not owner.address:
             return await self._in_its_place(shard, work)
         try:
-            answer = await self._coreapps.ask(owner.address, ask)
-        except guard.Failure as failure:
+            answer = await self._coreapps.call(owner.address, call)
+        except guard.CommandFailure as failure:
             # The owner may have died; then its lease can be claimed once it has expired.
             try:
                 return await self._in_its_place(shard, work)
-            except guard.Failure:
+            except guard.CommandFailure:
                 raise failure from None
         return _count_of(answer, owner)
 
     async def _in_its_place(self, shard: int, work: Callable[[Connection], Awaitable[Count]]) -> Count:
         """Run the work in one transaction that claims and releases the shard's lease.
 
-        Raises `Failure` when the lease of an owner has not expired.
+        Raises `CommandFailure` when the lease of an owner has not expired.
         """
         async with self._database.transaction() as connection:
-            lease = await shards.claim(connection, shard, owner="tidings queue", address="", silence=self._silence)
+            lease = await shards.claim(
+                connection, shard, owner="tidings queue", address="", heartbeat_timeout=self._heartbeat_timeout
+            )
             if lease is None:
-                raise guard.Failure(f"shard {shard} has an owner that does not answer: try again in a minute")
+                raise guard.CommandFailure(f"shard {shard} has an owner that does not answer: try again in a minute")
             changed = await work(connection)
             await shards.release(connection, lease)
             return changed
 
 
 def _count_of(answer: Any, owner: Owner) -> Count:
-    """Return the counts in a Coreapp's response. Raises `Failure` for an unexpected response."""
+    """Return the counts in a Coreapp's response. Raises `CommandFailure` for an unexpected response."""
     if not isinstance(answer, core.Replayed | core.Purged):
-        raise guard.Failure(f"the Coreapp at {owner.address} answered {answer!r}")
+        raise guard.CommandFailure(f"the Coreapp at {owner.address} answered {answer!r}")
     return Count(answer.count, answer.changed if isinstance(answer, core.Purged) else 0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cli.choices import utc
 from tidings.storage.business import queue_views
-from tidings.storage.business.callback_purges import Purge
+from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.queue_views import CallbackView, Depth, JobView
 
@@ -104,7 +104,7 @@ def depth_object(depth: Depth, now: float) -> dict[str, Any]:
     }
 
 
-def audit_object(entry: Replay | Purge) -> dict[str, Any]:
+def audit_object(entry: Replay | CallbackPurgeRow) -> dict[str, Any]:
     """Return one audit entry as a JSON object: a replay of one callback, or a purge of several rows."""
     at = {"at": utc(entry.at), "shard": entry.shard, "by": entry.by}
     if isinstance(entry, Replay):
@@ -112,7 +112,7 @@ def audit_object(entry: Replay | Purge) -> dict[str, Any]:
     return {**at, "action": "purge", "queue": entry.queue, "deleted": entry.deleted, "choice": entry.choice}
 
 
-def audit_line(entry: Replay | Purge) -> str:
+def audit_line(entry: Replay | CallbackPurgeRow) -> str:
     """Return one audit entry as a line of text."""
     if isinstance(entry, Replay):
         return f"{utc(entry.at)}  replay  {entry.event_id}  {entry.by}"

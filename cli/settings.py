@@ -28,13 +28,13 @@ class AdministratorSettings(settings.InstallationSettings):
     server: Annotated[DatabaseSettings, settings.database("business")] = env.MADE
 
 
-class BusinessSettings(TableSettings):
+class NumberSettings(TableSettings):
     """Databases and the business number."""
 
     account: settings.BusinessNumber = settings.BUSINESS_NUMBER
 
 
-class CoreappSettings(BusinessSettings):
+class CoreappSettings(NumberSettings):
     """Databases, business number and the secrets of a Coreapp. Reading the settings creates missing secrets."""
 
     secrets: Annotated[CoreappSecrets, process_secrets.secrets_of(CoreappSecrets)] = env.MADE

@@ -51,7 +51,7 @@ class Supervisor:
         """Start a child that the others do not need. Returns None if it does not become ready; it is retried then."""
         try:
             return await self.start(child)
-        except guard.Failure as failure:
+        except guard.CommandFailure as failure:
             self._say(f"{failure}; going on without {child.command}")
             self._running[-1].keep()
             return None

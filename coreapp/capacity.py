@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import Counter
 
-from coreapp.errors import Refused
+from coreapp.errors import RequestRefused
 from tidings.wire import codes
 
 REFUSED = Counter("tidings_admission_refused_total", "Messages refused because a queue was full", ["queue"])
@@ -64,12 +64,12 @@ class Admission:
         self._gates = ((jobs, count_jobs), (callbacks, count_callbacks))
 
     def check(self) -> None:
-        """Raise `Refused` with code 1016 while a queue is full or has not yet drained to half of its limit."""
+        """Raise `RequestRefused` with code 1016 while a queue is full or has not yet drained to half of its limit."""
         for gate, count in self._gates:
             waiting = count()
             if not gate.is_open(waiting):
                 gate.refused.inc()
-                raise Refused(
+                raise RequestRefused(
                     codes.OVERLOADED,
                     f"the {gate.name} queue has reached its limit of {gate.limit}: {waiting} are waiting; "
                     f"messages are taken again when it has drained to {int(gate.limit / 2)}",

@@ -7,22 +7,22 @@ import dataclasses
 
 from coreapp.account.own_device import OwnDevice
 from coreapp.account.prekey_pool import PreKeyPool
-from coreapp.bells import Bells
 from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import Config
 from coreapp.journal import Journal
+from coreapp.network_connection import NetworkConnection
 from coreapp.settings import Settings
-from coreapp.upstream import Upstream
 from coreapp.used_keys import UsedKeys
+from coreapp.wakeups import ShardWakeups
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
-from tidings.egress.responses import ReadPace
+from tidings.egress.responses import ReadCpuLimit
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
 from tidings.runtime.clock import Clock
-from tidings.runtime.places import Places
+from tidings.runtime.slots import Slots
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
 from tidings.wire.addresses import shard_of
@@ -32,12 +32,12 @@ from tidings.wire.addresses import shard_of
 class SharedLimits:
     """Limits shared by all shards of one process."""
 
-    posts: Places  # slots of posts to the webhook
+    posts: Slots  # slots of posts to the webhook
     uploads: asyncio.Semaphore  # slots of file uploads to the network
     downloads: asyncio.Semaphore  # slots of file downloads
-    bells: Bells  # wake-ups between the shards
-    webhook_reads: ReadPace  # CPU limit on reading responses of webhook receivers
-    media_reads: ReadPace  # CPU limit on reading responses of media hosts
+    wakeups: ShardWakeups  # wake-ups between the shards
+    webhook_reads: ReadCpuLimit  # CPU limit on reading responses of webhook receivers
+    media_reads: ReadCpuLimit  # CPU limit on reading responses of media hosts
 
     @classmethod
     def of(cls, settings: Settings) -> SharedLimits:
@@ -46,12 +46,12 @@ class SharedLimits:
         """
         transfers = settings.media_transfers
         return cls(
-            posts=Places(),
+            posts=Slots(),
             uploads=asyncio.Semaphore(transfers),
             downloads=asyncio.Semaphore(transfers),
-            bells=Bells(),
-            webhook_reads=ReadPace(),
-            media_reads=ReadPace(),
+            wakeups=ShardWakeups(),
+            webhook_reads=ReadCpuLimit(),
+            media_reads=ReadCpuLimit(),
         )
 
 
@@ -72,7 +72,7 @@ class ShardContext:
     bodies: BodySealer  # seals callback bodies
     safe: SecretSealer  # seals secret values among the business's settings
     used_keys: UsedKeys  # idempotency keys that this process knows to be used
-    upstream: Upstream  # connection to the network for messages
+    network_connection: NetworkConnection  # connection to the network for messages
     network: NetworkApi  # the network's HTTP API
     webhook_guard: EgressGuard
     media_guard: EgressGuard

@@ -21,7 +21,7 @@ UTILITY = "utility"
 TEMPLATES = frozenset({"template", "hsm"})
 
 
-class Names(enum.Enum):
+class ConversationNames(enum.Enum):
     """Scheme for naming conversations: by the category of their template, or by their initiator as before mid-2023."""
 
     CATEGORY = "category"
@@ -37,13 +37,13 @@ class Conversation:
     origin: str  # as in the webhook; also the category of the price
 
 
-def origin_of(kind: str, category: str, names: Names) -> str:
+def origin_of(kind: str, category: str, names: ConversationNames) -> str:
     """Return the origin as the webhook reports it.
 
     kind: type of the message
     category: category of its template, empty where it is not known
     """
-    if names is Names.INITIATOR:
+    if names is ConversationNames.INITIATOR:
         return BUSINESS if kind in TEMPLATES else USER
     # The category of messages accepted by releases that did not store it is not known.
     return (category.lower() or UTILITY) if kind in TEMPLATES else SERVICE

@@ -1,7 +1,7 @@
 """Errors of the Coreapp, named by what the caller must do.
 
 CoreappError
-├── Refused               report it to the caller: it carries the API's code and the details
+├── RequestRefused        report it to the caller: it carries the API's code and the details
 ├── KeyInUse              use another idempotency key, or wait for the response to the first request
 └── OutcomeUnknown        do not retry: the change may be on disk
 
@@ -13,7 +13,7 @@ class CoreappError(Exception):
     """Base of every error that the Coreapp raises itself."""
 
 
-class Refused(CoreappError):
+class RequestRefused(CoreappError):
     """A Webapp's request was not carried out."""
 
     def __init__(self, code: int, details: str, retry_after: int = 0) -> None:

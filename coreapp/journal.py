@@ -56,7 +56,7 @@ class _Identities:
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self._all: dict[str, Callable[[str], bool]] = {}
-        self._learnt: dict[tuple[str, str], identities.Identity] = {}
+        self._learnt: dict[tuple[str, str], identities.StoredIdentity] = {}
         self._acknowledged: dict[tuple[str, str], list[bytes]] = {}
         for change in changes:
             for identity in change.learnt_identities:
@@ -135,17 +135,17 @@ class Change:
     """Rows of one unit of work, written all or nothing: a field for each kind of row, in the order of the writes."""
 
     account: str
-    new_messages: Sequence[messages.Message] = merging.rows(messages.add)
+    new_messages: Sequence[messages.MessageRow] = merging.rows(messages.add)
     used_keys: Sequence[idempotency.UsedKey] = merging.rows(idempotency.save)
     # new jobs, or existing ones that have become `ENCRYPTED`
     enqueued_jobs: Sequence[jobs.Job] = merging.rows(jobs.enqueue, key=attrgetter("id"), about="jobs")
     finished_jobs: Sequence[str] = merging.rows(jobs.finish, about="jobs")
     # records of failed attempts at queued jobs; deleted with the jobs that leave the queue
-    failures: job_errors.Changes | None = merging.nested(job_errors.execute, about="jobs")  # noqa: RUF009
+    failures: job_errors.JobErrorChanges | None = merging.nested(job_errors.execute, about="jobs")  # noqa: RUF009
     # peers whose session is deleted
     dropped_sessions: Sequence[str] = merging.part_of(SessionRows, about="keys")
-    whole_sessions: Sequence[sessions.Session] = merging.part_of(SessionRows)
-    sending_halves: Sequence[sessions.SendingHalf] = merging.part_of(SessionRows)
+    whole_sessions: Sequence[sessions.SealedSession] = merging.part_of(SessionRows)
+    sending_halves: Sequence[sessions.SealedSendingHalf] = merging.part_of(SessionRows)
     # own one-time pre-keys that were used
     used_prekeys: Sequence[UsedPreKey] = merging.part_of(SessionRows)
     # base keys of first messages that opened these sessions without a one-time pre-key
@@ -159,7 +159,7 @@ class Change:
     new_undecrypted: Sequence[undecrypted.Undecrypted] = merging.rows(undecrypted.add)
     # ids of requested messages that arrived, or whose error was reported
     ended_undecrypted: Sequence[str] = merging.rows(undecrypted.delete)
-    checked_contacts: Sequence[contacts.Contact] = merging.rows(
+    checked_contacts: Sequence[contacts.StoredContact] = merging.rows(
         contacts.save, key=attrgetter("account", "wa_id"), about="contacts"
     )
     # by recipient: time of their message, Unix milliseconds
@@ -170,7 +170,7 @@ class Change:
         service_windows.delete_unread, combine=merging.joined
     )
     # files that are already in their directory
-    new_media: Sequence[media.Media] = merging.rows(media.add_all)
+    new_media: Sequence[media.MediaRow] = merging.rows(media.add_all)
     # files that were sent
     used_media: Sequence[media.Use] = merging.rows(media.note_uses, key=attrgetter("id"))
     # messages whose file is to be fetched
@@ -180,7 +180,7 @@ class Change:
     groups: group_changes.GroupChanges | None = merging.nested(group_changes.execute)  # noqa: RUF009
     # acknowledges the identities of all peers for which it returns true; None for no such acknowledgement
     acknowledges_all: Callable[[str], bool] | None = merging.part_of(_Identities, None, about="keys")  # noqa: RUF009
-    learnt_identities: Sequence[identities.Identity] = merging.part_of(_Identities)
+    learnt_identities: Sequence[identities.StoredIdentity] = merging.part_of(_Identities)
     # (peer, hash); void if the peer has another hash when it is written
     acknowledged_identities: Sequence[tuple[str, bytes]] = merging.part_of(_Identities)
     kyber_identities: Sequence[tuple[str, bytes]] = merging.rows_by_account(identities.note_kyber, about="keys")

@@ -9,9 +9,9 @@ import ssl
 from collections.abc import Callable
 
 from coreapp.settings import Settings
-from coreapp.shard.health import Needs
+from coreapp.shard.health import CoreappNeeds
 from coreapp.shard.link import LinkHandler
-from coreapp.shard.node import Node
+from coreapp.shard.node import ShardNode
 from coreapp.shard.open_links import LinkClosing, OpenLinks
 from tidings.client.http import NetworkApi
 from tidings.keys import checks
@@ -31,7 +31,7 @@ from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
 from tidings.wire import connection, core
-from tidings.wire.newcomers import Newcomers
+from tidings.wire.unauthenticated_links import UnauthenticatedLinks
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +43,14 @@ LINK_CONNECTIONS = 100.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Addresses:
+class CoreappAddresses:
     """Addresses at which the process listens."""
 
     link: tuple[str, int]  # link to Webapps
     metrics: tuple[str, int]  # Prometheus text over HTTP
 
 
-async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresses], None] | None = None) -> None:
+async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappAddresses], None] | None = None) -> None:
     """Serve until `stop`. Raises `PendingMigrations`, and `SettingsError` for another number's database or a used port.
 
     ready: called once the process owns a shard or is a standby
@@ -70,7 +70,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         data_directory.require_number(settings.data_dir, settings.account)
         await checks.require_settings(database, settings.secrets.settings_key)
         await checks.require_link(database, settings.secrets.link_key)
-        node = Node(
+        node = ShardNode(
             settings,
             database,
             network,
@@ -84,7 +84,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
         server = await _listen(settings, node, links, own)
         host, port = server.sockets[0].getsockname()[:2]
         media_watch = StoreWatch(media)
-        readiness = Readiness(Needs(node.databases, node.shards, media_watch).look, SystemClock())
+        readiness = Readiness(CoreappNeeds(node.databases, node.shards, media_watch).look, SystemClock())
         metrics = await Exposition.start(
             *settings.metrics_address,
             key=settings.api_key,
@@ -92,7 +92,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
             files=settings.tls_files,
             plaintext=exposure.METRICS in settings.plaintext,
         )
-        addresses = Addresses((host, port), (settings.metrics_address[0], metrics.port))
+        addresses = CoreappAddresses((host, port), (settings.metrics_address[0], metrics.port))
         try:
             announcing = asyncio.create_task(_announce(node, settings, addresses, ready))
             watch = CertificateWatch([own, to_network, database.tls, metrics.tls], SystemClock())
@@ -113,10 +113,10 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Addresse
 
 
 async def _listen(
-    settings: Settings, node: Node, links: OpenLinks, context: tls.FileContext | None
+    settings: Settings, node: ShardNode, links: OpenLinks, context: tls.FileContext | None
 ) -> asyncio.Server | SocketServer:
     """Listen for Webapps. Raises `SettingsError` if the address cannot be used."""
-    newcomers = Newcomers()
+    unauthenticated_links = UnauthenticatedLinks()
     host, port = settings.link_address
     try:
         return await connection.listen(
@@ -128,7 +128,7 @@ async def _listen(
                 settings.node,
                 node.shards,
                 config=node.config,
-                newcomers=newcomers,
+                unauthenticated_links=unauthenticated_links,
                 links=links,
                 requests=node.requests,
                 databases=node.databases,
@@ -152,7 +152,7 @@ def _link_context(settings: Settings) -> tls.FileContext | None:
 
 
 async def _announce(
-    node: Node, settings: Settings, addresses: Addresses, ready: Callable[[Addresses], None] | None
+    node: ShardNode, settings: Settings, addresses: CoreappAddresses, ready: Callable[[CoreappAddresses], None] | None
 ) -> None:
     """Call `ready` once this process owns a shard, a live process owns it, or the number waits for a registration
     code.

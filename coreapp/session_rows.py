@@ -36,8 +36,8 @@ class SessionChange(Protocol):
 
     account: str
     dropped_sessions: Sequence[str]
-    whole_sessions: Sequence[sessions.Session]
-    sending_halves: Sequence[sessions.SendingHalf]
+    whole_sessions: Sequence[sessions.SealedSession]
+    sending_halves: Sequence[sessions.SealedSendingHalf]
     used_prekeys: Sequence[UsedPreKey]
 
 
@@ -50,8 +50,8 @@ class SessionRows:
 
     def __init__(self, changes: Sequence[SessionChange]) -> None:
         self._dropped: dict[str, list[str]] = {}
-        self._whole: dict[tuple[str, str], sessions.Session] = {}
-        self._sending: dict[tuple[str, str], sessions.SendingHalf] = {}
+        self._whole: dict[tuple[str, str], sessions.SealedSession] = {}
+        self._sending: dict[tuple[str, str], sessions.SealedSendingHalf] = {}
         self._used: dict[str, list[UsedPreKey]] = {}
         for change in changes:
             if change.used_prekeys:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import pydantic
 
 from coreapp import signature
-from coreapp.conversations import Names
+from coreapp.conversations import ConversationNames
 from tidings.egress.settings import OutgoingMedia, OutgoingWebhooks
 from tidings.objects.s3_settings import MediaBucket
 from tidings.runtime import env, exposure, network_access, process_secrets, settings
@@ -53,8 +53,8 @@ def _shards(value: str) -> int:
     return count
 
 
-def _names(value: str) -> Names:
-    return Names(env.parse_choice(value, *(name.value for name in Names)))
+def _names(value: str) -> ConversationNames:
+    return ConversationNames(env.parse_choice(value, *(name.value for name in ConversationNames)))
 
 
 class Settings(settings.ProcessSettings):
@@ -123,7 +123,9 @@ class Settings(settings.ProcessSettings):
         "TIDINGS_INVALID_CONTACTS_S", 300.0
     )
     # scheme that names the conversations in statuses
-    conversations: Annotated[Names, env.text(_names)] = env.variable("TIDINGS_CONVERSATION_TYPES", Names.CATEGORY)
+    conversations: Annotated[ConversationNames, env.text(_names)] = env.variable(
+        "TIDINGS_CONVERSATION_TYPES", ConversationNames.CATEGORY
+    )
     # refuse messages at the limit of the callback queue also while no webhook URL is set, instead of dropping statuses
     refuses_unheard: Annotated[bool, _is("refuse", "drop")] = env.variable("TIDINGS_WITHOUT_WEBHOOK", False)
     # seconds after the response to a message before which none of its statuses is posted
@@ -153,16 +155,16 @@ class Settings(settings.ProcessSettings):
         "TIDINGS_INVITE_URL", "https://join.tidings.invalid"
     )
 
-    def ways(self) -> Sequence[exposure.Way]:
+    def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the connections of this process for the exposure check: the link, the metrics and the network."""
         secured, variable = bool(self.tls_files.chain), "TIDINGS_COREAPP_METRICS_ADDRESS"
         return (
-            exposure.Way(exposure.LINK, "TIDINGS_COREAPP_ADDRESS", self.link_address[0], secured, exposure.OWN),
+            exposure.Endpoint(exposure.LINK, "TIDINGS_COREAPP_ADDRESS", self.link_address[0], secured, exposure.OWN),
             exposure.metrics_way(variable, self.metrics_address[0], self.plaintext),
             *self.network_ways(),
         )
 
-    def network_ways(self) -> Sequence[exposure.Way]:
+    def network_ways(self) -> Sequence[exposure.Endpoint]:
         """Return the network's HTTP and TCP connections for the exposure check."""
         return (
             network_access.http_way(self.network_http),

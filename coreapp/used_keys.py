@@ -19,7 +19,7 @@ from tidings.runtime.clock import Clock
 from tidings.runtime.service import Wakeup
 from tidings.storage import outages
 from tidings.storage.business import idempotency
-from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, Key
+from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, IdempotencyKey
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
 
@@ -76,7 +76,7 @@ class UsedKeys:
             self._filter = RotatingFilter(LIFETIME_MS / 1000, self._clock.now())
             self._changed.kick()
 
-    def is_fresh(self, key: Key) -> bool:
+    def is_fresh(self, key: IdempotencyKey) -> bool:
         """Return whether the key is certainly unused; false when the database has to be queried."""
         found = self._filter
         return found is not None and self.complete.is_set() and key.shared not in found and key.own not in found

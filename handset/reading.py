@@ -20,7 +20,7 @@ MAX_LINES = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
+class ReplyChoice:
     """Choice that a message offers."""
 
     label: str  # text to show
@@ -29,11 +29,11 @@ class Choice:
 
 
 @dataclasses.dataclass(slots=True)
-class Reading:
+class MessageText:
     """Text of a message: its lines in order, and its choices, which the lines number from 1."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
-    choices: list[Choice] = dataclasses.field(default_factory=list)
+    choices: list[ReplyChoice] = dataclasses.field(default_factory=list)
 
     def say(self, *words: str) -> None:
         line = " ".join(word for word in words if word)
@@ -41,17 +41,17 @@ class Reading:
             self.lines += line.split("\n")
 
     def offer(self, label: str, answer: Mapping[str, Any] | None, more: str = "", effect: str = "") -> None:
-        self.choices.append(Choice(label, answer, effect))
+        self.choices.append(ReplyChoice(label, answer, effect))
         self.say(f"  {len(self.choices)}. {label}", f"({more})" if more else "")
 
 
-def read(kind: str, raw: str) -> Reading:
+def read(kind: str, raw: str) -> MessageText:
     """Return the text of a content.
 
     kind: type of the message
     raw: content as JSON
     """
-    reading = Reading()
+    reading = MessageText()
     try:
         content = msgspec.json.decode(raw).get(kind)
     except (*UNREADABLE, AttributeError):
@@ -81,17 +81,17 @@ def describe(kind: str, raw: str) -> str:
     return "\n".join(read(kind, raw).lines)
 
 
-def _text(reading: Reading, content: Any) -> None:
+def _text(reading: MessageText, content: Any) -> None:
     reading.say(_words(content, "body"))
 
 
-def _location(reading: Reading, content: Any) -> None:
+def _location(reading: MessageText, content: Any) -> None:
     place = ", ".join(word for word in (_words(content, "name"), _words(content, "address")) if word)
     point = f"{_at(content, 'latitude')}, {_at(content, 'longitude')}"
     reading.say("[location]", place, f"({point})" if place else point)
 
 
-def _contacts(reading: Reading, content: Any) -> None:
+def _contacts(reading: MessageText, content: Any) -> None:
     for card in _list(content):
         found = [_words(card, "name", "formatted_name") or "somebody"]
         found += [_words(phone, "phone") or _words(phone, "wa_id") for phone in _list(_at(card, "phones"))]
@@ -100,7 +100,7 @@ def _contacts(reading: Reading, content: Any) -> None:
         reading.say("[contact]", ", ".join(word for word in found if word))
 
 
-def _media(kind: str, reading: Reading, content: Any) -> None:
+def _media(kind: str, reading: MessageText, content: Any) -> None:
     """Add the name, type and size of a file, even if no pointer to it exists."""
     mime_type, size = _words(content, "mime_type"), _at(content, "size")
     name = pointers.name_of(kind, _words(content, "filename"), mime_type, _words(content, "sha256"))
@@ -109,7 +109,7 @@ def _media(kind: str, reading: Reading, content: Any) -> None:
     reading.say(_words(content, "caption"))
 
 
-def _interactive(reading: Reading, content: Any) -> None:
+def _interactive(reading: MessageText, content: Any) -> None:
     kind = _words(content, "type")
     _header(reading, _at(content, "header"))
     reading.say(_words(content, "body", "text"))
@@ -144,13 +144,13 @@ def _interactive(reading: Reading, content: Any) -> None:
     reading.say(_words(content, "footer", "text"))
 
 
-def _form(reading: Reading, label: str, token: str) -> None:
+def _form(reading: MessageText, label: str, token: str) -> None:
     """Add a choice that opens a form. Choosing it returns the form empty, with its token."""
     sent = msgspec.json.encode({"flow_token": token}).decode()
     reading.offer(label, composing.form_reply("flow", "Sent", sent), "form")
 
 
-def _template(reading: Reading, content: Any) -> None:
+def _template(reading: MessageText, content: Any) -> None:
     filled = _at(content, "filled")
     _filled(reading, filled, _list(_at(content, "components")))
     cards = [card for part in _list(_at(content, "components")) for card in _list(_at(part, "cards"))]
@@ -168,7 +168,7 @@ def _card_of(cards: Sequence[Any], number: int) -> Any:
     return None
 
 
-def _filled(reading: Reading, filled: Any, sent: Sequence[Any]) -> None:
+def _filled(reading: MessageText, filled: Any, sent: Sequence[Any]) -> None:
     """Add a template or one of its cards.
 
     sent: components of the message, which contain the files
@@ -191,7 +191,7 @@ def _filled(reading: Reading, filled: Any, sent: Sequence[Any]) -> None:
         _offer_button(reading, button)
 
 
-def _offer_button(reading: Reading, button: Any) -> None:
+def _offer_button(reading: MessageText, button: Any) -> None:
     kind, text, code = (_words(button, name) for name in ("type", "text", "code"))
     if kind == "quick_reply":
         reading.offer(text, composing.button(text, _words(button, "payload") or None))
@@ -228,7 +228,7 @@ def _file_of_header(components: Sequence[Any], kind: str) -> Any:
     return None
 
 
-def _header(reading: Reading, header: Any) -> None:
+def _header(reading: MessageText, header: Any) -> None:
     kind = _words(header, "type")
     if kind in MEDIA:
         _media(kind, reading, _at(header, kind))
@@ -236,15 +236,15 @@ def _header(reading: Reading, header: Any) -> None:
         reading.say(_words(header, "text"))
 
 
-def _button(reading: Reading, content: Any) -> None:
+def _button(reading: MessageText, content: Any) -> None:
     reading.say("[picked]", _words(content, "text"))
 
 
-def _reaction(reading: Reading, content: Any) -> None:
+def _reaction(reading: MessageText, content: Any) -> None:
     reading.say("[reaction]", _words(content, "emoji") or "taken back")
 
 
-def _order(reading: Reading, content: Any) -> None:
+def _order(reading: MessageText, content: Any) -> None:
     items = [
         f"{_at(item, 'quantity')} × {_words(item, 'product_retailer_id')}"
         for item in _list(_at(content, "product_items"))
@@ -253,11 +253,11 @@ def _order(reading: Reading, content: Any) -> None:
     reading.say(_words(content, "text"))
 
 
-def _system(reading: Reading, content: Any) -> None:
+def _system(reading: MessageText, content: Any) -> None:
     reading.say("[system]", _words(content, "body") or _words(content, "type"))
 
 
-_SHOW: Mapping[str, Callable[[Reading, Any], None]] = {
+_SHOW: Mapping[str, Callable[[MessageText, Any], None]] = {
     "text": _text,
     "location": _location,
     "contacts": _contacts,

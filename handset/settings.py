@@ -110,7 +110,7 @@ class RobotsSettings(settings.ProcessSettings):
     # prefixes of the robots' numbers
     prefixes: Annotated[tuple[str, ...], _list(_prefix)] = env.variable("TIDINGS_ROBOTS_PREFIXES", PREFIXES)
 
-    def ways(self) -> Sequence[exposure.Way]:
+    def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the network's HTTP and TCP side."""
         tcp = network_access.tcp_way(self.tcp_address[0], secured=self.tcp_tls)
         return (network_access.http_way(self.http_url), tcp)
@@ -146,6 +146,6 @@ class TerminalSettings(settings.InstallationSettings):
     # Name in the profile, which each message carries. Empty for none.
     name: Annotated[str, env.text(lambda name: name[:128])] = env.variable("TIDINGS_HANDSET_NAME")
 
-    def ways(self) -> Sequence[exposure.Way]:
+    def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the network's HTTP side, which includes the WebSocket."""
         return (network_access.http_way(self.http_url),)

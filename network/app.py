@@ -32,14 +32,14 @@ def create(routes: Iterable[APIRouter], delay: Delay, *, is_local: bool = True) 
         redirect_slashes=False,
         openapi_url="/openapi.json" if is_local else None,
     )
-    app.add_middleware(http.Pace, delay=delay)
+    app.add_middleware(http.SimulatedLatency, delay=delay)
     http.map_errors(app)
     # Added directly, because `include_router` would copy each route.
     app.router.routes.extend(route for router in routes for route in router.routes)
     return app
 
 
-class Status(Protocol):
+class NodeStatus(Protocol):
     """Status of this node within the cluster."""
 
     @property
@@ -56,7 +56,7 @@ class Status(Protocol):
         ...
 
 
-class Store(Protocol):
+class BlobStoreState(Protocol):
     """Blob store, as the readiness check sees it; `state` is `OK` or `AWAY` of `tidings.runtime.readiness`."""
 
     @property
@@ -68,8 +68,8 @@ def operator_routes(
     router: Router,
     database: Database,
     *,
-    status: Status | None = None,
-    blobs: Store | None = None,
+    status: NodeStatus | None = None,
+    blobs: BlobStoreState | None = None,
     api_key: ApiKey = NO_KEY,
     is_local: bool = True,
     has_metrics: bool = True,
@@ -115,8 +115,8 @@ def operator_routes(
         if not is_local:
             if not api_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
                 raise errors.Unauthorized("metrics take the key of WA_API_KEY: Authorization: Apikey …")
-            http.prove(request)
-        http.charge(request, METRICS)
+            http.mark_authenticated(request)
+        http.consume(request, METRICS)
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     if has_metrics:
@@ -124,5 +124,5 @@ def operator_routes(
     return routes
 
 
-def _described(status: Status | None) -> dict[str, Any]:
+def _described(status: NodeStatus | None) -> dict[str, Any]:
     return status.describe() if status is not None else {}

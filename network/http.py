@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from network import errors
 from network.delay import Delay
-from network.directory.logins import Logins
+from network.directory.logins import DeviceLogins
 from tidings.runtime.batcher import BatcherFull
-from tidings.runtime.http1 import VISITOR
+from tidings.runtime.http1 import ADMITTED
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
 from tidings.wire.decoding import UNREADABLE
@@ -77,30 +77,30 @@ def require_key(request: Request, key: str, *, certified: bool) -> None:
         raise errors.Unauthorized("the registration key is taken from clients with a certificate only")
     if not hmac.compare_digest(bearer(request).encode(), key.encode()):
         raise errors.Unauthorized("the registration key is wrong")
-    prove(request)
+    mark_authenticated(request)
 
 
-async def require_device(request: Request, logins: Logins, number: str) -> None:
+async def require_device(request: Request, logins: DeviceLogins, number: str) -> None:
     """Require the token of the device of this number. Raises `Unauthorized`."""
     token = bearer(request)
-    charge(request, LOGIN)
+    consume(request, LOGIN)
     if not token or not await logins.is_device(number, token):
         raise errors.Unauthorized("no such number, or not its token")
-    prove(request)
+    mark_authenticated(request)
 
 
-def charge(request: Request, tokens: float) -> None:
+def consume(request: Request, tokens: float) -> None:
     """Consume extra rate-limit tokens for an expensive request; they are refunded when the client authenticates."""
-    visitor = request.scope.get(VISITOR)
-    if visitor is not None:
-        visitor.charge(tokens)
+    admitted = request.scope.get(ADMITTED)
+    if admitted is not None:
+        admitted.consume(tokens)
 
 
-def prove(request: Request) -> None:
+def mark_authenticated(request: Request) -> None:
     """Mark the sender of this request as authenticated, and with it the connection."""
-    visitor = request.scope.get(VISITOR)
-    if visitor is not None:
-        visitor.proved()
+    admitted = request.scope.get(ADMITTED)
+    if admitted is not None:
+        admitted.mark_authenticated()
 
 
 @contextlib.asynccontextmanager
@@ -155,7 +155,7 @@ def map_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, unexpected)
 
 
-class Pace:
+class SimulatedLatency:
     """ASGI middleware that simulates the latency of a distant network and limits the duration of each call."""
 
     def __init__(self, app: ASGIApp, delay: Delay) -> None:

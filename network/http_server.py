@@ -15,7 +15,7 @@ from network import errors, http
 from network.connections.websocket_protocol import UpgradeProtocol
 from network.errors import CannotListen
 from tidings.runtime import http1, http_server, tls
-from tidings.runtime.door import REQUEST, Door
+from tidings.runtime.connection_limiter import REQUEST, ConnectionLimiter
 from tidings.runtime.hosts import ANY, Hosts
 from tidings.runtime.tls import Clients, FileContext, TlsFiles
 from tidings.runtime.tls_server import Handshakes
@@ -39,11 +39,11 @@ class _Protocol(http1.BoundedProtocol):
         # Present only if the listener verified it.
         certificate = transport.get_extra_info("peercert")
         self._certified = str(certificate["subject"]) if certificate else None
-        OPEN.set(len(self.door))
+        OPEN.set(len(self.limiter))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        OPEN.set(len(self.door))
+        OPEN.set(len(self.limiter))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -51,7 +51,7 @@ class _Protocol(http1.BoundedProtocol):
         self.scope["extensions"] = {"tls": {"client_cert_name": self._certified}}
 
     def handle_websocket_upgrade(self) -> None:
-        self.charge(REQUEST)
+        self.consume(REQUEST)
         if self.hosts:
             if error := self.host_error():
                 self.refuse(http1.MISDIRECTED, error)
@@ -60,11 +60,11 @@ class _Protocol(http1.BoundedProtocol):
                 self.refuse(403, error)
                 return
         self.leave()
-        OPEN.set(len(self.door))
+        OPEN.set(len(self.limiter))
         super().handle_websocket_upgrade()
         protocol: Any = self.transport.get_protocol()
         if isinstance(protocol, UpgradeProtocol):
-            protocol.on_login = functools.partial(self.door.proved, self._visit)
+            protocol.on_login = functools.partial(self.limiter.mark_authenticated, self._admitted)
 
     def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
         kinds = {429: errors.TooMany, 503: errors.TooMany, 421: errors.WrongHost, 403: errors.WrongOrigin}
@@ -83,7 +83,7 @@ class HttpServer:
         certificate: TlsFiles,
         app: ASGIApp,
         *,
-        door: Door,
+        limiter: ConnectionLimiter,
         hosts: Hosts = ANY,
         own_port: int = 0,
         reuse_port: bool = False,
@@ -98,15 +98,15 @@ class HttpServer:
         """
         self._own_port = own_port
         self._reuse_port = reuse_port
-        door.on_refusal.append(REFUSED.inc)
+        limiter.on_refusal.append(REFUSED.inc)
         self._address = address
         self._certificate = certificate
         self.tls: FileContext | None = None
         self._sockets: list[socket.socket] = []
-        self._server = http_server.Server(
+        self._server = http_server.LimitedServer(
             uvicorn.Config(
                 app,
-                http=functools.partial(_Protocol, door=door, hosts=hosts, head_timeout=head_timeout),  # type: ignore[arg-type]
+                http=functools.partial(_Protocol, limiter=limiter, hosts=hosts, head_timeout=head_timeout),  # type: ignore[arg-type]
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -119,7 +119,7 @@ class HttpServer:
                 backlog=BACKLOG,
                 timeout_graceful_shutdown=GRACE,
             ),
-            door,
+            limiter,
             Handshakes("http"),
         )
 

@@ -32,7 +32,7 @@ WAITING = 8
 # Announcements to single devices that may wait for the database; one more is refused.
 STORING = 2000
 # Devices that a broadcast is sent to per event-loop iteration.
-TURN = 200
+PER_ITERATION = 200
 
 # Announces (id, text) to all attached devices of all nodes; returns the number of devices and the number of nodes.
 Broadcast = Callable[[str, bytes], Awaitable[tuple[int, int]]]
@@ -61,7 +61,7 @@ class Announcer:
     async def announce(self, id: str, text: bytes) -> int:
         """Announce to all devices attached to this process; return their number."""
         count = 0
-        for page in pages(list(dict.fromkeys(self._router.attached())), TURN):
+        for page in pages(list(dict.fromkeys(self._router.attached())), PER_ITERATION):
             for number in page:
                 count += self._router.announce(
                     device.Send(n=0, sender=number, to=number, id=id, kind=device.ANNOUNCEMENT, body=text)
@@ -140,7 +140,7 @@ class OperatorEndpoints:
     async def _read(self, request: Request) -> bytes:
         if not self._key.is_given(request.headers.get("authorization", "").encode("latin-1")):
             raise errors.Unauthorized("announcements take the key of TIDINGS_OPERATOR_KEY: Authorization: Apikey …")
-        http.prove(request)
+        http.mark_authenticated(request)
         text = (await http.read_body(request, Announcement)).text.encode()
         if len(text) > MAX_TEXT:
             raise errors.TooLarge(f"a text of at most {MAX_TEXT} bytes is taken")

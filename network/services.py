@@ -17,16 +17,16 @@ from network.blobs.store import BlobStore
 from network.blobs.sweeper import BlobSweeper
 from network.connections import websocket
 from network.connections.backend import Backend
+from network.connections.connection_slots import ConnectionSlots
 from network.connections.connections import Connections
-from network.connections.places import Places
 from network.connections.tcp import TcpListener
 from network.delay import Delay
 from network.devices.blocks import Blocks
+from network.devices.code_rate_limits import CodeRateLimits
 from network.devices.codes import Codes
 from network.devices.keys import KeyUploads
 from network.devices.lock_activity import LockActivity
 from network.devices.locks import Locks
-from network.devices.rations import Rations
 from network.devices.registering import RegistrationEndpoints, RegistrationKey
 from network.devices.registrations import Registrations
 from network.devices.routes import DeviceEndpoints
@@ -39,7 +39,7 @@ from network.http_server import HttpServer
 from network.operator import OperatorEndpoints
 from network.routing.expiry import Expiry
 from network.routing.notices import Notices
-from network.routing.quotas import Judge
+from network.routing.quotas import QuotaCheck
 from network.routing.router import Router
 from network.routing.sweeper import Sweeper
 from network.settings import Limits, Settings
@@ -50,7 +50,7 @@ from tidings.objects.stores import open_store
 from tidings.objects.watch import StoreWatch
 from tidings.runtime import env, exposure, http_server
 from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.door import Door
+from tidings.runtime.connection_limiter import ConnectionLimiter
 from tidings.runtime.env import printable
 from tidings.runtime.exposition import OK, Exposition
 from tidings.runtime.hosts import Hosts
@@ -67,7 +67,7 @@ GRACE = 15.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Addresses:
+class NodeAddresses:
     """Addresses where the process can be reached, as (host, port), and whether each uses TLS."""
 
     http: tuple[str, int]
@@ -79,7 +79,7 @@ class Addresses:
 async def run(
     settings: Settings,
     stop: asyncio.Event,
-    ready: Callable[[Addresses], None] | None = None,
+    ready: Callable[[NodeAddresses], None] | None = None,
     *,
     clock: Clock | None = None,
 ) -> None:
@@ -103,7 +103,7 @@ async def _serve(
     database: Database,
     clock: Clock,
     stop: asyncio.Event,
-    ready: Callable[[Addresses], None] | None,
+    ready: Callable[[NodeAddresses], None] | None,
 ) -> None:
     routing = Routing(settings, database, clock)
     files = open_store(settings.blobs.directory, settings.blobs.bucket)
@@ -161,7 +161,7 @@ async def _wire(
         notices,
         kept=kept,
         recipients=directory.recipients,
-        judge=Judge(settings.quotas),
+        judge=QuotaCheck(settings.quotas),
         clock=clock,
         ttl=ttl,
     )
@@ -174,7 +174,7 @@ async def _wire(
         router=router,
         changes=directory.changes,
         notices=notices,
-        absences=directory.absences,
+        missing_numbers=directory.missing_numbers,
         chats=chats,
         locks=locks,
         clock=clock,
@@ -182,7 +182,7 @@ async def _wire(
     routes = [
         _registration_endpoints(settings, database, clock, locks, registrations).routes(),
         _device_endpoints(database, directory, router, locks, registrations).routes(),
-        GroupEndpoints(chats, directory.logins, directory.allowances).routes(),
+        GroupEndpoints(chats, directory.logins, directory.rate_limits).routes(),
         _blob_endpoints(blob_store, limits, directory).routes(),
         websocket.make_routes(connections, write_buffer=limits.write_buffer),
         OperatorEndpoints(database, notices, routing.broadcast, key=settings.operator_key).routes(),
@@ -224,8 +224,8 @@ def _make_backend(
         lookups=directory.lookups,
         bundles=directory.bundles,
         refills=directory.refills,
-        places=Places(clock, settings.limits, settings.trusted_proxies),
-        allowances=directory.allowances,
+        slots=ConnectionSlots(clock, settings.limits, settings.trusted_proxies),
+        rate_limits=directory.rate_limits,
         delay=delay,
         limits=settings.limits,
         presence=routing.node,
@@ -239,7 +239,7 @@ def _make_listeners(
         settings.http_address,
         settings.http_certificate,
         application,
-        door=_make_door(settings, clock),
+        limiter=_make_door(settings, clock),
         hosts=Hosts(settings.http_hosts),
         own_port=settings.worker_port,
         reuse_port=settings.reuse_port,
@@ -265,13 +265,13 @@ async def _listen(
     others: Sequence[Service],
     watch: Callable[[], Service],
     stop: asyncio.Event,
-    ready: Callable[[Addresses], None] | None,
+    ready: Callable[[NodeAddresses], None] | None,
     *,
     grace: float,
 ) -> None:
     try:
         bound = http.open(), await tcp.open()
-        addresses = Addresses(*bound, http_tls=http.tls is not None, tcp_tls=tcp.tls is not None)
+        addresses = NodeAddresses(*bound, http_tls=http.tls is not None, tcp_tls=tcp.tls is not None)
         log.info("network.ready", extra={"http": addresses.http, "tcp": addresses.tcp})
         if ready is not None:
             ready(addresses)
@@ -281,11 +281,11 @@ async def _listen(
         tcp.close()
 
 
-def _make_door(settings: Settings, clock: Clock) -> Door:
-    return Door(
-        settings.strangers,
+def _make_door(settings: Settings, clock: Clock) -> ConnectionLimiter:
+    return ConnectionLimiter(
+        settings.unauthenticated,
         clock,
-        connections=http_server.affordable(settings.limits.http, settings.strangers),
+        connections=http_server.affordable(settings.limits.http, settings.unauthenticated),
         trusted=settings.trusted_proxies,
         tls=bool(settings.http_certificate.chain),
     )
@@ -297,11 +297,11 @@ def _registration_endpoints(
     key, certificate = settings.secrets.registration_key, settings.http_certificate
     return RegistrationEndpoints(
         codes=Codes(database, key, clock),
-        rations=Rations(clock, settings.trusted_proxies),
+        code_rate_limits=CodeRateLimits(clock, settings.trusted_proxies),
         locks=locks,
         registrations=registrations,
         key=RegistrationKey(key, needs_certificate=bool(certificate.chain and certificate.authorities)),
-        businesses=settings.allowances.businesses,
+        businesses=settings.rate_limits.businesses,
     )
 
 
@@ -311,14 +311,14 @@ def _device_endpoints(
     return DeviceEndpoints(
         registrations=registrations,
         locks=locks,
-        keys=KeyUploads(database, router, directory.refills, others=directory.others),
+        keys=KeyUploads(database, router, directory.refills, other_nodes=directory.other_nodes),
         blocks=Blocks(database, directory.changes),
         logins=directory.logins,
     )
 
 
 def _blob_endpoints(store: BlobStore, limits: Limits, directory: Directory) -> BlobEndpoints:
-    return BlobEndpoints(store, Transfers(limits.transfers), directory.logins, allowances=directory.allowances)
+    return BlobEndpoints(store, Transfers(limits.transfers), directory.logins, rate_limits=directory.rate_limits)
 
 
 async def _open_blobs(

@@ -53,9 +53,9 @@ class Limits(env.Variables):
     connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_CONNECTIONS", 10_000)
     # Unauthenticated connections among them. One more evicts the oldest without a login in progress, which is closed as
     # `overloaded`; if all of these are younger than a second, the new one is closed instead.
-    strangers: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS", 500)
+    unauthenticated: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS", 500)
     # The same for one address (of IPv6, one /64); one more is closed as `overloaded`.
-    strangers_each: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS_EACH", 100)
+    unauthenticated_each: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_STRANGERS_EACH", 100)
     # Seconds from connecting to a login; then the connection is closed as `no_login`.
     login: float = 10.0
     # HTTP connections open at the same time, without WebSockets. One more evicts the oldest unauthenticated one; when
@@ -97,7 +97,7 @@ class Quotas(env.Variables):
     pair_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_PAIR_BURST", 1000)
 
 
-class Allowances(env.Variables):
+class DeviceRateLimits(env.Variables):
     """Rate limits of one device's calls to the directory, groups and blobs.
 
     Each is a token bucket: `…_burst` items at once, then `…_rate` items per second.
@@ -124,7 +124,7 @@ class Allowances(env.Variables):
     group_burst: Annotated[int, env.integer(1)] = env.variable("TIDINGS_NETWORK_GROUP_BURST", 500)
 
 
-class Blobs(env.Variables):
+class BlobSettings(env.Variables):
     """Encrypted files that devices leave for each other."""
 
     # Directory for blobs alone; created when it does not exist.
@@ -141,9 +141,9 @@ class Blobs(env.Variables):
     ttl: Annotated[int, env.integer(1, 365 * DAY)] = env.variable("TIDINGS_NETWORK_BLOB_TTL_S", 14 * DAY)
 
 
-def read_blobs(data: Mapping[str, Any]) -> Blobs:
+def read_blobs(data: Mapping[str, Any]) -> BlobSettings:
     default = {"TIDINGS_NETWORK_BLOB_DIR": str(data["data_dir"] / "blobs")}
-    return Blobs.part({**default, **{name: value for name, value in data["variables"].items() if value}})
+    return BlobSettings.part({**default, **{name: value for name, value in data["variables"].items() if value}})
 
 
 def _node_name(value: str) -> str:
@@ -217,7 +217,7 @@ class Cluster(env.Variables):
     # 0 is any free one. Workers use this port and the following ones.
     node_address: Annotated[tuple[str, int], env.text(_node_address)] = env.variable("TIDINGS_NETWORK_NODE_ADDRESS", "")
     # Seconds without a heartbeat after which a node counts as dead.
-    silence: Annotated[float, env.number(2, 600)] = env.variable("TIDINGS_NETWORK_NODE_SILENCE_S", 5.0)
+    heartbeat_timeout: Annotated[float, env.number(2, 600)] = env.variable("TIDINGS_NETWORK_NODE_SILENCE_S", 5.0)
 
     @property
     def address(self) -> redis_url.RedisUrl:
@@ -252,7 +252,7 @@ class Settings(settings.ProcessSettings):
 
     database: Annotated[DatabaseSettings, settings.database("network")] = env.MADE
     secrets: Annotated[NetworkSecrets, process_secrets.secrets_of(NetworkSecrets)] = env.MADE
-    blobs: Annotated[Blobs, env.made(read_blobs)] = env.MADE
+    blobs: Annotated[BlobSettings, env.made(read_blobs)] = env.MADE
     http_address: env.Address = env.variable("TIDINGS_NETWORK_HTTP_ADDRESS", "127.0.0.1:9095")
     tcp_address: env.Address = env.variable("TIDINGS_NETWORK_TCP_ADDRESS", "127.0.0.1:9096")
     # Certificates of the listeners; a listener without one does not use TLS.
@@ -272,7 +272,7 @@ class Settings(settings.ProcessSettings):
     metrics_address: Annotated[tuple[str, int] | None, env.text(env.parse_address)] = env.variable(
         "TIDINGS_NETWORK_METRICS_ADDRESS", None
     )
-    strangers: settings.Strangers = env.MADE
+    unauthenticated: settings.UnauthenticatedLimits = env.MADE
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     # Names allowed in `Host` and in a WebSocket's `Origin`; empty for any.
     http_hosts: settings.HttpHosts = settings.HTTP_HOSTS
@@ -287,16 +287,16 @@ class Settings(settings.ProcessSettings):
     # Seconds over which devices are disconnected when the process stops.
     drain: Annotated[float, env.made(_drain, _read_seconds)] = env.variable("TIDINGS_NETWORK_DRAIN_S", None)
     quotas: Annotated[Quotas, env.made(lambda data: Quotas.part(data["variables"]))] = env.MADE
-    allowances: Annotated[Allowances, env.made(lambda data: Allowances.part(data["variables"]))] = env.MADE
+    rate_limits: Annotated[DeviceRateLimits, env.made(lambda data: DeviceRateLimits.part(data["variables"]))] = env.MADE
 
-    def ways(self) -> Sequence[exposure.Way]:
+    def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the network paths that need encryption or exposure checks: the listeners, the metrics and Redis."""
         listeners = (
             ("HTTP", self.http_address, self.http_certificate),
             ("TCP", self.tcp_address, self.tcp_certificate),
         )
         ways = [
-            exposure.Way(
+            exposure.Endpoint(
                 exposure.NETWORK, f"TIDINGS_NETWORK_{name}_ADDRESS", address[0], bool(files.chain), exposure.OWN
             )
             for name, address, files in listeners
@@ -307,13 +307,13 @@ class Settings(settings.ProcessSettings):
         if self.cluster.url:
             address = self.cluster.address
             ways += [
-                exposure.Way(exposure.REDIS, "TIDINGS_REDIS_URL", host, address.is_secure, "rediss://")
+                exposure.Endpoint(exposure.REDIS, "TIDINGS_REDIS_URL", host, address.is_secure, "rediss://")
                 for host, _ in address.hosts
             ]
             # With a Redis on this machine, all nodes are processes of this machine.
             apart = next((host for host, _ in address.hosts if not env.is_loopback(host)), address.hosts[0][0])
             host, name = self.cluster.node_address[0] or apart, "TIDINGS_NETWORK_NODE_ADDRESS"
-            ways.append(exposure.Way(exposure.NETWORK, name, host, bool(self.tls_files.chain), exposure.OWN))
+            ways.append(exposure.Endpoint(exposure.NETWORK, name, host, bool(self.tls_files.chain), exposure.OWN))
         return ways
 
     @pydantic.model_validator(mode="after")

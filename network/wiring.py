@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from network.cluster.frames import Load
-from network.cluster.links import Links
-from network.cluster.membership import Membership
-from network.cluster.node import Local, Node
-from network.cluster.server import RedisAway, Server
+from network.cluster.links import NodeLinks
+from network.cluster.membership import NodeMembership
+from network.cluster.node import ClusterNode, Local
+from network.cluster.redis_client import RedisAway, RedisClient
 from network.devices.registrations import Registrations
-from network.directory.absences import Absences
-from network.directory.allowances import DeviceAllowances
 from network.directory.bundles import PreKeyBundles
-from network.directory.changes import Changes
-from network.directory.logins import Logins
+from network.directory.changes import DirectoryChanges
+from network.directory.device_rate_limits import DeviceRateLimiter
+from network.directory.logins import DeviceLogins
 from network.directory.lookups import Lookups
-from network.directory.others import NOBODY, Others
+from network.directory.missing_numbers import MissingNumbers
+from network.directory.other_nodes import NO_NODES, OtherNodes
 from network.directory.recipients import Recipients
 from network.directory.refills import Refills
 from network.errors import CannotJoin
@@ -31,7 +31,7 @@ from network.routing.mailboxes import Mailboxes
 from network.routing.router import Router
 from network.routing.sequence import NodeSequenceNumbers, SequenceNumbers
 from network.routing.shared_router import SharedRouter
-from network.settings import Allowances, Settings
+from network.settings import DeviceRateLimits, Settings
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import Service
 from tidings.runtime.tls import FileContext
@@ -46,23 +46,23 @@ START_SECONDS, RETRY_SECONDS = 10.0, 0.5
 class Directory:
     """Parts of the directory package: the process's knowledge of registered devices."""
 
-    def __init__(self, database: Database, allowances: Allowances, clock: Clock) -> None:
-        self.allowances = DeviceAllowances(allowances, clock)
+    def __init__(self, database: Database, rate_limits: DeviceRateLimits, clock: Clock) -> None:
+        self.rate_limits = DeviceRateLimiter(rate_limits, clock)
         self.recipients = Recipients(database)
-        self.logins = Logins(database)
+        self.logins = DeviceLogins(database)
         self.refills = Refills()
-        self.absences = Absences()
-        self.lookups = Lookups(database, self.absences)
-        self.bundles = PreKeyBundles(database, self.refills, self.allowances)
-        self.changes = Changes(self.recipients, self.logins)
-        self.others: Others = NOBODY
+        self.missing_numbers = MissingNumbers()
+        self.lookups = Lookups(database, self.missing_numbers)
+        self.bundles = PreKeyBundles(database, self.refills, self.rate_limits)
+        self.changes = DirectoryChanges(self.recipients, self.logins)
+        self.other_nodes: OtherNodes = NO_NODES
 
-    def join(self, others: Others) -> None:
+    def join(self, other_nodes: OtherNodes) -> None:
         """Connect the directory to the other nodes."""
-        self.others = self.bundles.others = self.changes.others = others
+        self.other_nodes = self.bundles.other_nodes = self.changes.other_nodes = other_nodes
 
 
-class Crowd(Protocol):
+class OpenConnections(Protocol):
     """Connections of this process, as the load measurement sees them."""
 
     is_draining: bool
@@ -81,12 +81,12 @@ class Routing:
         self._settings = settings
         self._clock = clock
         self._store = SqlMailbox(database)
-        self.directory = Directory(database, settings.allowances, clock)
-        weight_of = self.directory.allowances.weight_of
+        self.directory = Directory(database, settings.rate_limits, clock)
+        weight_of = self.directory.rate_limits.weight_of
         self.mailboxes = Mailboxes(self._store, settings.quotas, clock, weight_of=weight_of)
         self.load = LoadGauge(self._count_handled)
-        self.connections: Crowd | None = None
-        self.node: Node | None = None
+        self.connections: OpenConnections | None = None
+        self.node: ClusterNode | None = None
         self._router: Router | None = None
 
     async def open(self) -> None:
@@ -100,16 +100,16 @@ class Routing:
             "limits": settings.limits,
             "ttl": settings.message_ttl,
             # Only businesses may trace: recipients must not create traces that the operator pays for.
-            "traced": settings.allowances.businesses,
+            "traced": settings.rate_limits.businesses,
         }
         stands_on = self._store, self.directory.recipients, self.mailboxes
         if not settings.cluster.url:
             self._router = Router(*stands_on, numbers=SequenceNumbers(clock, last_seq), **options)
             self._announcer = Announcer(self._router)
             return
-        server = Server(settings.cluster)
-        membership = Membership(server, settings.cluster, self.measure)
-        links = Links(membership, settings.cluster, settings.tls_files)
+        server = RedisClient(settings.cluster)
+        membership = NodeMembership(server, settings.cluster, self.measure)
+        links = NodeLinks(membership, settings.cluster, settings.tls_files)
         try:
             await _reach(server, membership)
             # Sequence numbers of all nodes follow the same time, even if this node's clock is changed.
@@ -126,7 +126,7 @@ class Routing:
                 announce=self._announcer.announce,
                 filled=self._store.list_filled,
             )
-            self.node = node = Node(server, membership, local, links=links, clock=clock, limits=settings.limits)
+            self.node = node = ClusterNode(server, membership, local, links=links, clock=clock, limits=settings.limits)
             router.join(node.exchange)
             directory.join(node)
             await node.join()
@@ -137,7 +137,7 @@ class Routing:
             await self._abandon(links, server)
             raise
 
-    async def _abandon(self, links: Links, server: Server) -> None:
+    async def _abandon(self, links: NodeLinks, server: RedisClient) -> None:
         links.close()
         await server.close()
 
@@ -147,7 +147,7 @@ class Routing:
         assert self._router is not None
         return self._router
 
-    def share(self, connections: Crowd, expiry: Expiry, registrations: Registrations) -> None:
+    def share(self, connections: OpenConnections, expiry: Expiry, registrations: Registrations) -> None:
         """Connect the parts that must cooperate with other nodes."""
         self.connections = connections
         if self.node is not None:
@@ -157,7 +157,7 @@ class Routing:
     def look_everywhere(self) -> None:
         """Request a check of all mailboxes: envelopes were stored for devices that may be attached to other nodes."""
         if self.node is not None:
-            self.node.exchange.lookout.lost_track = True
+            self.node.exchange.relocation_check.lost_track = True
 
     @property
     def contexts(self) -> Sequence[FileContext | None]:
@@ -234,7 +234,7 @@ def _describe(load: Load) -> dict[str, Any]:
     }
 
 
-async def _reach(server: Server, membership: Membership) -> None:
+async def _reach(server: RedisClient, membership: NodeMembership) -> None:
     """Connect to Redis and reserve a slot among the nodes. Raises `CannotJoin`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_SECONDS

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from cli.handover import ROLES
+from cli.role_files import ROLES
 
 ROOT = Path(__file__).parents[1]
 FILES = (ROOT / "docker" / "docker-compose.yml", ROOT / "docker" / "docker-compose.multi.yml")

@@ -102,8 +102,8 @@ def test_there_is_a_product_to_look_at() -> None:
     [
         ("webapp.routes", "import coreapp.jobs", "webapp may import only tidings"),
         ("webapp.routes", "from coreapp import jobs", "webapp may import only tidings"),
-        ("coreapp.upstream", "from network.mailbox import store", "coreapp may import only"),
-        ("coreapp.upstream", "import cli.main", "may import only tidings"),
+        ("coreapp.network_connection", "from network.mailbox import store", "coreapp may import only"),
+        ("coreapp.network_connection", "import cli.main", "may import only tidings"),
         ("handset.robots", "def f():\n    import json", "inside a function"),
         ("handset.robots", "async def f():\n    if True:\n        from json import loads", "inside a function"),
         ("network.mailbox", "import sqlalchemy as sa", "SQL belongs"),

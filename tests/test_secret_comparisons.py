@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.test_house import PRODUCT
+from tests.test_architecture import PRODUCT
 from tests.test_import_direction import ROOT
 
 # Names of secrets: last word of a variable, an attribute, a function or a key.

@@ -93,5 +93,5 @@ def create(
     if only_login is not None:
         app.add_middleware(only_login)
     # Added last, so that it is the outermost layer.
-    app.add_middleware(envelope.Envelope, max_requests=max_requests)
+    app.add_middleware(envelope.EnvelopeMiddleware, max_requests=max_requests)
     return app

@@ -13,14 +13,14 @@ from prometheus_client import Counter
 
 from tidings.runtime.api_key import ApiKey
 from tidings.runtime.clock import Clock
-from tidings.runtime.http1 import VISITOR
+from tidings.runtime.http1 import ADMITTED
 from tidings.runtime.lru import LRU
-from tidings.runtime.strangers import key_of
 from tidings.runtime.token_buckets import TokenBuckets
+from tidings.runtime.unauthenticated import key_of
 from webapp import dependencies, headers
 from webapp.errors import AdministratorRequired, RateLimitExceeded, Unauthenticated
 from webapp.rate_limits import buckets
-from webapp.rate_limits.shares import Share
+from webapp.rate_limits.shared_limits import SharedLimit
 from webapp.tokens import Caller, Tokens
 
 # Wrong API keys per address: rate per second, and burst. Comparing keys is cheap, so this limits guessing only.
@@ -40,7 +40,7 @@ LIMITED = Counter("tidings_api_rate_limited_total", "Calls refused by a rate lim
 class Limit:
     """Rate limit of one endpoint, independent of the other endpoints."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: SharedLimit) -> None:
         self.share = share
         self._limited = LIMITED.labels(share.name)
 
@@ -93,7 +93,7 @@ class Authenticator:
         if header[:7].lower() != b"bearer ":
             raise Unauthenticated("this takes a token: Authorization: Bearer …")
         caller = await self._tokens.identify(header[7:].strip())
-        prove(request)
+        mark_authenticated(request)
         return caller
 
     def recognises(self, header: bytes) -> bool:
@@ -115,7 +115,7 @@ class Authenticator:
         header = authorization(request)
         if header[:7].lower() == b"apikey ":
             self._check_key(header[7:].strip(), key_of(address_of(request)))
-            prove(request)
+            mark_authenticated(request)
             return
         await self.caller(request)
 
@@ -142,12 +142,12 @@ class Authenticator:
         if self._api_key or not self._is_local:
             await self.monitor(request)
         else:
-            charge(request, DOCUMENT)
+            consume(request, DOCUMENT)
 
     async def neighbour(self, request: Request) -> None:
         """Require a token if other machines reach the API. Raises `Unauthenticated`."""
         if self._is_local:
-            charge(request, DOCUMENT)
+            consume(request, DOCUMENT)
         else:
             await self.caller(request)
 
@@ -157,18 +157,18 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def prove(request: Request) -> None:
+def mark_authenticated(request: Request) -> None:
     """Mark the connection as authenticated."""
-    visitor = request.scope.get(VISITOR)
-    if visitor is not None:
-        visitor.proved()
+    admitted = request.scope.get(ADMITTED)
+    if admitted is not None:
+        admitted.mark_authenticated()
 
 
-def charge(request: Request, tokens: float) -> None:
+def consume(request: Request, tokens: float) -> None:
     """Consume tokens of an unauthenticated connection for a request that is more expensive than most."""
-    visitor = request.scope.get(VISITOR)
-    if visitor is not None:
-        visitor.charge(tokens)
+    admitted = request.scope.get(ADMITTED)
+    if admitted is not None:
+        admitted.consume(tokens)
 
 
 def authorization(request: Request) -> bytes:

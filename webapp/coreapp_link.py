@@ -42,7 +42,7 @@ SHARDS = Gauge(
 )
 
 # Seconds between two polls of the shard map: while every owner is connected, and while one is not.
-CALM, ANXIOUS = 1.0, 0.25
+POLL_CONNECTED, POLL_DISCONNECTED = 1.0, 0.25
 # Seconds between a response from a Coreapp that does not own the shard and the next attempt.
 NOT_OWNER_RETRY = 0.25
 # Requests that may wait for a Coreapp to return. A further one is refused with `Overloaded`.
@@ -55,10 +55,10 @@ MAX_LOST = 3
 # late leaves their outcome unknown. Once sent, a message has the full timeout, however long it waited for an owner.
 LONG_WAIT, LEAST_TIMEOUT = 0.5, 1.0
 # Close grace period, in seconds: time for the remaining responses of a Coreapp after others own its shards.
-FAREWELL = 2.0
+CLOSE_GRACE = 2.0
 
 
-class _Doubt:
+class _UnknownOutcome:
     """Outcome of a request whose response was lost. It is unknown until a repetition of the request gets a response."""
 
     def __init__(self, again: Make | None, *, is_safe: bool) -> None:
@@ -136,22 +136,22 @@ class CoreappLinks:
         self._owning: Sequence[Peer] = ()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._retired: set[asyncio.Task[None]] = set()
-        self._look = Wakeup()
+        self._poll = Wakeup()
         self._change = asyncio.Event()
         self._waiting = 0
         self._map_problem = ""
 
     async def run(self, stop: asyncio.Event) -> None:
-        looking = asyncio.create_task(self._keep_looking(), name=self.name)
+        polling = asyncio.create_task(self._keep_polling(), name=self.name)
         stopping = asyncio.create_task(stop.wait())
         SHARDS.labels("served").set_function(self._served)
         SHARDS.labels("away").set_function(lambda: len(self._owners) - self._served())
         try:
-            done, _ = await asyncio.wait([looking, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if looking in done:
-                looking.result()
+            done, _ = await asyncio.wait([polling, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if polling in done:
+                polling.result()
         finally:
-            tasks = [looking, stopping, *self._tasks.values(), *self._retired]
+            tasks = [polling, stopping, *self._tasks.values(), *self._retired]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -181,7 +181,7 @@ class CoreappLinks:
         self._owning = [self._peers[address] for address in owning] if owning <= self._peers.keys() else ()
         self._changed()
 
-    async def ask(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
+    async def call(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
         """Send a request to the owner of a recipient's shard, and return the response.
 
         Raises `CoreappRefused`, `CoreappAway`, `Overloaded` and `QuestionTooLarge`. Only `CoreappAway` leaves it
@@ -191,50 +191,50 @@ class CoreappLinks:
         again: creates the request to send when the response to the first one was lost; `None` when it must not be
             repeated
         """
-        return await self._ask(recipient, make, expect, again)
+        return await self._call(recipient, make, expect, again)
 
-    async def ask_first(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
+    async def call_primary(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer:
         """Send a request to the owner of the first shard, for data that belongs to no other shard.
 
-        Raises the errors of `ask`.
+        Raises the errors of `call`.
         """
-        return await self._ask(None, make, expect, again)
+        return await self._call(None, make, expect, again)
 
-    async def ask_safely(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
+    async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer:
         """Send a request that may be repeated any number of times to the owner of a recipient's shard.
 
-        Raises the errors of `ask`.
+        Raises the errors of `call`.
         """
-        return await self._ask(recipient, make, expect, make)
+        return await self._call(recipient, make, expect, make)
 
-    async def ask_first_safely(self, make: Make, expect: type[Answer]) -> Answer:
+    async def call_primary_repeatable(self, make: Make, expect: type[Answer]) -> Answer:
         """Send a request that may be repeated any number of times to the owner of the first shard.
 
-        Raises the errors of `ask`.
+        Raises the errors of `call`.
         """
-        return await self._ask(None, make, expect, make)
+        return await self._call(None, make, expect, make)
 
-    async def ask_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
+    async def call_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]:
         """Send a request to each owner that is connected now. Those that do not respond return `CoreappAway`.
 
         Shards without a connected owner count as one owner that does not respond.
         """
-        found = await self.ask_each(make, expect, timeout=timeout)
+        found = await self.call_each(make, expect, timeout=timeout)
         answers = [answer for coreapp, answer in found if coreapp.shards]
         is_listed = any(not coreapp.address for coreapp, _ in found)
         if not is_listed and not all(owner.address for owner in self._owners.values()):
             answers.append(CoreappUnreachable("nobody owns the shard"))
         return answers
 
-    async def ask_each(
+    async def call_each(
         self, make: Make, expect: type[Answer], *, timeout: float
     ) -> list[tuple[Coreapp, Answer | CoreappAway]]:
-        """Send a request as `ask_all` does, also to standby and lost Coreapps.
+        """Send a request as `call_all` does, also to standby and lost Coreapps.
 
         Returns each Coreapp with its response.
         """
         coreapps = self.coreapps()
-        found = await asyncio.gather(*(self._ask_one(one.address, make, expect, timeout) for one in coreapps))
+        found = await asyncio.gather(*(self._call_one(one.address, make, expect, timeout) for one in coreapps))
         return list(zip(coreapps, found, strict=True))
 
     def coreapps(self) -> Sequence[Coreapp]:
@@ -247,12 +247,12 @@ class CoreappLinks:
         peers = {one.address: self._peers.get(one.address) for one in live}
         return {address: peer.unreached for address, peer in peers.items() if peer is not None and peer.unreached > 0}
 
-    def is_crowded(self, delay: float) -> bool:
+    def is_overloaded(self, delay: float) -> bool:
         """Return whether every shard owner is too overloaded to accept a message that is sent in `delay` seconds.
 
         Standbys never receive messages.
         """
-        return bool(self._owning) and all(peer.is_crowded(delay) for peer in self._owning)
+        return bool(self._owning) and all(peer.is_overloaded(delay) for peer in self._owning)
 
     @property
     def has_shards(self) -> bool:
@@ -277,28 +277,28 @@ class CoreappLinks:
             return None
         return self._owners.get(self.shard_of(recipient) if recipient else 0)
 
-    async def _ask_one(self, address: str, make: Make, expect: type[Answer], timeout: float) -> Answer | CoreappAway:
+    async def _call_one(self, address: str, make: Make, expect: type[Answer], timeout: float) -> Answer | CoreappAway:
         peer = self._peers.get(address)
         if peer is None or not peer.is_ready:
             return CoreappUnreachable(f"the Coreapp at {address} cannot be reached")
         try:
-            answer = await peer.ask(make, timeout)
+            answer = await peer.call(make, timeout)
         except CoreappAway as away:
             return away
         return answer if isinstance(answer, expect) else CoreappAway(f"the Coreapp at {address} answers strangely")
 
-    async def _ask(self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None) -> Answer:
-        doubt = _Doubt(again, is_safe=again is make)
+    async def _call(self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None) -> Answer:
+        unknown = _UnknownOutcome(again, is_safe=again is make)
         try:
-            return await self._ask_until_known(recipient, make, expect, again, doubt=doubt)
+            return await self._call_until_known(recipient, make, expect, again, unknown=unknown)
         except Overloaded:
             # This attempt had no effect, but the outcome of an earlier one may be unknown.
-            if doubt:
-                raise doubt.error() from None
+            if unknown:
+                raise unknown.error() from None
             raise
 
-    async def _ask_until_known(
-        self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None, *, doubt: _Doubt
+    async def _call_until_known(
+        self, recipient: str | None, make: Make, expect: type[Answer], again: Make | None, *, unknown: _UnknownOutcome
     ) -> Answer:
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -308,10 +308,10 @@ class CoreappLinks:
             owner = self.owner(recipient)
             peer = self._peers.get(owner.address) if owner is not None else None
             if peer is None or not peer.is_ready:
-                await self._wait(recipient, deadline, doubt)
+                await self._wait(recipient, deadline, unknown)
                 continue
             if question is not make and not peer.knows_repeats:
-                raise doubt.error()
+                raise unknown.error()
             now = loop.time()
             timeout = self._timeout
             if question is not make:
@@ -319,15 +319,15 @@ class CoreappLinks:
             elif again is not None and expect is not core.Accepted and now - started > LONG_WAIT:
                 timeout = min(timeout, max(deadline - now, LEAST_TIMEOUT))
             try:
-                answer = await (peer.send if expect is core.Accepted else peer.ask)(question, timeout)
+                answer = await (peer.send if expect is core.Accepted else peer.call)(question, timeout)
             except CoreappUnreachable:
                 # The connection was lost just before sending.
-                await self._wait(recipient, deadline, doubt)
+                await self._wait(recipient, deadline, unknown)
                 continue
             except CoreappAway as away:
-                question = doubt.arises(away)
+                question = unknown.arises(away)
                 if loop.time() >= deadline:
-                    raise doubt.error() from None
+                    raise unknown.error() from None
                 AGAIN.labels(expect.__name__).inc()
                 continue
             if type(answer) is expect:
@@ -339,23 +339,23 @@ class CoreappLinks:
                 raise CoreappAway(f"the Coreapp at {peer.address} answered with {type(answer).__name__}")
             refusal = CoreappRefused(answer.code, answer.details, retry_after=answer.retry_after)
             if answer.unknown and again is not None:
-                question = doubt.arises(CoreappAway(answer.details), lost=0)
+                question = unknown.arises(CoreappAway(answer.details), lost=0)
             elif answer.code != NOT_PRIMARY_COREAPP:
                 raise refusal
             if loop.time() >= deadline:
-                raise doubt.error() if doubt else refusal
+                raise unknown.error() if unknown else refusal
             # This Coreapp does not own the shard now and has done nothing. Poll the map, then repeat the request.
-            self._look.kick()
+            self._poll.kick()
             with contextlib.suppress(CoreappUnreachable):
                 await self._wait_for_change(recipient, loop.time() + NOT_OWNER_RETRY)
 
-    async def _wait(self, recipient: str | None, deadline: float, doubt: _Doubt) -> None:
+    async def _wait(self, recipient: str | None, deadline: float, unknown: _UnknownOutcome) -> None:
         """Wait for a change, as `_wait_for_change` does. If a response was lost before, its error is raised instead."""
         try:
             await self._wait_for_change(recipient, deadline)
         except CoreappUnreachable:
-            if doubt:
-                raise doubt.error() from None
+            if unknown:
+                raise unknown.error() from None
             raise
 
     async def _wait_for_change(self, recipient: str | None, deadline: float) -> None:
@@ -381,18 +381,18 @@ class CoreappLinks:
         peer.retire()
         self._retired.add(task)
         task.add_done_callback(self._retired.discard)
-        asyncio.get_running_loop().call_later(FAREWELL, task.cancel)
+        asyncio.get_running_loop().call_later(CLOSE_GRACE, task.cancel)
 
     def _changed(self) -> None:
         # Current waiters wake up. Later ones wait for the next change.
         self._change.set()
         self._change = asyncio.Event()
-        self._look.kick()
+        self._poll.kick()
 
-    async def _keep_looking(self) -> None:
+    async def _keep_polling(self) -> None:
         while True:
             await self.run_once()
-            await self._look.wait(CALM if self._is_complete() else ANXIOUS)
+            await self._poll.wait(POLL_CONNECTED if self._is_complete() else POLL_DISCONNECTED)
 
     def _is_complete(self) -> bool:
         return bool(self._owners) and self._served() == len(self._owners)

@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge
 
 from tidings.runtime import service
 from tidings.runtime.exposure import ON_THIS_MACHINE, LinkCalls
-from tidings.runtime.places import Crowded, Places
+from tidings.runtime.slots import Slots, SlotsExhausted
 from tidings.runtime.tls import describe
 from tidings.wire import core
 from tidings.wire.connection import MAX_FRAME, Connection, Disconnected, FrameTooLong, NotSent, connect
@@ -42,7 +42,7 @@ PING = 0
 # them. Seconds that the oldest of the waiting messages may have waited before further ones are refused.
 MESSAGES, PATIENCE = 256, 1.0
 # Responses processed per event-loop iteration. Each resumes a request, and a commit brings a hundred of them.
-TURN = 64
+FRAMES_PER_ITERATION = 64
 
 
 class Peer:
@@ -70,7 +70,7 @@ class Peer:
         self._changed = changed
         self._stall = stall
         self._requests: Requests[core.Answer] = Requests()
-        self._messages = Places(MESSAGES, patience=PATIENCE)
+        self._messages = Slots(MESSAGES, patience=PATIENCE)
         self._connection: Connection | None = None
         self._lost = asyncio.Event()
         self._greeted = False
@@ -96,9 +96,9 @@ class Peer:
         since = self._failed_at
         return 0.0 if since is None else self._loop.time() - since
 
-    def is_crowded(self, delay: float) -> bool:
+    def is_overloaded(self, delay: float) -> bool:
         """Return whether the backlog is too old to accept a message that is sent in `delay` seconds."""
-        return self._messages.is_crowded(delay)
+        return self._messages.is_overloaded(delay)
 
     @property
     def knows_repeats(self) -> bool:
@@ -139,25 +139,25 @@ class Peer:
         self._wanted = False
 
     async def send(self, make: Make, timeout: float) -> core.Answer:
-        """Send a message to be accepted, as soon as a slot is free. Raises the errors of `ask`, and `Overloaded`.
+        """Send a message to be accepted, as soon as a slot is free. Raises the errors of `call`, and `Overloaded`.
 
         It is given up after `stall` seconds only if no other message was accepted in that time either, so a
         Coreapp that is slow because of its load is waited for.
         """
         try:
             await self._messages.take()
-        except Crowded:
+        except SlotsExhausted:
             SHED.inc()
             raise Overloaded("more messages come than can be accepted") from None
         try:
             if not self.is_ready:
                 # The connection was lost while the message waited for a slot.
                 raise CoreappUnreachable(f"the Coreapp at {self.address} does not answer")
-            return await self.ask(make, timeout, soon=True)
+            return await self.call(make, timeout, soon=True)
         finally:
-            self._messages.give_back()
+            self._messages.release()
 
-    async def ask(self, make: Make, timeout: float, *, soon: bool = False) -> core.Answer:
+    async def call(self, make: Make, timeout: float, *, soon: bool = False) -> core.Answer:
         """Send a request, and return the response. Raises `CoreappAway` when no response comes.
 
         Whether the request was processed is unknown then. A request that was not sent raises
@@ -178,8 +178,8 @@ class Peer:
 
         try:
             if soon:
-                return await self._requests.ask(connection, make, timeout=patience, longer=longer)
-            return await self._requests.ask(connection, make, timeout=timeout)
+                return await self._requests.call(connection, make, timeout=patience, longer=longer)
+            return await self._requests.call(connection, make, timeout=timeout)
         except FrameTooLong:
             raise QuestionTooLarge(MAX_FRAME) from None
         except TooManyQuestions as error:
@@ -256,8 +256,8 @@ class Peer:
         host = host.strip("[]")
         tls = self._calls.context_for(host)
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            connection = await connect(host, int(port), core.Answer, self, tls=tls, turn=TURN)
-            answer = await self._requests.ask(
+            connection = await connect(host, int(port), core.Answer, self, tls=tls, turn=FRAMES_PER_ITERATION)
+            answer = await self._requests.call(
                 connection, lambda n: core.Hello(n=n, key=self._key, version=core.LINK_VERSION), timeout=CONNECT_TIMEOUT
             )
         if not isinstance(answer, core.Done):

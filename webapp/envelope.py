@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidings.runtime.http1 import VISITOR
+from tidings.runtime.http1 import ADMITTED
 from tidings.runtime.tracing import TRACES, Kind, Span
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
@@ -41,7 +41,7 @@ MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health", "/health/li
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
-class Envelope:
+class EnvelopeMiddleware:
     """Outermost middleware.
 
     At most `max_requests` requests are in progress. A further one is refused with 503.
@@ -112,8 +112,8 @@ def _begin_span(scope: Scope, request_id: str) -> Span | None:
     tracer = TRACES.tracer
     if scope["path"] in MONITORED:
         return None
-    visitor = scope.get(VISITOR)
-    is_known = visitor is None or visitor.is_recognised
+    admitted = scope.get(ADMITTED)
+    is_known = admitted is None or admitted.is_recognised
     given = headers.find(scope, b"traceparent") or b"" if is_known else b""
     attributes = {"http.request.method": scope["method"], "tidings.request_id": request_id}
     parent = given.decode("ascii", "replace") if len(given) <= MAX_TRACEPARENT else ""

@@ -98,4 +98,4 @@ class FirstAnswers:
 class _Lookup(NamedTuple):
     account: str
     resource: str
-    key: idempotency.Key
+    key: idempotency.IdempotencyKey

@@ -22,7 +22,7 @@ HEARTBEAT, FORGOTTEN = 5.0, 3600.0
 MEMBERS = Gauge("tidings_webapps", "Webapps of the installation that this one knows of, itself among them")
 
 
-class Membership:
+class WebappMembership:
     """Service that sends heartbeats of this Webapp."""
 
     name = "membership"
@@ -47,7 +47,7 @@ class Membership:
 
     async def look(self, connection: Connection) -> None:
         """Count the live Webapps."""
-        live = await webapp_nodes.list_live(connection, silence=webapp_nodes.SILENCE)
+        live = await webapp_nodes.list_live(connection, heartbeat_timeout=webapp_nodes.SILENCE)
         # This Webapp counts as live even if its heartbeat is late.
         count = len({webapp.incarnation for webapp in live} | {self.webapp.incarnation})
         if count != self._count:

@@ -30,7 +30,7 @@ MOST = 2.0
 REPEAT = 60.0
 
 
-class Links(Protocol):
+class ReportedLinks(Protocol):
     """Connections to the Coreapps."""
 
     def unreached(self) -> Mapping[str, float]:
@@ -43,7 +43,7 @@ class ReachReport:
 
     name = "reach-report"
 
-    def __init__(self, database: Database, links: Links, incarnation: str) -> None:
+    def __init__(self, database: Database, links: ReportedLinks, incarnation: str) -> None:
         """Create the service.
 
         incarnation: id of this Webapp's process, as in `webapp_nodes`

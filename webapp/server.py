@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from tidings.runtime import http1, http_server
-from tidings.runtime.door import Door
+from tidings.runtime.connection_limiter import ConnectionLimiter
 from tidings.runtime.env import SettingsError
 from tidings.runtime.hosts import ANY, Hosts
 from tidings.runtime.tls_server import Handshakes
@@ -49,7 +49,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Load:
+class ServerLoad:
     """Load of the server."""
 
     connections: int  # open connections
@@ -86,11 +86,11 @@ class Protocol(http1.BoundedProtocol):
         return [*answer.raw_headers, *added], bytes(answer.body)
 
 
-class _Server(http_server.Server):
+class _Server(http_server.LimitedServer):
     """Server that calls `started` once it accepts connections."""
 
-    def __init__(self, config: uvicorn.Config, door: Door, started: Callable[[], None]) -> None:
-        super().__init__(config, door, Handshakes("api"))
+    def __init__(self, config: uvicorn.Config, limiter: ConnectionLimiter, started: Callable[[], None]) -> None:
+        super().__init__(config, limiter, Handshakes("api"))
         self._on_started = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -112,7 +112,7 @@ class HTTPServer:
         sockets: Sequence[socket.socket],
         started: Callable[[], None],
         *,
-        door: Door,
+        limiter: ConnectionLimiter,
         hosts: Hosts = ANY,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -126,7 +126,7 @@ class HTTPServer:
         self._sockets = list(sockets)
         config = uvicorn.Config(
             app,
-            http=functools.partial(Protocol, door=door, hosts=hosts),  # type: ignore[arg-type]
+            http=functools.partial(Protocol, limiter=limiter, hosts=hosts),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             backlog=BACKLOG,
@@ -138,13 +138,13 @@ class HTTPServer:
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=GRACE,
         )
-        self._server = _Server(config, door, started)
+        self._server = _Server(config, limiter, started)
         self._server.tls = tls
 
-    def load(self) -> Load:
+    def load(self) -> ServerLoad:
         """Return the current load."""
         state = self._server.server_state
-        return Load(len(state.connections), len(state.tasks), sum(map(_pending, self._sockets)))
+        return ServerLoad(len(state.connections), len(state.tasks), sum(map(_pending, self._sockets)))
 
     async def run(self, stop: asyncio.Event) -> None:
         serving = asyncio.create_task(self._server.serve(self._sockets))

@@ -17,13 +17,13 @@ from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.keys import checks
 from tidings.objects import identity
-from tidings.objects.identity import Identity
+from tidings.objects.identity import StoreIdentity
 from tidings.objects.store import FileStore
 from tidings.objects.stores import open_store
 from tidings.objects.watch import StoreWatch
 from tidings.runtime import data_directory, env, exposure, http_server, service
 from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.door import Door
+from tidings.runtime.connection_limiter import ConnectionLimiter
 from tidings.runtime.hosts import Hosts
 from tidings.runtime.readiness import Readiness
 from tidings.runtime.tls import CertificateWatch
@@ -32,7 +32,7 @@ from tidings.storage import schema
 from tidings.storage.business import accounts, changes
 from tidings.storage.database import Database
 from webapp import envelope, server
-from webapp.account.service import Registration
+from webapp.account.service import RegistrationService
 from webapp.application_settings.service import AccountSettings
 from webapp.authenticator import Authenticator, Limit, RateLimits
 from webapp.backup.service import Backups
@@ -43,23 +43,24 @@ from webapp.compliance.service import ComplianceInfo
 from webapp.contacts.service import ContactChecks
 from webapp.coreapp_link import CoreappLinks
 from webapp.documents.assets import Assets
-from webapp.documents.service import Document
+from webapp.documents.service import OpenApiDocument
 from webapp.garbage.service import Collections
-from webapp.groups.service import Groups
-from webapp.health.readiness import Needs
+from webapp.groups.service import GroupService
+from webapp.health.readiness import SendingNeeds
 from webapp.health.service import HealthCheck
 from webapp.idempotency import FirstAnswers
+from webapp.maintenance import Maintenance
 from webapp.media.references import References
 from webapp.media.service import MediaStore
 from webapp.media_providers.service import ProviderList
-from webapp.membership import Membership
+from webapp.membership import WebappMembership
 from webapp.messages.received import ReceivedMessages
 from webapp.messages.routes import MESSAGES_PATH
 from webapp.messages.service import Messages
 from webapp.metrics.service import ProcessMetrics
-from webapp.profile.service import Profile
+from webapp.profile.service import ProfileService
 from webapp.rate_limits.leases import Leases
-from webapp.rate_limits.shares import Share
+from webapp.rate_limits.shared_limits import SharedLimit
 from webapp.reach_report import ReachReport
 from webapp.settings import Settings
 from webapp.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
@@ -69,8 +70,7 @@ from webapp.support.service import Support
 from webapp.tap import Tap
 from webapp.templates.service import Templates
 from webapp.tls import ServerTLS
-from webapp.tokens import RevocationUpkeep, Tokens
-from webapp.upkeep import Upkeep
+from webapp.tokens import RevocationMaintenance, Tokens
 from webapp.users import wiring
 from webapp.users.passwords import Hasher
 from webapp.users.wiring import Logins
@@ -83,7 +83,7 @@ SHOWN_ONCE = "First password of admin, to be changed at the first login and show
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ready:
+class ServingAddress:
     """Address of a Webapp that serves requests."""
 
     url: str
@@ -95,7 +95,7 @@ class Ready:
 class Common:
     """Parts that a Webapp coordinates with the installation's other Webapps."""
 
-    membership: Membership
+    membership: WebappMembership
     leases: Leases
     limits: RateLimits
     changes: Watch
@@ -108,16 +108,16 @@ class Parts:
     app: FastAPI
     links: CoreappLinks
     tokens: Tokens
-    upkeep: Upkeep
+    maintenance: Maintenance
     logins: Logins
     templates: Templates
     hasher: Hasher
     tls: ServerTLS | None
     certificates: CertificateWatch
     metrics: ProcessMetrics
-    door: Door
+    limiter: ConnectionLimiter
     common: Common
-    media: Identity
+    media: StoreIdentity
     media_watch: StoreWatch
 
 
@@ -152,12 +152,12 @@ def assemble(
             logins.users,
             templates,
             metrics,
-            Document(),
+            OpenApiDocument(),
             Assets(),
             Certificates(database, links, safe=safe, server=tls, clock=clock),
-            Registration(database, links, hasher),
+            RegistrationService(database, links, hasher),
             MediaStore(database, files, clock, max_uploads=settings.max_uploads),
-            Readiness(Needs(links, database, media_watch).look, clock),
+            Readiness(SendingNeeds(links, database, media_watch).look, clock),
             *_resources(settings, database, links, safe, clock),
             _messages(database, links, templates, safe, clock),
         ],
@@ -169,14 +169,14 @@ def assemble(
         app=app,
         links=links,
         tokens=tokens,
-        upkeep=_upkeep(common.changes, tokens, logins, templates=templates, tls=tls, clock=clock),
+        maintenance=_maintenance(common.changes, tokens, logins, templates=templates, tls=tls, clock=clock),
         logins=logins,
         templates=templates,
         hasher=hasher,
         tls=tls,
         certificates=CertificateWatch([calls.context, database.tls], clock),
         metrics=metrics,
-        door=_door(settings, authenticator, logins, links=links, clock=clock),
+        limiter=_limiter(settings, authenticator, logins, links=links, clock=clock),
         common=common,
         media=media,
         media_watch=media_watch,
@@ -204,14 +204,14 @@ def _messages(
 def _common(settings: Settings, database: Database, clock: Clock) -> Common:
     leases = Leases(database, clock)
 
-    def share(name: str, rate: float, burst: float) -> Share:
-        return Share(name, rate, burst, clock=clock, wake=leases.wake)
+    def share(name: str, rate: float, burst: float) -> SharedLimit:
+        return SharedLimit(name, rate, burst, clock=clock, wake=leases.wake)
 
     messages = share("messages", settings.messages_rate, settings.messages_burst)
     marks = share("marks", settings.messages_rate, settings.messages_burst)
     contacts = share("contacts", settings.contacts_rate, settings.contacts_burst)
     leases.serve(messages, marks, contacts)
-    membership = Membership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
+    membership = WebappMembership(database, f"{settings.node}:{settings.address[1]}", leases.set_members)
     watch = Watch(database)
     watch.look(membership.look)
     return Common(
@@ -232,33 +232,33 @@ def _links(settings: Settings, shard_map: ShardMap, calls: exposure.LinkCalls) -
     )
 
 
-def _upkeep(
+def _maintenance(
     watch: Watch, tokens: Tokens, logins: Logins, *, templates: Templates, tls: ServerTLS | None, clock: Clock
-) -> Upkeep:
+) -> Maintenance:
     """Register the polls for changed cached data, and create the maintenance tasks."""
     watch.on(changes.TOKENS, tokens.poll)
     watch.on(changes.LOGINS, logins.guessing.poll)
     watch.on(changes.TEMPLATES, templates.run_once)
-    chores = {"tokens": RevocationUpkeep(tokens, clock).run_once, "logins": logins.upkeep.run_once}
+    chores = {"tokens": RevocationMaintenance(tokens, clock).run_once, "logins": logins.maintenance.run_once}
     if tls is not None:
         watch.on(changes.CERTIFICATES, tls.load)
         # A generated certificate expires, so it is checked regularly.
         chores["certificate"] = tls.load
-    return Upkeep(chores)
+    return Maintenance(chores)
 
 
-def _door(
+def _limiter(
     settings: Settings, authenticator: Authenticator, logins: Logins, *, links: CoreappLinks, clock: Clock
-) -> Door:
-    return Door(
-        settings.strangers,
+) -> ConnectionLimiter:
+    return ConnectionLimiter(
+        settings.unauthenticated,
         clock,
-        connections=http_server.affordable(settings.connections, settings.strangers),
+        connections=http_server.affordable(settings.connections, settings.unauthenticated),
         trusted=settings.trusted_proxies,
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         tls=settings.tls,
         urgent=envelope.MONITORED,
-        is_crowded=lambda path, delay: path == MESSAGES_PATH and links.is_crowded(delay),
+        is_overloaded=lambda path, delay: path == MESSAGES_PATH and links.is_overloaded(delay),
     )
 
 
@@ -270,7 +270,7 @@ def _resources(
     return [
         ContactChecks(links),
         AccountSettings(database, links, guard, safe=safe),
-        Profile(database),
+        ProfileService(database),
         ComplianceInfo(database),
         FlowKeys(database),
         Backups(database, links, safe=safe, guard=guard, clock=clock),
@@ -278,7 +278,7 @@ def _resources(
         Stickerpacks(database),
         HealthCheck(links, database),
         Collections(links),
-        Groups(links),
+        GroupService(links),
         Support(database, links, data_dir=settings.data_dir, media_dir=_disk_of_media(settings), clock=clock),
         Stats(database, links, clock),
     ]
@@ -301,7 +301,7 @@ async def run(
     Raises `SettingsError` when the address is in use or the database belongs to another number,
     `PendingMigrations`, and `ServiceFailed`.
 
-    ready: called with a `Ready` once requests are accepted; `None` for no call
+    ready: called with a `ServingAddress` once requests are accepted; `None` for no call
     show: called with a line for the terminal that must not be logged
     """
     listener = server.listen(*settings.address)
@@ -330,15 +330,15 @@ async def run(
         def started() -> None:
             log.info("http.listening", extra={"url": url})
             if ready is not None:
-                ready(Ready(url, host, port))
+                ready(ServingAddress(url, host, port))
 
         taps = [Tap(settings.tap)] if settings.tap is not None else []
         app = taps[0].layer(parts.app) if taps else parts.app
         tls = parts.tls.context if parts.tls else None
         hosts = Hosts(settings.http_hosts)
-        http = server.HTTPServer(app, [listener], started, door=parts.door, hosts=hosts, tls=tls)
+        http = server.HTTPServer(app, [listener], started, limiter=parts.limiter, hosts=hosts, tls=tls)
         parts.metrics.watch(http.load)
-        services: list[service.Service] = [*taps, parts.links, parts.upkeep, parts.logins.first_start]
+        services: list[service.Service] = [*taps, parts.links, parts.maintenance, parts.logins.first_start]
         services += [parts.certificates, parts.media_watch]
         services.append(ReachReport(database, parts.links, parts.common.membership.webapp.incarnation))
         services += [parts.common.membership, parts.common.leases, parts.common.changes]

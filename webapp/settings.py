@@ -97,9 +97,9 @@ class Settings(settings.ProcessSettings):
     max_body: Annotated[int, env.integer(1024, 3 * env.MIB)] = env.variable("TIDINGS_MAX_BODY_BYTES", env.MIB)
     # requests in progress at the same time
     max_requests: Annotated[int, env.integer(1)] = env.variable("TIDINGS_MAX_REQUESTS", 10_000)
-    # open at the same time; `strangers` limits the unauthenticated ones among them
+    # open at the same time; `unauthenticated` limits the unauthenticated ones among them
     connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_API_CONNECTIONS", 10_000)
-    strangers: settings.Strangers = env.MADE
+    unauthenticated: settings.UnauthenticatedLimits = env.MADE
     # networks of proxies whose forwarding headers are trusted
     trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
     # names allowed in `Host`; empty for any
@@ -123,10 +123,10 @@ class Settings(settings.ProcessSettings):
         "TIDINGS_TAP", None
     )
 
-    def ways(self) -> Sequence[exposure.Way]:
+    def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the API's listener, and the link to the only Coreapp if its address is set."""
-        api = exposure.Way("api", "TIDINGS_API_ADDRESS", self.address[0], self.tls, "TIDINGS_API_TLS=1")
+        api = exposure.Endpoint("api", "TIDINGS_API_ADDRESS", self.address[0], self.tls, "TIDINGS_API_TLS=1")
         if self.coreapp is None:
             return (api,)
         secured = bool(self.tls_files.chain)
-        return (api, exposure.Way(exposure.LINK, "WACORE_HOSTNAME", self.coreapp[0], secured, exposure.OWN))
+        return (api, exposure.Endpoint(exposure.LINK, "WACORE_HOSTNAME", self.coreapp[0], secured, exposure.OWN))

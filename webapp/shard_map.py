@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tidings.storage.business import nodes, shards
-from tidings.storage.business.nodes import Member
+from tidings.storage.business.nodes import NodeRecord
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 
@@ -22,7 +22,7 @@ class ShardMap(Protocol):
         """Return the owner of every shard. A shard without an owner has an empty address."""
         ...
 
-    async def members(self) -> Sequence[Member]:
+    async def members(self) -> Sequence[NodeRecord]:
         """Return the Coreapps that have a name."""
         ...
 
@@ -37,7 +37,7 @@ class DatabaseShardMap:
         async with self._database.reading() as connection:
             return await shards.list_owners(connection)
 
-    async def members(self) -> Sequence[Member]:
+    async def members(self) -> Sequence[NodeRecord]:
         async with self._database.reading() as connection:
             return await nodes.list_members(connection)
 
@@ -51,7 +51,7 @@ class FixedShardMap:
     async def owners(self) -> Sequence[Owner]:
         return [self._owner]
 
-    async def members(self) -> Sequence[Member]:
+    async def members(self) -> Sequence[NodeRecord]:
         return []
 
 
@@ -63,7 +63,7 @@ class Coreapp:
     address: str  # empty for the entry of shards without an owner
     shards: tuple[int, ...] = ()
     # Seconds since the last heartbeat of a lost Coreapp. Not compared.
-    silence: float = dataclasses.field(default=0.0, compare=False)
+    heartbeat_age: float = dataclasses.field(default=0.0, compare=False)
     is_lost: bool = False
 
     @property
@@ -84,7 +84,7 @@ class Coreapp:
         return self.node or self.address or "none"
 
 
-def list_coreapps(owners: Sequence[Owner], members: Sequence[Member]) -> Sequence[Coreapp]:
+def list_coreapps(owners: Sequence[Owner], members: Sequence[NodeRecord]) -> Sequence[Coreapp]:
     """Return one entry per Coreapp, sorted by address.
 
     Shards without an owner have an entry as well, unless there is only one Coreapp. A lost Coreapp is listed for
@@ -94,13 +94,13 @@ def list_coreapps(owners: Sequence[Owner], members: Sequence[Member]) -> Sequenc
     for owner in owners:
         before = found.get(owner.address, Coreapp(owner.node, owner.address))
         found[owner.address] = dataclasses.replace(before, shards=(*before.shards, owner.shard))
-    for member in sorted(members, key=lambda member: member.silence):
+    for member in sorted(members, key=lambda member: member.heartbeat_age):
         address, is_lost = member.node.address, not member.is_live
         present = found.get(address)
-        if present is None and (not is_lost or member.silence < NAMED):
-            found[address] = Coreapp(member.node.name, address, (), member.silence, is_lost)
+        if present is None and (not is_lost or member.heartbeat_age < NAMED):
+            found[address] = Coreapp(member.node.name, address, (), member.heartbeat_age, is_lost)
         elif present is not None and present.node == member.node.name and is_lost:
-            found[address] = dataclasses.replace(present, silence=member.silence, is_lost=True)
+            found[address] = dataclasses.replace(present, heartbeat_age=member.heartbeat_age, is_lost=True)
     if len(found) == 2:
         found.pop("", None)
     return [found[address] for address in sorted(found)]

@@ -189,7 +189,7 @@ def _first(user: User) -> User:
     return dataclasses.replace(user, generation=0)
 
 
-class RevocationUpkeep:
+class RevocationMaintenance:
     """Maintenance task that deletes expired revocations."""
 
     def __init__(self, tokens: Tokens, clock: Clock) -> None:

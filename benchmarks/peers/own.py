@@ -20,7 +20,7 @@ from coreapp.webhook import bodies, retry
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
-from coreapp.webhook.target import Target
+from coreapp.webhook.target import CallbackTarget
 from tidings import e2ee
 from tidings.egress import addresses
 from tidings.egress.guard import EgressGuard
@@ -30,7 +30,7 @@ from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.business import callbacks, jobs, shards
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
 
@@ -48,7 +48,7 @@ async def open_journal(database: Database, seal: Seal) -> Journal:
     await schema.upgrade(database)
     async with database.transaction() as connection:
         await shards.create_shards(connection, 1)
-        lease = await shards.claim(connection, 0, owner="bench", address="bench:1", silence=30)
+        lease = await shards.claim(connection, 0, owner="bench", address="bench:1", heartbeat_timeout=30)
     assert lease is not None
     return Journal(database, lease, last_seq=0, seal=seal)
 
@@ -67,7 +67,7 @@ async def run_jobs(database: Database) -> None:
     workers = [asyncio.create_task(work()) for _ in range(WORKERS)]
 
     async def enqueue(number: int, body: str) -> None:
-        job = Job(str(number), 0, ACCOUNT, PEER, State.ENCRYPTED, "message", body.encode(), number)
+        job = Job(str(number), 0, ACCOUNT, PEER, JobForm.ENCRYPTED, "message", body.encode(), number)
         await journal.write(Change(ACCOUNT, enqueued_jobs=(job,)))
         ready.put_nowait(job)
 
@@ -102,7 +102,7 @@ async def run_webhooks(database: Database, url: str) -> None:
 
     queue = CallbackQueue(100_000, clock, none_stored)
     journal.on_callbacks(queue.offer)
-    target = Target(url, POSTS, retry.Policy(), (SIGNING_KEY,))
+    target = CallbackTarget(url, POSTS, retry.Policy(), (SIGNING_KEY,))
     poster = NotedPoster(EgressGuard(OutgoingSettings(addresses.LOOPBACK)), timeout=10.0)
     poster.run = run
     deliveries = Deliveries(queue, journal, lambda: target, poster=poster, clock=clock)

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from cli import choices, guard, links, process
-from cli.links import Links
+from cli import choices, coreapp_client, guard, process
+from cli.coreapp_client import CoreappClient
 from cli.settings import CoreappSettings
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import callback_replays, callbacks, shards
@@ -88,10 +88,10 @@ def _comes_again(row: Callback) -> str:
 
 
 async def _replay(found: CoreappSettings, events: Sequence[str]) -> int:
-    """Replay the callbacks with these event ids; without ids, all dead letters. Raises `Failure`."""
+    """Replay the callbacks with these event ids; without ids, all dead letters. Raises `CommandFailure`."""
     seqs = [choices.parse_seq(event) for event in events if not choices.is_own(event)]
     own = [event for event in events if choices.is_own(event)]
-    coreapps, who = Links.of(found), links.who()
+    coreapps, who = CoreappClient.of(found), coreapp_client.who()
     database = Database(found.business, "business")
     try:
         async with database.reading() as connection:
@@ -101,7 +101,7 @@ async def _replay(found: CoreappSettings, events: Sequence[str]) -> int:
     finally:
         await database.close()
     if not owners:
-        raise guard.Failure("no Coreapp owns a shard: start one first")
+        raise guard.CommandFailure("no Coreapp owns a shard: start one first")
     total = await replay([(owner, seqs if events else dead.get(owner.shard, [])) for owner in owners], coreapps, who)
     print(f"{total} callbacks are pending again")
     return 0
@@ -121,17 +121,17 @@ async def _list_dead(database: Database) -> Mapping[int, list[int]]:
         after = page[-1].seq
 
 
-class Caller(Protocol):
-    """Sends one request to a Coreapp, as `Links` does."""
+class ShardCaller(Protocol):
+    """Sends one request to a Coreapp, as `CoreappClient` does."""
 
-    async def ask(self, address: str, make: Callable[[int], Any]) -> Any: ...
+    async def call(self, address: str, make: Callable[[int], Any]) -> Any: ...
 
 
-async def replay(work: Sequence[tuple[Owner, Sequence[int]]], coreapps: Caller, who: str) -> int:
+async def replay(work: Sequence[tuple[Owner, Sequence[int]]], coreapps: ShardCaller, who: str) -> int:
     """Replay callbacks of shards, each once and 1,000 per request. Returns their number.
 
-    Raises `Failure` when an owner refuses, for example because its queue is full. The callbacks that were replayed
-    before stay pending, and the error names their number.
+    Raises `CommandFailure` when an owner refuses, for example because its queue is full. The callbacks that were
+    replayed before stay pending, and the error names their number.
 
     work: owners of shards with the callbacks to replay
     """
@@ -141,9 +141,9 @@ async def replay(work: Sequence[tuple[Owner, Sequence[int]]], coreapps: Caller, 
             make = functools.partial(
                 core.ReplayCallbacks, seqs=list(seqs[start : start + PAGE]), by=who, shard=owner.shard
             )
-            answer = await coreapps.ask(owner.address, make)
+            answer = await coreapps.call(owner.address, make)
             if not isinstance(answer, core.Replayed):
                 refusal = f"the Coreapp at {owner.address} answered {answer!r}"
-                raise guard.Failure(f"{total} callbacks are pending again; {refusal}")
+                raise guard.CommandFailure(f"{total} callbacks are pending again; {refusal}")
             total += answer.count
     return total

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from cli.authority import AUTHORITY, RENEW_DAYS, Authority
-from cli.guard import Failure
+from cli.guard import CommandFailure
 from tidings.runtime import secret_sources
 from tidings.runtime.secret_sources import SecretUnavailable
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Issue missing certificates, and print one line per certificate."""
     if not 1 <= options.days <= 3650:
-        raise Failure("--days is not from 1 to 3650")
+        raise CommandFailure("--days is not from 1 to 3650")
     wanted = [_parse(word) for word in options.processes or PROCESSES]
     directory = options.directory.expanduser().absolute()
     authority, is_new = _authority(directory)
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _authority(directory: Path) -> tuple[Authority, bool]:
-    """Return the authority, and whether it was created. Raises `Failure` and `OSError`.
+    """Return the authority, and whether it was created. Raises `CommandFailure` and `OSError`.
 
     It is derived from the seed if one is set; otherwise it is the directory's.
     """
@@ -71,20 +71,22 @@ def _authority(directory: Path) -> tuple[Authority, bool]:
     try:
         seed = secret_sources.read(os.environ, SEED)
     except SecretUnavailable as error:
-        raise Failure(str(error)) from None
+        raise CommandFailure(str(error)) from None
     if not seed:
         if SEED in os.environ or f"{SEED}_FILE" in os.environ:
-            raise Failure(f"{SEED} is set and empty: each process would have an authority that no other one trusts")
+            raise CommandFailure(
+                f"{SEED} is set and empty: each process would have an authority that no other one trusts"
+            )
         return Authority.open(directory, now)
     if (directory / f"{AUTHORITY}.key").exists():
-        raise Failure(f"{directory} has an authority of its own: leave {SEED} out, or name another directory")
+        raise CommandFailure(f"{directory} has an authority of its own: leave {SEED} out, or name another directory")
     return Authority.of_seed(directory, seed, now), True
 
 
 def _parse(word: str) -> tuple[str, tuple[str, ...]]:
     name, _, hosts = word.partition("=")
     if not _NAME.fullmatch(name) or name == AUTHORITY:
-        raise Failure(f"{name!r} is no name for the files of a process")
+        raise CommandFailure(f"{name!r} is no name for the files of a process")
     given = tuple(host.strip() for host in hosts.split(",") if host.strip())
     return name, tuple(dict.fromkeys((*given, name, *LOOPBACK)))
 

@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Mapping
 
 from cli import database_sql
-from cli.database_sql import ALL, User
-from cli.guard import Failure
+from cli.database_sql import ALL, DatabaseUser
+from cli.guard import CommandFailure
 from cli.settings import AdministratorSettings
 from tidings.runtime import secret_sources
 from tidings.runtime.secret_sources import SecretUnavailable
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     passwords = _given(os.environ)
     if options.action == "users":
         if missing := [variable for role, variable in PASSWORDS.items() if not passwords[role]]:
-            raise Failure(f"{', '.join(missing)}: set the password of each user")
+            raise CommandFailure(f"{', '.join(missing)}: set the password of each user")
         return _make(_users(prefix, passwords), options)
     users = _users(prefix, {role: given or secrets.token_urlsafe(24) for role, given in passwords.items()})
     print(_statements(users, options, again=False), end="")
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _users(prefix: str, passwords: Mapping[str, str]) -> Mapping[str, User]:
+def _users(prefix: str, passwords: Mapping[str, str]) -> Mapping[str, DatabaseUser]:
     """Return the user of each role, with the privileges that its processes need.
 
     passwords: by role.
@@ -80,36 +80,36 @@ def _users(prefix: str, passwords: Mapping[str, str]) -> Mapping[str, User]:
         "migrate": ([f"{prefix}business", f"{prefix}network"], ALL),
     }
     return {
-        role: User(name=f"{prefix}{role}", password=passwords[role], schemas=schemas, rights=granted)
+        role: DatabaseUser(name=f"{prefix}{role}", password=passwords[role], schemas=schemas, rights=granted)
         for role, (schemas, granted) in rights.items()
     }
 
 
 def _given(variables: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the configured passwords by role; an empty text where none is set. Raises `Failure`."""
+    """Return the configured passwords by role; an empty text where none is set. Raises `CommandFailure`."""
     try:
         return {role: secret_sources.read(variables, variable) for role, variable in PASSWORDS.items()}
     except SecretUnavailable as error:
-        raise Failure(str(error)) from None
+        raise CommandFailure(str(error)) from None
 
 
-def _statements(users: Mapping[str, User], options: argparse.Namespace, *, again: bool) -> str:
+def _statements(users: Mapping[str, DatabaseUser], options: argparse.Namespace, *, again: bool) -> str:
     try:
         return database_sql.statements(
             list(users.values()), host=options.host, tls=not options.without_tls, again=again
         )
     except ValueError as error:
-        raise Failure(str(error)) from None
+        raise CommandFailure(str(error)) from None
 
 
-def _make(users: Mapping[str, User], options: argparse.Namespace) -> int:
+def _make(users: Mapping[str, DatabaseUser], options: argparse.Namespace) -> int:
     settings = AdministratorSettings.read(os.environ)
     if settings.server.engine != "mysql":
-        raise Failure("WA_DB_ENGINE=MYSQL and WA_DB_HOSTNAME name no server: SQLite has no users")
+        raise CommandFailure("WA_DB_ENGINE=MYSQL and WA_DB_HOSTNAME name no server: SQLite has no users")
     statements = _statements(users, options, again=True)
     try:
         asyncio.run(administration.execute(settings.server, statements.splitlines()))
     except StatementRefused as error:
-        raise Failure(f"the server refuses to make schemas and users: {error}") from None
+        raise CommandFailure(f"the server refuses to make schemas and users: {error}") from None
     print(f"users {', '.join(sorted(user.name for user in users.values()))} have their schemas and rights")
     return 0

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the demonstration. Returns 0 if the handset decrypted the text and all callbacks and the reply arrived.
 
-    Raises `Failure` otherwise.
+    Raises `CommandFailure` otherwise.
     """
     process.configure_logging("demo", LogSettings(log_level="warning"))
     with tempfile.TemporaryDirectory(prefix="tidings-demo-") as directory:
@@ -49,7 +49,7 @@ async def _demo(directory: Path, timeout: float) -> int:
         say(f"a whole system runs in {directory}, its API at {where.api_url}")
         missing = await demonstration.Demonstration(where, directory, say).run(timeout)
         if missing:
-            raise guard.Failure(f"missing after {timeout:.0f} s: {', '.join(missing)}")
+            raise guard.CommandFailure(f"missing after {timeout:.0f} s: {', '.join(missing)}")
         say("everything came; stopping")
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None

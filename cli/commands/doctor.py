@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from cli import process
 from cli.doctor import configuration, findings
 from cli.doctor.findings import Finding, Level
-from cli.doctor.plan import Plan, Wanted
+from cli.doctor.plan import CheckPlan, Wanted
 from tidings.runtime import log
 
 _WORDS = {Level.FINE: "ok", Level.WARNING: "warning", Level.ERROR: "ERROR"}
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     # The findings report what the library would log.
     log.configure("doctor", level="ERROR", write=_drop)
     wanted = Wanted(options.processes or tuple(configuration.KINDS), quick=options.quick, post=options.post)
-    found = process.run_loop(_look(Plan(os.environ, wanted)))
+    found = process.run_loop(_look(CheckPlan(os.environ, wanted)))
     if options.json:
         _print_object(found)
     else:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     return int(findings.worst(found))
 
 
-async def _look(plan: Plan) -> Sequence[Finding]:
+async def _look(plan: CheckPlan) -> Sequence[Finding]:
     try:
         return await findings.run_groups(plan.groups())
     finally:

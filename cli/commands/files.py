@@ -42,13 +42,13 @@ async def _run(options: argparse.Namespace, settings: FilesSettings) -> int:
         if options.action == "adopt":
             await recorded.adopt(force=options.force)
         if not await recorded.is_recorded():
-            raise guard.Failure("the database records no store yet: the first start of a process does that")
+            raise guard.CommandFailure("the database records no store yet: the first start of a process does that")
         if wrong := await recorded.refresh():
-            raise guard.Failure(wrong)
+            raise guard.CommandFailure(wrong)
     except WrongStore as error:
-        raise guard.Failure(str(error)) from None
+        raise guard.CommandFailure(str(error)) from None
     except OSError as error:
-        raise guard.Failure(f"{store.location}: {error.strerror or error}") from None
+        raise guard.CommandFailure(f"{store.location}: {error.strerror or error}") from None
     finally:
         await store.close()
         await database.close()

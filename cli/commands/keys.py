@@ -9,7 +9,7 @@ import os
 from cli import guard
 from cli.settings import CoreappSettings
 from tidings.e2ee.errors import CorruptState
-from tidings.keys.rotation import CannotRotate, Rotation, State
+from tidings.keys.rotation import CannotRotate, KeyState, Rotation
 from tidings.runtime import crashpoints
 from tidings.runtime.secret_files import SecretFiles
 from tidings.storage.business import key_checks
@@ -41,7 +41,7 @@ async def _run(options: argparse.Namespace, found: CoreappSettings) -> int:
         for name in (options.kind,) if options.kind else tuple(keys):
             await _act(options.action, Rotation(name, database, files, keys=keys[name], say=_say))
     except (CannotRotate, CorruptState) as error:
-        raise guard.Failure(str(error)) from None
+        raise guard.CommandFailure(str(error)) from None
     finally:
         await database.close()
     return 0
@@ -55,7 +55,7 @@ async def _act(action: str, rotation: Rotation) -> None:
     _say(_describe(await rotation.state()))
 
 
-def _describe(state: State) -> str:
+def _describe(state: KeyState) -> str:
     check = state.check
     known = f"current {check.key_id}" if check is not None else "none in use yet"
     if check is not None and check.previous:

@@ -36,9 +36,9 @@ async def _listen(host: str, port: int, show: Callable[[bytes], None]) -> None:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        raise guard.Failure(f"{host}:{port} is in use: name another port with --port") from error
+        raise guard.CommandFailure(f"{host}:{port} is in use: name another port with --port") from error
     except OverflowError as error:
-        raise guard.Failure(f"{port} is no port") from error
+        raise guard.CommandFailure(f"{port} is no port") from error
 
 
 def _show_events(body: bytes) -> None:

@@ -12,11 +12,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cli import handover
+from cli import role_files
 from cli.authority import Authority
 from cli.commands.certificates import DAYS, LOOPBACK
-from cli.guard import Failure
-from cli.handover import ROLES, Made
+from cli.guard import CommandFailure
+from cli.role_files import ROLES, Made
 from tidings.e2ee.master_keys import key_id
 from tidings.runtime import api_key, first_password, secret_sources
 from tidings.runtime.process_secrets import KEY_LENGTH
@@ -69,10 +69,10 @@ def run(options: argparse.Namespace) -> int:
     made = make(options.directory.expanduser().absolute(), wanted, os.environ)
     change_keys(SecretFiles(made.directory), os.environ)
     for name in wanted:
-        handover.hand_keys(name, made, options.to / name)
+        role_files.hand_keys(name, made, options.to / name)
     for name in wanted:
-        changed = handover.hand(name, made, options.to / name)
-        paths = " ".join(path for path, _ in handover.files(name, made))
+        changed = role_files.hand(name, made, options.to / name)
+        paths = " ".join(path for path, _ in role_files.files(name, made))
         print(f"{'handed' if changed else 'kept  '}  {name:<10}  {paths}")
     return 0
 
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapping[str, str]) -> Made:
     """Create missing secrets, passwords and certificates of an installation on disk. Returns all of them.
 
-    Raises `Failure` and `OSError`.
+    Raises `CommandFailure` and `OSError`.
 
     wanted: host names of each role, by role.
     """
@@ -93,14 +93,14 @@ def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapp
         for name in wanted:
             if process := ROLES[name].secrets:
                 files.load(process)
-        kept = handover.read_passwords(directory / "passwords.json")
+        kept = role_files.read_passwords(directory / "passwords.json")
     except (UnusableFile, ValueError) as error:
-        raise Failure(str(error)) from None
+        raise CommandFailure(str(error)) from None
     passwords = {name: _password(name, variables) or kept.get(name) or _random(name) for name in _PASSWORDS}
     if variables.get("WA_DB_USERNAME"):
         # One database user for all roles.
         passwords |= dict.fromkeys(_OF_DATABASE, passwords["business"])
-    handover.write_passwords(directory / "passwords.json", passwords)
+    role_files.write_passwords(directory / "passwords.json", passwords)
     prefix = variables.get("WA_DB_NAME_PREFIX") or "tidings_"
     schemas = {family: (prefix + family,) for family in ("business", "network")}
     return Made(
@@ -114,13 +114,13 @@ def make(directory: Path, wanted: Mapping[str, tuple[str, ...]], variables: Mapp
 def change_keys(files: SecretFiles, variables: Mapping[str, str]) -> None:
     """Add a new key before the current one, or remove an old key, as the environment variables request.
 
-    Calling it again changes nothing. Raises `Failure` and `OSError`.
+    Calling it again changes nothing. Raises `CommandFailure` and `OSError`.
     """
     kept = dict(files.load("coreapp"))
-    fields = {field.removesuffix("_key"): field for field in handover.ROTATED}
+    fields = {field.removesuffix("_key"): field for field in role_files.ROTATED}
     for kind in _words(variables, NEW_KEYS):
         if kind not in fields:
-            raise Failure(f"{NEW_KEYS}: {kind!r} is none of {', '.join(fields)}")
+            raise CommandFailure(f"{NEW_KEYS}: {kind!r} is none of {', '.join(fields)}")
         keys = kept[fields[kind]].split()
         if len(keys) == 1:
             keys = [secrets.token_hex(KEY_LENGTH), *keys]
@@ -130,7 +130,7 @@ def change_keys(files: SecretFiles, variables: Mapping[str, str]) -> None:
         for kind, field in fields.items():
             first, *others = kept[field].split()
             if _id(first) == dropped:
-                raise Failure(f"{DROP_KEYS}: {dropped} is the current {kind} key")
+                raise CommandFailure(f"{DROP_KEYS}: {dropped} is the current {kind} key")
             rest = [key for key in others if _id(key) != dropped]
             if rest != others:
                 _replace(files, field, [first, *rest], kept)
@@ -141,7 +141,7 @@ def _replace(files: SecretFiles, field: str, keys: Sequence[str], kept: dict[str
     try:
         files.replace(field, " ".join(keys), present=kept[field])
     except ChangedMeanwhile as error:
-        raise Failure(f"{error}: is another `tidings provision` running?") from None
+        raise CommandFailure(f"{error}: is another `tidings provision` running?") from None
     kept[field] = " ".join(keys)
 
 
@@ -156,7 +156,7 @@ def _id(key: str) -> str:
 def _parse(word: str) -> tuple[str, tuple[str, ...]]:
     name, _, hosts = word.partition("=")
     if name not in ROLES:
-        raise Failure(f"{name!r} is none of {', '.join(ROLES)}")
+        raise CommandFailure(f"{name!r} is none of {', '.join(ROLES)}")
     return name, tuple(host.strip() for host in hosts.split(",") if host.strip())
 
 
@@ -164,7 +164,7 @@ def _password(name: str, variables: Mapping[str, str]) -> str:
     try:
         return secret_sources.read(variables, _GIVEN[name]) if name in _GIVEN else ""
     except SecretUnavailable as error:
-        raise Failure(str(error)) from None
+        raise CommandFailure(str(error)) from None
 
 
 def _random(name: str) -> str:

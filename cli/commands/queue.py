@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from cli import choices, guard, process, queue_pages
-from cli.links import Links
+from cli.coreapp_client import CoreappClient
 from cli.queue_changes import Count, QueueChanges
 from cli.settings import QueueSettings
 from tidings.storage.business import callback_purges, callback_replays, queue_views
-from tidings.storage.business.callback_purges import Purge
+from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.queue_views import (
     CALLBACK_STATUSES,
@@ -26,8 +26,8 @@ from tidings.storage.business.queue_views import (
     FAILING,
     JOB_STATUSES,
     CallbackView,
-    Choice,
     JobView,
+    RowFilter,
 )
 from tidings.storage.database import Connection, Database
 
@@ -47,7 +47,7 @@ class _Queue(Generic[Row]):
     make_object: Callable[[Row, float], dict[str, Any]]  # from a row and the time in Unix seconds
     make_line: Callable[[Row, float], str]  # from a row and the time in Unix seconds
 
-    async def read(self, connection: Connection, choice: Choice, limit: int = 0) -> Sequence[Row]:
+    async def read(self, connection: Connection, choice: RowFilter, limit: int = 0) -> Sequence[Row]:
         """Return the first `limit` of the selected rows, or all of them if `limit` is 0."""
         rows: list[Row] = []
         after: dict[str, Any] = {}
@@ -104,7 +104,7 @@ async def _run(options: argparse.Namespace, settings: QueueSettings) -> int:
     database = Database(settings.business, "business")
     try:
         if options.action in _CHANGES:
-            changes = QueueChanges(database, Links.of(settings), silence=settings.lease_seconds)
+            changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
             return await _CHANGES[options.action](options, database, changes)
         async with database.reading() as connection:
             await _LISTS[options.action](options, connection)
@@ -129,7 +129,7 @@ async def _list_callbacks(options: argparse.Namespace, connection: Connection) -
     await _list(options, connection, _CALLBACKS, choices.read(options, of=CALLBACK_STATUSES, default=()))
 
 
-async def _list(options: argparse.Namespace, connection: Connection, queue: _Queue[Row], choice: Choice) -> None:
+async def _list(options: argparse.Namespace, connection: Connection, queue: _Queue[Row], choice: RowFilter) -> None:
     rows, now = await queue.read(connection, choice, options.limit), time.time()
     if options.json:
         _print_object({queue.name: [queue.make_object(row, now) for row in rows]})
@@ -139,7 +139,7 @@ async def _list(options: argparse.Namespace, connection: Connection, queue: _Que
 
 
 async def _list_audit(options: argparse.Namespace, connection: Connection) -> None:
-    entries: list[Replay | Purge] = []
+    entries: list[Replay | CallbackPurgeRow] = []
     last = (0, 0)
     while page := await callback_replays.list_after(connection, last):
         entries += page
@@ -182,8 +182,8 @@ async def _purge(options: argparse.Namespace, database: Database, changes: Queue
 
 async def _purge_jobs(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
     choice = _choose_jobs(options)
-    if choice == Choice():
-        raise guard.Failure("say which: --status new --status encrypted is every message that was not sent")
+    if choice == RowFilter():
+        raise guard.CommandFailure("say which: --status new --status encrypted is every message that was not sent")
     effect = "Those that were not sent yet are deleted, and reported as failed."
     rows = await _confirmed(options, database, _JOBS, choice, effect)
     if rows:
@@ -197,9 +197,10 @@ _CHANGES = {"replay": _replay, "purge": _purge, "purge-jobs": _purge_jobs}
 
 
 async def _confirmed(
-    options: argparse.Namespace, database: Database, queue: _Queue[Row], choice: Choice, effect: str
+    options: argparse.Namespace, database: Database, queue: _Queue[Row], choice: RowFilter, effect: str
 ) -> Sequence[Row]:
-    """Return the selected rows after the user has confirmed their deletion. Raises `Failure` without confirmation.
+    """Return the selected rows after the user has confirmed their deletion. Raises `CommandFailure` without
+    confirmation.
 
     effect: sentence about the effect of the deletion.
     """
@@ -212,14 +213,14 @@ async def _confirmed(
     return rows
 
 
-def _confirm(rows: Sequence[CallbackView | JobView], choice: Choice, what: str, effect: str) -> None:
-    """Ask the user to type the number of rows. Raises `Failure` for another input, and without a terminal.
+def _confirm(rows: Sequence[CallbackView | JobView], choice: RowFilter, what: str, effect: str) -> None:
+    """Ask the user to type the number of rows. Raises `CommandFailure` for another input, and without a terminal.
 
     what: name of the queue.
     effect: sentence about the effect of the deletion.
     """
     if not sys.stdin.isatty():
-        raise guard.Failure(f"{len(rows)} {what} would be deleted: ask for it with --yes")
+        raise guard.CommandFailure(f"{len(rows)} {what} would be deleted: ask for it with --yes")
     statuses = collections.Counter(row.status for row in rows)
     told = ", ".join(f"{count} {status}" for status, count in statuses.items())
     oldest, newest = min(row.created_at for row in rows), max(row.created_at for row in rows)
@@ -230,13 +231,13 @@ def _confirm(rows: Sequence[CallbackView | JobView], choice: Choice, what: str, 
     except EOFError:
         typed = ""
     if typed.strip() != str(len(rows)):
-        raise guard.Failure("nothing was deleted")
+        raise guard.CommandFailure("nothing was deleted")
 
 
-def _choose_jobs(options: argparse.Namespace) -> Choice:
-    """Return the selection of jobs. Raises `Failure` for options that apply only to callbacks."""
+def _choose_jobs(options: argparse.Namespace) -> RowFilter:
+    """Return the selection of jobs. Raises `CommandFailure` for options that apply only to callbacks."""
     if options.kind or options.event:
-        raise guard.Failure("--kind and --event are of callbacks")
+        raise guard.CommandFailure("--kind and --event are of callbacks")
     return choices.read(options, of=JOB_STATUSES, default=())
 
 

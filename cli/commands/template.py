@@ -15,14 +15,14 @@ import msgspec
 import pydantic
 
 from cli import guard
-from cli.settings import BusinessSettings
+from cli.settings import NumberSettings
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import templates
 from tidings.storage.database import Connection, Database
 from tidings.wire.decoding import UNREADABLE
 from webapp import bodies
 from webapp.errors import InvalidRequest
-from webapp.templates.importing import Import, Plan, plan
+from webapp.templates.importing import Import, ImportPlan, plan
 from webapp.templates.schemas import Definition, describe
 
 Value = TypeVar("Value")
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read or change the database. Webapps notice a change within 1 second."""
-    found = BusinessSettings.read(os.environ)
+    found = NumberSettings.read(os.environ)
     where, account = found.business, found.account
     if options.action == "create":
         return _create(where, account, options.file)
@@ -67,7 +67,7 @@ def _create(where: DatabaseSettings, account: str, file: str) -> int:
     for definition in definitions:
         row = definition.row(account, int(time.time() * 1000))
         if not asyncio.run(_change(where, lambda connection, row=row: templates.add_template(connection, row))):  # type: ignore[misc]
-            raise guard.Failure(f"there is a template {row.name} in {row.language} already")
+            raise guard.CommandFailure(f"there is a template {row.name} in {row.language} already")
         print(f"{row.name}  {row.language}  {row.status}  namespace {row.namespace}")
     return 0
 
@@ -77,7 +77,7 @@ def _import(where: DatabaseSettings, account: str, options: argparse.Namespace) 
     data = found.get("data") if isinstance(found, dict) else found
     wanted = _checked(Import, {"data": data, "namespace": options.namespace, "replace": options.replace})
 
-    async def work(connection: Connection) -> Plan:
+    async def work(connection: Connection) -> ImportPlan:
         await templates.lock(connection, account)
         existing = await templates.list_templates(connection, account)
         made = plan(wanted, account, existing, int(time.time() * 1000))
@@ -89,7 +89,9 @@ def _import(where: DatabaseSettings, account: str, options: argparse.Namespace) 
     for line in made.refused:
         print(f"refused  {line}")
     if made.refused and not options.partial:
-        raise guard.Failure(f"nothing was imported: {len(made.refused)} of {len(wanted.data)} templates cannot be kept")
+        raise guard.CommandFailure(
+            f"nothing was imported: {len(made.refused)} of {len(wanted.data)} templates cannot be kept"
+        )
     print(f"{len(made.keep)} imported, {len(made.unchanged)} there already, {len(made.refused)} refused")
     return 1 if made.refused else 0
 
@@ -98,16 +100,16 @@ def _read(file: str) -> Any:
     try:
         return msgspec.json.decode(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
     except OSError as error:
-        raise guard.Failure(f"{file} cannot be read: {error.strerror}") from error
+        raise guard.CommandFailure(f"{file} cannot be read: {error.strerror}") from error
     except UNREADABLE as error:
-        raise guard.Failure(f"{file} is no JSON: {error}") from error
+        raise guard.CommandFailure(f"{file} is no JSON: {error}") from error
 
 
 def _checked(model: type[Model], value: object) -> Model:
     try:
         return bodies.check(model, value)
     except InvalidRequest as error:
-        raise guard.Failure("; ".join(problem.details for problem in error.problems)) from error
+        raise guard.CommandFailure("; ".join(problem.details for problem in error.problems)) from error
 
 
 def _list(where: DatabaseSettings, account: str, *, as_json: bool) -> int:
@@ -127,7 +129,7 @@ def _delete(where: DatabaseSettings, account: str, name: str, language: str | No
         _change(where, lambda connection: templates.delete_templates(connection, account, name, language, namespace))
     )
     if not count:
-        raise guard.Failure(f"there is no template {name}{f' in {language}' if language else ''}")
+        raise guard.CommandFailure(f"there is no template {name}{f' in {language}' if language else ''}")
     print(f"{count} deleted")
     return 0
 

@@ -15,7 +15,7 @@ from cli import guard, process
 from cli.settings import TopSettings
 from cli.top import live, screen
 from cli.top.snapshot import Snapshot, compare
-from cli.top.sources import Source, Sources
+from cli.top.sources import ScrapedProcess, Sources
 from tidings.runtime import env, exposure
 
 INTERVAL = 2.0
@@ -44,17 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show the view until `q`, or print it once. The exit status of `--once` is 1 if a process does not respond."""
     if not 0.1 <= options.interval <= 3600:
-        raise guard.Failure("--interval is not from 0.1 to 3600 seconds")
+        raise guard.CommandFailure("--interval is not from 0.1 to 3600 seconds")
     if options.json and not options.once:
-        raise guard.Failure("--json goes with --once")
+        raise guard.CommandFailure("--json goes with --once")
     if not options.once and not sys.stdout.isatty():
-        raise guard.Failure("this is no terminal: use --once")
+        raise guard.CommandFailure("this is no terminal: use --once")
     settings = TopSettings.read(os.environ)
     authorities = options.ca or settings.tls_files.authorities
     try:
         sources = Sources(_sources(options, settings), key=settings.api_key, authorities=authorities)
     except OSError as error:
-        raise guard.Failure(f"{authorities}: {error.strerror or error}") from error
+        raise guard.CommandFailure(f"{authorities}: {error.strerror or error}") from error
     return int(process.run_loop(_run(options, sources)))
 
 
@@ -79,14 +79,14 @@ def _status(snapshot: Snapshot) -> int:
     return guard.FAILED if any(row.state != "up" for row in snapshot.processes) else 0
 
 
-def _sources(options: argparse.Namespace, settings: TopSettings) -> Sequence[Source]:
+def _sources(options: argparse.Namespace, settings: TopSettings) -> Sequence[ScrapedProcess]:
     defaults = {
         "webapp": f"{'https' if settings.api_tls else 'http'}://{_near(settings.api_address)}",
         "coreapp": f"{'http' if _is_clear(settings) else 'https'}://{_near(settings.coreapp_metrics)}",
         "network": settings.network_http,
     }
     return [
-        Source(role, _url(address, path))
+        ScrapedProcess(role, _url(address, path))
         for role, path in _PATHS.items()
         for address in (getattr(options, role) or [defaults[role]])
     ]

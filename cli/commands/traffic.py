@@ -14,8 +14,8 @@ import msgspec
 from cli import guard, process
 from cli.traffic import runs
 from cli.traffic.runs import Tee
-from cli.traffic.shapes import Numbers
-from cli.traffic.target import Refused, Target
+from cli.traffic.shapes import NumberRange
+from cli.traffic.target import LoginRefused, TrafficTarget
 from tidings.runtime import service
 
 PASSWORD = "TIDINGS_TRAFFIC_PASSWORD"  # noqa: S105 (the name of the variable)
@@ -55,15 +55,15 @@ def run(options: argparse.Namespace) -> int:
     for name, least, most in (("share", 0, 1), ("speed", 0.001, 1000), ("in_flight", 1, 100_000), ("count", 1, 10**9)):
         value = getattr(options, name, least)
         if not least <= value <= most:
-            raise guard.Failure(f"--{name.replace('_', '-')} is not from {least} to {most}")
+            raise guard.CommandFailure(f"--{name.replace('_', '-')} is not from {least} to {most}")
     try:
         return int(process.run_loop(_run(options)))
-    except Refused as error:
-        raise guard.Failure(f"{error}: is {PASSWORD} the password of {options.user}?") from error
+    except LoginRefused as error:
+        raise guard.CommandFailure(f"{error}: is {PASSWORD} the password of {options.user}?") from error
     except aiohttp.ClientError as error:
-        raise guard.Failure(f"{options.to}: {error}") from error
+        raise guard.CommandFailure(f"{options.to}: {error}") from error
     except msgspec.DecodeError as error:
-        raise guard.Failure(f"{options.file}: {error}") from error
+        raise guard.CommandFailure(f"{options.file}: {error}") from error
 
 
 async def _run(options: argparse.Namespace) -> int:
@@ -74,9 +74,9 @@ async def _run(options: argparse.Namespace) -> int:
         count = await runs.record(options.socket, options.file, seconds=options.seconds, limit=options.limit, stop=stop)
         print(f"{count} requests in {options.file}", flush=True)
         return 0
-    numbers = Numbers(options.first, options.count)
+    numbers = NumberRange(options.first, options.count)
     password = os.environ.get(PASSWORD, "")
-    async with Target(options.to, options.user, password, in_flight=options.in_flight) as target:
+    async with TrafficTarget(options.to, options.user, password, in_flight=options.in_flight) as target:
         if options.what == "tee":
             tee = Tee(target, options.share, numbers, with_contents=options.contents)
             await runs.tee(options.socket, tee, target.tally, seconds=options.seconds, stop=stop, show=_show)

@@ -55,7 +55,7 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
         else:
             found = await _change(database, kept, _rotation(options) if options.action == "rotate" else _retire)
     except UnreadableSecret as error:
-        raise guard.Failure(f"{error}: is TIDINGS_SETTINGS_KEY that of the Coreapps?") from error
+        raise guard.CommandFailure(f"{error}: is TIDINGS_SETTINGS_KEY that of the Coreapps?") from error
     finally:
         await database.close()
     _print(webhook_secrets.in_force(found, _now()))
@@ -65,25 +65,27 @@ async def _run(settings: CoreappSettings, options: argparse.Namespace) -> int:
 
 
 def _rotation(options: argparse.Namespace) -> Change:
-    """Return the change that adds a new secret. Raises `Failure` for wrong options."""
+    """Return the change that adds a new secret. Raises `CommandFailure` for wrong options."""
     if not 0 < options.keep <= 8760:
-        raise guard.Failure("--keep is not a number of hours from 0 to 8760")
+        raise guard.CommandFailure("--keep is not a number of hours from 0 to 8760")
     fresh = signature.PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
     if options.from_file is not None:
         try:
             fresh = options.from_file.read_text(encoding="ascii").strip()
             signature.secret_bytes(fresh)
         except OSError as error:
-            raise guard.Failure(f"{options.from_file}: {error.strerror}") from error
+            raise guard.CommandFailure(f"{options.from_file}: {error.strerror}") from error
         except ValueError as error:
-            raise guard.Failure(f"{options.from_file}: {error}") from None
+            raise guard.CommandFailure(f"{options.from_file}: {error}") from None
 
     def change(found: Sequence[WebhookSecret], now: int) -> Sequence[WebhookSecret]:
         retires_at = now + int(options.keep * _HOUR_MS)
         try:
             return webhook_secrets.rotated(found, fresh, now=now, retires_at=retires_at)
         except RotationPending:
-            raise guard.Failure("the secret before still signs: wait for its end, or end it with `retire`") from None
+            raise guard.CommandFailure(
+                "the secret before still signs: wait for its end, or end it with `retire`"
+            ) from None
 
     return change
 

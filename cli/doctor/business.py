@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from cli.doctor.findings import Finding, error, fine
-from cli.doctor.webhook import Webhook
+from cli.doctor.webhook import WebhookCheck
 from coreapp import webhook_secrets
 from coreapp.webhook_secrets import WebhookSecrets
 from tidings.e2ee import master_keys
@@ -35,7 +35,7 @@ class Number:
         return [fine(self.name, f"{self._number}, {state}")]
 
 
-class Keys:
+class KeysCheck:
     """Check of the keys that the database is sealed under."""
 
     name = "keys"
@@ -79,7 +79,7 @@ class StoredWebhook:
         """Create the check.
 
         webhook_secret: first webhook secret of the installation; empty if unknown.
-        post: as for `Webhook`.
+        post: as for `WebhookCheck`.
         """
         self._database = database
         self._account = account
@@ -100,5 +100,5 @@ class StoredWebhook:
         url = webhook_url.opened(self._safe, self._account, settings).webhooks.url
         if settings.webhooks.url and not url:
             return [error(self.name, "its URL cannot be opened", "give this the settings key of the Coreapps")]
-        webhook = Webhook(url, self._outgoing, authorities=authorities or b"", keys=keys, post=self._post)
+        webhook = WebhookCheck(url, self._outgoing, authorities=authorities or b"", keys=keys, post=self._post)
         return await webhook.run()

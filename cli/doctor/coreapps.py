@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cli import guard
+from cli.coreapp_client import CoreappClient
 from cli.doctor.findings import Finding, error, fine, warning
-from cli.links import Links
 from tidings.storage.business import nodes, shards, webapp_unreached
-from tidings.storage.business.nodes import Node
-from tidings.storage.business.webapp_unreached import Report
+from tidings.storage.business.nodes import CoreappNode
+from tidings.storage.business.webapp_unreached import UnreachedReport
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -24,7 +24,7 @@ _ELSEWHERE = (
 )
 
 
-class ShardOwners:
+class ShardOwnersCheck:
     """Check of the lease of each shard."""
 
     name = "shards"
@@ -36,20 +36,20 @@ class ShardOwners:
     async def run(self) -> Sequence[Finding]:
         async with self._database.reading() as connection:
             owners = await shards.list_owners(connection)
-            silences = await shards.list_silences(connection)
+            ages = await shards.list_heartbeat_ages(connection)
         if not owners:
             return [error(self.name, "no Coreapp was ever here", _START)]
         found = []
         for owner in owners:
-            silence = silences.get(owner.shard, 0.0)
+            age = ages.get(owner.shard, 0.0)
             shard = f"shard {owner.shard} (of 0 to {len(owners) - 1})" if len(owners) > 1 else "shard 0 (the only one)"
             if not owner.node:
                 found.append(error(self.name, f"{shard} has no owner", _START))
-            elif silence > self._lease_seconds:
-                text = f"{shard}: {owner.node} has said nothing for {silence:,.0f} s"
+            elif age > self._lease_seconds:
+                text = f"{shard}: {owner.node} has said nothing for {age:,.0f} s"
                 found.append(error(self.name, text, _START))
             else:
-                text = f"{shard}: {owner.node} at {owner.address}, {silence:.1f} s since its heartbeat"
+                text = f"{shard}: {owner.node} at {owner.address}, {age:.1f} s since its heartbeat"
                 found.append(fine(self.name, text))
         return found
 
@@ -70,7 +70,7 @@ class ReachedCoreapps:
         found = [finding for finding in judged if finding is not None]
         return found or [fine(self.name, f"{len(reports)} Webapps reach every Coreapp")]
 
-    def _judge(self, node: Node, reports: Sequence[Report]) -> Finding | None:
+    def _judge(self, node: CoreappNode, reports: Sequence[UnreachedReport]) -> Finding | None:
         """Return the finding about one Coreapp; `None` when every Webapp reaches it."""
         reporting = [report for report in reports if node.address in report.unreached]
         if not reporting:
@@ -82,12 +82,12 @@ class ReachedCoreapps:
         return warning(self.name, f"{count} not reach {node.name} at {node.address}: {since}", _UNREACHED)
 
 
-class CoreappLinks:
+class CoreappLinksCheck:
     """Check of the link to each shard owner with this environment's link key, and of the owner's health."""
 
     name = "coreapps"
 
-    def __init__(self, database: Database, links: Links) -> None:
+    def __init__(self, database: Database, links: CoreappClient) -> None:
         self._database = database
         self._links = links
 
@@ -96,12 +96,12 @@ class CoreappLinks:
             addresses = dict.fromkeys(o.address for o in await shards.list_owners(connection) if o.address)
         if not addresses:
             return [error(self.name, "no Coreapp has an address", _START)]
-        return [await self._ask(address) for address in addresses]
+        return [await self._call(address) for address in addresses]
 
-    async def _ask(self, address: str) -> Finding:
+    async def _call(self, address: str) -> Finding:
         try:
-            answer = await self._links.ask(address, lambda n: core.GetHealth(n))
-        except guard.Failure as failure:
+            answer = await self._links.call(address, lambda n: core.GetHealth(n))
+        except guard.CommandFailure as failure:
             remedy = "look whether it runs and its port is open from here, and whether TIDINGS_LINK_KEY is the same"
             return error(self.name, str(failure), remedy)
         if not isinstance(answer, core.Health):

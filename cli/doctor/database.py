@@ -55,16 +55,16 @@ class Schema:
 
     async def run(self) -> Sequence[Finding]:
         try:
-            standing = await schema.check(self._database)
+            state = await schema.check(self._database)
         except revisions.PendingMigrations as pending:
             return [error(self.name, str(pending), "run `tidings migrate`, or the release that these tables are of")]
         except revisions.TablesTooNew as too_new:
             return [error(self.name, str(too_new), "replace this program; the way back is the backup")]
-        if standing.is_newer:
-            text = f"at revision {standing.tables}, on which this program ({standing.program.revision}) may still run"
+        if state.is_newer:
+            text = f"at revision {state.tables}, on which this program ({state.program.revision}) may still run"
             return [warning(self.name, text, "finish the upgrade: replace this program by that of the later release")]
-        others = f", for programs from revision {standing.oldest} on" if standing.oldest else ""
-        return [fine(self.name, f"at revision {standing.tables}{others}")]
+        others = f", for programs from revision {state.oldest} on" if state.oldest else ""
+        return [fine(self.name, f"at revision {state.tables}{others}")]
 
 
 class Durability:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from cli.doctor.findings import Finding, error, fine, warning
-from tidings.objects.identity import Identity
+from tidings.objects.identity import StoreIdentity
 from tidings.objects.marker import MarkedStore
 from tidings.objects.store import FileStore
 
@@ -84,7 +84,7 @@ async def _chunk() -> AsyncIterator[bytes]:
 class RecordedStore:
     """Check of the marker of one file store."""
 
-    def __init__(self, identity: Identity, store: MarkedStore) -> None:
+    def __init__(self, identity: StoreIdentity, store: MarkedStore) -> None:
         self.name = f"{identity.name} store"
         self._identity = identity
         self._store = store

@@ -32,7 +32,7 @@ class Finding:
     remedy: str = ""  # how to correct the problem; empty if nothing is wrong
 
 
-class Check(Protocol):
+class DoctorCheck(Protocol):
     """Check of one part of an installation."""
 
     @property
@@ -46,11 +46,11 @@ class Check(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class CheckGroup:
     """Checks of one part. If the first finds an error, the others are skipped: they would report it again."""
 
-    first: Check
-    rest: Sequence[Check] = ()
+    first: DoctorCheck
+    rest: Sequence[DoctorCheck] = ()
 
 
 def fine(check: str, text: str) -> Finding:
@@ -65,7 +65,7 @@ def error(check: str, text: str, remedy: str) -> Finding:
     return Finding(check, Level.ERROR, text, remedy)
 
 
-async def run_groups(groups: Sequence[Group], *, seconds: float = SECONDS) -> Sequence[Finding]:
+async def run_groups(groups: Sequence[CheckGroup], *, seconds: float = SECONDS) -> Sequence[Finding]:
     """Run all checks sequentially, so that they do not affect each other's measurements.
 
     seconds: timeout of each check.
@@ -81,7 +81,7 @@ async def run_groups(groups: Sequence[Group], *, seconds: float = SECONDS) -> Se
     return found
 
 
-async def _run(check: Check, seconds: float) -> Sequence[Finding]:
+async def _run(check: DoctorCheck, seconds: float) -> Sequence[Finding]:
     try:
         async with asyncio.timeout(seconds):
             return await check.run()

@@ -20,7 +20,7 @@ class NoHttp(ConnectionError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResponse:
     """Head of a response, with timings."""
 
     status: int
@@ -44,7 +44,7 @@ async def ask(
     host: str,
     tls: ssl.SSLContext | None,
     started: float,
-) -> Answer:
+) -> ProbeResponse:
     """Send a request on a connected socket, read the head of the response, and close the socket.
 
     Raises `OSError`, including `ssl.SSLError`.
@@ -60,7 +60,7 @@ async def ask(
         response = await _read_head(reader)
         answered, at = time.monotonic() - started, time.time()
         over, ends = _describe(writer)
-        return Answer(response.status, response.headers, connected, answered, at, over, ends)
+        return ProbeResponse(response.status, response.headers, connected, answered, at, over, ends)
     finally:
         writer.transport.abort()
 

@@ -51,7 +51,7 @@ class NetworkHttp:
             found.append(certificates.judge("certificate of the network", answer.ends, answer.at))
         return found
 
-    def _judge(self, answer: http_probe.Answer) -> Finding:
+    def _judge(self, answer: http_probe.ProbeResponse) -> Finding:
         text = f"{self._url} answers in {answer.answered * 1000:.0f} ms" + (f", {answer.tls}" if answer.tls else "")
         if answer.status == 200:
             return fine(self.name, f"{text}: it is well")

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cli import process_records
+from cli.coreapp_client import CoreappClient, calls_of
 from cli.doctor import certificates, machine
-from cli.doctor.business import Keys, Number, StoredWebhook
+from cli.doctor.business import KeysCheck, Number, StoredWebhook
 from cli.doctor.configuration import (
     Configuration,
     Examined,
@@ -20,13 +21,12 @@ from cli.doctor.configuration import (
     UnreadVariables,
     examine,
 )
-from cli.doctor.coreapps import CoreappLinks, ReachedCoreapps, ShardOwners
+from cli.doctor.coreapps import CoreappLinksCheck, ReachedCoreapps, ShardOwnersCheck
 from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
 from cli.doctor.file_stores import Bucket, RecordedStore
-from cli.doctor.findings import Check, Group
+from cli.doctor.findings import CheckGroup, DoctorCheck
 from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
 from cli.doctor.redis import RedisServer
-from cli.links import Links, calls_of
 from cli.settings import LeaseSettings
 from tidings.objects import identity
 from tidings.objects.identity import BLOBS, MEDIA
@@ -51,7 +51,7 @@ class Wanted:
     post: bool = False  # POST an empty object to the webhook
 
 
-class Plan:
+class CheckPlan:
     """Checks of an environment, with the databases and file stores to close afterwards."""
 
     def __init__(self, variables: Mapping[str, str], wanted: Wanted) -> None:
@@ -71,19 +71,21 @@ class Plan:
         """Close the databases and file stores."""
         await self._databases.aclose()
 
-    def groups(self) -> Sequence[Group]:
+    def groups(self) -> Sequence[CheckGroup]:
         """Return the checks in order of dependency. Raises `UnusableCertificate`."""
         examined = [examine(process, self._environment(process)) for process in self._wanted.processes]
         usable = {each.process: each for each in examined if each.settings is not None}
-        groups = [Group(Configuration(examined)), Group(UnreadVariables(self._variables))]
-        groups += [Group(RunningProcess(record, self._variables)) for record in self._running.values()]
-        groups += [Group(Secrets(name, self._environment(name), self._data_dir)) for name in self._wanted.processes]
+        groups = [CheckGroup(Configuration(examined)), CheckGroup(UnreadVariables(self._variables))]
+        groups += [CheckGroup(RunningProcess(record, self._variables)) for record in self._running.values()]
+        groups += [
+            CheckGroup(Secrets(name, self._environment(name), self._data_dir)) for name in self._wanted.processes
+        ]
         files = _tls_files(usable)
         keys = [used.key for used in files.values() if used.key]
         # Where settings cannot be read, the default is assumed.
         has_databases = not usable or any(each.settings.database.engine == "sqlite" for each in usable.values())
         private = PrivateFiles(self._data_dir, keys, has_databases=has_databases)
-        groups += [Group(private), Group(certificates.CertificateFiles(files))]
+        groups += [CheckGroup(private), CheckGroup(certificates.CertificateFiles(files))]
         groups += self._machine(usable)
         if "coreapp" in usable:
             groups.append(self._network(usable["coreapp"]))
@@ -96,22 +98,22 @@ class Plan:
             ]
             groups.append(self._database(usable["network"].settings.database, "network", checks))
         if self._environment("network").get(REDIS_URL):
-            groups.append(Group(self._redis()))
+            groups.append(CheckGroup(self._redis()))
         business = usable.get("coreapp") or usable.get("webapp")
         if business is not None:
             groups.append(self._database(business.settings.database, "business", self._of_business(business)))
         webapp = usable.get("webapp")
         if webapp is not None and webapp.settings.tls:
-            groups.append(Group(certificates.ApiCertificate(*_dialled(webapp.settings.address))))
+            groups.append(CheckGroup(certificates.ApiCertificate(*_dialled(webapp.settings.address))))
         return groups
 
-    def _database(self, settings: Any, family: str, checks: Sequence[Any]) -> Group:
+    def _database(self, settings: Any, family: str, checks: Sequence[Any]) -> CheckGroup:
         database = Database(settings, family)
         self._databases.push_async_callback(database.close)
-        about: list[Check] = [Durability(database), DatabaseClock(database)]
+        about: list[DoctorCheck] = [Durability(database), DatabaseClock(database)]
         if not self._wanted.quick:
             about.append(WriteLatency(database))
-        return Group(Reachable(database), [*about, Schema(database), *(make(database) for make in checks)])
+        return CheckGroup(Reachable(database), [*about, Schema(database), *(make(database) for make in checks)])
 
     def _store(self, directory: Path, bucket: S3Settings | None) -> FileStore:
         """Open a file store, which `close` closes. Raises `SettingsError`."""
@@ -126,7 +128,7 @@ class Plan:
         lease = LeaseSettings.part(self._environment(examined.process)).lease_seconds
         makers = [
             lambda database: Number(database, settings.account),
-            lambda database: ShardOwners(database, lease_seconds=lease),
+            lambda database: ShardOwnersCheck(database, lease_seconds=lease),
             ReachedCoreapps,
             lambda database: RecordedStore(identity.of_media(database, media), media),
             lambda _: Bucket(MEDIA, media, keeps=None),
@@ -139,11 +141,11 @@ class Plan:
         if examined.process == "coreapp":
             sealed[key_checks.MASTER] = secrets.master_key
             webhook_secret = secrets.webhook_secret
-        links = Links(secrets.link_key, calls_of(settings))
+        links = CoreappClient(secrets.link_key, calls_of(settings))
         return [
             *makers,
-            lambda database: Keys(database, sealed),
-            lambda database: CoreappLinks(database, links),
+            lambda database: KeysCheck(database, sealed),
+            lambda database: CoreappLinksCheck(database, links),
             lambda database: StoredWebhook(
                 database,
                 settings.account,
@@ -154,14 +156,14 @@ class Plan:
             ),
         ]
 
-    def _network(self, examined: Examined) -> Group:
+    def _network(self, examined: Examined) -> CheckGroup:
         settings = examined.settings
         context = network_access.make_context(settings.network_files, *settings.network_ways())
         host, port = settings.network_tcp
-        rest: list[Check] = [NetworkTcp(host, port, context if settings.network_tcp_tls else None)]
+        rest: list[DoctorCheck] = [NetworkTcp(host, port, context if settings.network_tcp_tls else None)]
         if examined.has_secrets:
             rest.append(NetworkKey(settings.network_http, settings.secrets.registration_key, context))
-        return Group(NetworkHttp(settings.network_http, context), rest)
+        return CheckGroup(NetworkHttp(settings.network_http, context), rest)
 
     def _redis(self) -> RedisServer:
         """Return the check of Redis. Raises `SettingsError` when a password cannot be read."""
@@ -180,7 +182,7 @@ class Plan:
             authorities=variables.get("TIDINGS_REDIS_SSL_CA", ""),
         )
 
-    def _machine(self, usable: Mapping[str, Examined]) -> list[Group]:
+    def _machine(self, usable: Mapping[str, Examined]) -> list[CheckGroup]:
         reserves: dict[Path, int] = {self._data_dir: 0}
         connections: dict[str, int] = {}
         for name, each in usable.items():
@@ -196,10 +198,10 @@ class Plan:
         measured: set[int] = set()
         for directory, reserve in reserves.items():
             disk = machine.disk_of(directory)
-            speed: list[Check] = [] if self._wanted.quick or disk in measured else [machine.DiskSpeed(directory)]
+            speed: list[DoctorCheck] = [] if self._wanted.quick or disk in measured else [machine.DiskSpeed(directory)]
             measured.add(disk)
-            groups.append(Group(machine.DiskSpace(directory, reserve=reserve), speed))
-        return groups + [Group(machine.OpenFiles(name, count)) for name, count in connections.items()]
+            groups.append(CheckGroup(machine.DiskSpace(directory, reserve=reserve), speed))
+        return groups + [CheckGroup(machine.OpenFiles(name, count)) for name, count in connections.items()]
 
 
 def _tls_files(usable: Mapping[str, Examined]) -> dict[str, TlsFiles]:

@@ -25,7 +25,7 @@ BODY = b"{}"
 EVENT = "evt_0"
 
 
-class Webhook:
+class WebhookCheck:
     """Check of one webhook URL."""
 
     name = "webhook"
@@ -71,7 +71,7 @@ class Webhook:
             return [error(self.name, f"{place.shown}: {why}", remedy)]
         return self.judge(place.shown, answer)
 
-    def judge(self, shown: str, answer: http_probe.Answer) -> list[Finding]:
+    def judge(self, shown: str, answer: http_probe.ProbeResponse) -> list[Finding]:
         """Return the findings for a response.
 
         shown: the URL without parts that may be secret.
@@ -93,7 +93,7 @@ class Webhook:
             found.append(certificates.judge("certificate of the webhook", answer.ends, answer.at))
         return found
 
-    async def _ask(self, place: urls.Place) -> http_probe.Answer:
+    async def _ask(self, place: urls.HttpTarget) -> http_probe.ProbeResponse:
         host, port, secure = place.origin
         context = trust.context(self._authorities) if secure else None
         started = time.monotonic()
@@ -101,7 +101,7 @@ class Webhook:
             sock = await EgressGuard(self._outgoing).connect(host, port)
             return await http_probe.ask(sock, self._request(place), host=host, tls=context, started=started)
 
-    def _request(self, place: urls.Place) -> bytes:
+    def _request(self, place: urls.HttpTarget) -> bytes:
         lines = [
             f"{'POST' if self._post else 'OPTIONS'} {place.path} HTTP/1.1",
             f"Host: {place.named}",

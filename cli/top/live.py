@@ -14,13 +14,13 @@ from typing import Any
 
 from cli.top import screen
 from cli.top.snapshot import Snapshot, compare
-from cli.top.sources import Reading, Sources
+from cli.top.sources import ScrapeResult, Sources
 
 KEYS_SECONDS = 0.1  # between two polls of the keyboard
 
 
 @dataclasses.dataclass(slots=True)
-class State:
+class ViewState:
     """State of the view, changed by key presses."""
 
     sort: str = screen.SORTS[0]
@@ -47,27 +47,27 @@ class LiveView:
         """interval: seconds between two scrapes."""
         self._sources = sources
         self._interval = interval
-        self._state = State(sort)
-        self._before: Sequence[Reading] = ()
+        self._state = ViewState(sort)
+        self._before: Sequence[ScrapeResult] = ()
 
     async def run(self) -> None:
         """Show the view until `q`. Needs a terminal."""
         loop = asyncio.get_running_loop()
         with _terminal() as window:
-            snapshot = await self._look()
-            next_look = loop.time() + min(1.0, self._interval)
+            snapshot = await self._scrape()
+            next_scrape = loop.time() + min(1.0, self._interval)
             _draw(window, snapshot, self._state)
             while not self._state.quits:
                 changed = self._read_keys(window)
-                if (loop.time() >= next_look and not self._state.paused) or self._state.due:
+                if (loop.time() >= next_scrape and not self._state.paused) or self._state.due:
                     self._state.due, changed = False, True
-                    snapshot = await self._look()
-                    next_look = loop.time() + self._interval
+                    snapshot = await self._scrape()
+                    next_scrape = loop.time() + self._interval
                 if changed:
                     _draw(window, snapshot, self._state)
                 await asyncio.sleep(KEYS_SECONDS)
 
-    async def _look(self) -> Snapshot:
+    async def _scrape(self) -> Snapshot:
         after = await self._sources.read()
         snapshot = compare(self._before, after, time.time())
         self._before = after
@@ -103,7 +103,7 @@ def _terminal() -> Iterator[Any]:
         sys.stdout.flush()
 
 
-def _draw(window: Any, snapshot: Snapshot, state: State) -> None:
+def _draw(window: Any, snapshot: Snapshot, state: ViewState) -> None:
     height, width = window.getmaxyx()
     window.erase()
     shown = screen.lines(snapshot, sort=state.sort, width=width - 1, height=height, paused=state.paused)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cli.top import samples
 from cli.top.samples import Samples, Spread
-from cli.top.sources import Reading
+from cli.top.sources import ScrapeResult
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ _PLAIN_QUEUES = {
 }
 
 
-def compare(before: Sequence[Reading], after: Sequence[Reading], at: float) -> Snapshot:
+def compare(before: Sequence[ScrapeResult], after: Sequence[ScrapeResult], at: float) -> Snapshot:
     """Return the snapshot of two successive scrapes.
 
     before: readings of the previous scrape; empty at the first.
@@ -135,7 +135,7 @@ def compare(before: Sequence[Reading], after: Sequence[Reading], at: float) -> S
     )
 
 
-def _process(reading: Reading, old: Samples | None, at: float) -> ProcessRow:
+def _process(reading: ScrapeResult, old: Samples | None, at: float) -> ProcessRow:
     source, new = reading.source, reading.samples
     if new is None:
         return ProcessRow(source.name, source.role, "away", reading.error)

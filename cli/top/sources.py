@@ -20,7 +20,7 @@ MAX_BYTES = 16 * env.MIB  # of one response
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class ScrapedProcess:
     """One process to scrape."""
 
     role: str  # `webapp`, `coreapp` or `network`
@@ -33,10 +33,10 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reading:
+class ScrapeResult:
     """Result of scraping one process."""
 
-    source: Source
+    source: ScrapedProcess
     samples: Samples | None  # None when the scrape failed
     error: str = ""  # why it failed
 
@@ -44,7 +44,7 @@ class Reading:
 class Sources:
     """Scrapes processes over HTTP. Certificates of processes on this machine are not verified."""
 
-    def __init__(self, sources: Sequence[Source], *, key: ApiKey, authorities: str = "") -> None:
+    def __init__(self, sources: Sequence[ScrapedProcess], *, key: ApiKey, authorities: str = "") -> None:
         """Raises `OSError` when the file of authorities cannot be read.
 
         authorities: PEM file to verify servers on other machines; empty for the system's authorities.
@@ -59,7 +59,7 @@ class Sources:
             for is_near, context in ((True, near), (False, far))
         }
 
-    async def read(self) -> Sequence[Reading]:
+    async def read(self) -> Sequence[ScrapeResult]:
         """Scrape all processes concurrently. Errors are reported in the readings."""
         return await asyncio.gather(*(self._read(source) for source in self._sources))
 
@@ -68,18 +68,18 @@ class Sources:
         for client in self._clients.values():
             await client.aclose()
 
-    async def _read(self, source: Source) -> Reading:
+    async def _read(self, source: ScrapedProcess) -> ScrapeResult:
         client = self._clients[env.is_loopback(urlsplit(source.url).hostname or "")]
         try:
             async with asyncio.timeout(SECONDS):
                 answer = await client.get(source.url, headers={"Accept": "text/plain"})
         except (httpx.HTTPError, TimeoutError, OSError) as error:
-            return Reading(source, None, str(error) or type(error).__name__)
+            return ScrapeResult(source, None, str(error) or type(error).__name__)
         if answer.status_code == 401:
-            return Reading(source, None, "it wants WA_API_KEY")
+            return ScrapeResult(source, None, "it wants WA_API_KEY")
         if answer.status_code != 200 or len(answer.content) > MAX_BYTES:
-            return Reading(source, None, f"HTTP {answer.status_code}")
+            return ScrapeResult(source, None, f"HTTP {answer.status_code}")
         try:
-            return Reading(source, Samples.parse(answer.text, time.monotonic()))
+            return ScrapeResult(source, Samples.parse(answer.text, time.monotonic()))
         except ValueError as error:
-            return Reading(source, None, f"no metrics: {error}"[:100])
+            return ScrapeResult(source, None, f"no metrics: {error}"[:100])

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 import msgspec
 
 from cli.traffic import listener, shapes
-from cli.traffic.shapes import Numbers, Recipients, Shape
-from cli.traffic.target import Tally, Target
+from cli.traffic.shapes import NumberRange, RecipientIndexes, Shape
+from cli.traffic.target import Tally, TrafficTarget
 from tidings.wire.tap import Copied
 
 # Seconds between two lines of progress.
@@ -31,7 +31,7 @@ class Recorder:
     def __init__(self, file: TextIO, limit: int) -> None:
         self._file = file
         self._limit = limit
-        self._recipients = Recipients()
+        self._recipients = RecipientIndexes()
         self._since = 0.0
         self.count = 0
         self.full = asyncio.Event()
@@ -58,12 +58,12 @@ class Tee:
     with_contents: send the bodies with only the numbers replaced, instead of generated bodies of the same shape.
     """
 
-    def __init__(self, target: Target, share: float, numbers: Numbers, *, with_contents: bool) -> None:
+    def __init__(self, target: TrafficTarget, share: float, numbers: NumberRange, *, with_contents: bool) -> None:
         self._target = target
         self._share = share
         self._numbers = numbers
         self._with_contents = with_contents
-        self._recipients = Recipients()
+        self._recipients = RecipientIndexes()
         self._chosen: dict[int, bool] = {}
         self.seen = 0
 
@@ -111,7 +111,7 @@ async def tee(socket: Path, tee: Tee, tally: Tally, *, seconds: float, stop: asy
 
 
 async def replay(
-    recorded: Iterable[Shape], target: Target, numbers: Numbers, *, speed: float, stop: asyncio.Event
+    recorded: Iterable[Shape], target: TrafficTarget, numbers: NumberRange, *, speed: float, stop: asyncio.Event
 ) -> float:
     """Send recorded requests at their recorded times, without waiting for responses.
 

@@ -43,7 +43,7 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     took: float = 0.0  # milliseconds until the response
 
 
-class Recipients:
+class RecipientIndexes:
     """Assigns an index to each recipient, in the order of their first message."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Recipients:
         return self._known.setdefault(digest, len(self._known) + 1)
 
 
-def shape_of(copied: Copied, since: float, recipients: Recipients) -> Shape:
+def shape_of(copied: Copied, since: float, recipients: RecipientIndexes) -> Shape:
     """Return the shape of a request.
 
     since: time of the first request, Unix seconds.
@@ -89,7 +89,7 @@ def shape_of(copied: Copied, since: float, recipients: Recipients) -> Shape:
     )
 
 
-class Numbers:
+class NumberRange:
     """Recipients of generated requests: `count` consecutive phone numbers from `first`; higher indices wrap around."""
 
     def __init__(self, first: int, count: int) -> None:
@@ -100,7 +100,7 @@ class Numbers:
         return str(self._first + index % self._count)
 
 
-def request_of(shape: Shape, numbers: Numbers) -> tuple[str, Mapping[str, Any]]:
+def request_of(shape: Shape, numbers: NumberRange) -> tuple[str, Mapping[str, Any]]:
     """Return path and body of a request of this shape. Messages with media or templates become texts of their size."""
     if shape.call == CONTACTS:
         some = [f"+{numbers.number(shape.to + index)}" for index in range(max(1, shape.many))]
@@ -115,7 +115,7 @@ def request_of(shape: Shape, numbers: Numbers) -> tuple[str, Mapping[str, Any]]:
     return "/v1/messages", {"to": to, "type": "text", "text": {"body": text}}
 
 
-def redirected(copied: Copied, to: int, numbers: Numbers) -> tuple[str, Mapping[str, Any]] | None:
+def redirected(copied: Copied, to: int, numbers: NumberRange) -> tuple[str, Mapping[str, Any]] | None:
     """Return the request with the phone numbers of another installation; None if it was not copied in full.
 
     to: index of the recipient.

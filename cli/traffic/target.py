@@ -19,7 +19,7 @@ PATIENCE = 30.0
 KEPT = 100_000
 
 
-class Refused(Exception):
+class LoginRefused(Exception):
     """The installation refused the login; `str()` contains the HTTP status."""
 
 
@@ -43,10 +43,11 @@ class Tally:
         return found
 
 
-class Target:
+class TrafficTarget:
     """Asynchronous context manager that logs in and sends requests.
 
-    Entering it raises `Refused` and `aiohttp.ClientError`. Leaving it waits at most `PATIENCE` seconds for responses.
+    Entering it raises `LoginRefused` and `aiohttp.ClientError`. Leaving it waits at most `PATIENCE` seconds for
+    responses.
     """
 
     def __init__(self, url: str, user: str, password: str, *, in_flight: int) -> None:
@@ -80,7 +81,7 @@ class Target:
         async with self._http.post(f"{self._url}/v1/users/login", headers=self._basic, json={}) as answer:
             said = await answer.json(content_type=None)
             if answer.status != 200:
-                raise Refused(f"{self._url} answered the login with {answer.status}")
+                raise LoginRefused(f"{self._url} answered the login with {answer.status}")
             self._headers = {"Authorization": f"Bearer {said['users'][0]['token']}"}
 
     def send(self, path: str, body: Mapping[str, Any]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from coreapp.context import ShardContext
-from coreapp.errors import Refused
+from coreapp.errors import RequestRefused
 from coreapp.groups.requests import GroupRequests
-from coreapp.peers.wiring import Peers
+from coreapp.peers.wiring import ShardPeers
 from tidings.wire import codes, core
 
 GROUP = "group"  # recipient type
@@ -15,7 +15,7 @@ OUTSIDE_WINDOW = "the recipient did not write within the last 24 hours: only a t
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Failure:
+class CheckFailure:
     """Reason why a message is accepted and never sent."""
 
     code: int  # error code of its failed status
@@ -25,27 +25,28 @@ class Failure:
 class RecipientChecks:
     """Checks of the recipients of one account's messages."""
 
-    def __init__(self, context: ShardContext, peers: Peers, groups: GroupRequests) -> None:
+    def __init__(self, context: ShardContext, peers: ShardPeers, groups: GroupRequests) -> None:
         self._account = context.account
         self._peers = peers
         self._groups = groups
 
-    async def look_up(self, question: core.AcceptMessage) -> Failure | None:
+    async def look_up(self, question: core.AcceptMessage) -> CheckFailure | None:
         """Load what is not in memory and check the recipient. Returns None for a message that can be sent. Raises
-        `Refused`.
+        `RequestRefused`.
         """
         if question.recipient_type == GROUP:
             return None
         if question.to == self._account:
-            raise Refused(codes.BAD_USER, "a business cannot send to itself")
+            raise RequestRefused(codes.BAD_USER, "a business cannot send to itself")
         await self._peers.contacts.require_valid(question.to)
         window = self._peers.window
         if window.needs_window(question.kind) and not await window.is_open(question.to):
-            return Failure(codes.REENGAGEMENT, OUTSIDE_WINDOW)
+            return CheckFailure(codes.REENGAGEMENT, OUTSIDE_WINDOW)
         return None
 
     def require_sendable(self, question: core.AcceptMessage) -> None:
-        """Check the state that may change while other data is loaded; therefore called last. Raises `Refused`."""
+        """Check the state that may change while other data is loaded; therefore called last. Raises
+        `RequestRefused`."""
         if question.recipient_type == GROUP:
             self._groups.require_sendable(question.to)
         else:

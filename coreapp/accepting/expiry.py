@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from coreapp.accepting.purge import Place
+from coreapp.accepting.purge import WaitingQueue
 from coreapp.sending.transmission import Transmitter
 from coreapp.statuses.tracker import StatusTracker
 from tidings.runtime import service
@@ -40,12 +40,12 @@ class JobExpiry:
     def __init__(self, clock: Clock, tracker: StatusTracker) -> None:
         self._clock = clock
         self._tracker = tracker
-        self._places: Sequence[Place] = ()
+        self._places: Sequence[WaitingQueue] = ()
         self._transmitter: Transmitter | None = None
         # Earliest expiry of an unsent job, Unix milliseconds.
         self._earliest: float = math.inf
 
-    def look_in(self, places: Sequence[Place], transmitter: Transmitter) -> None:
+    def look_in(self, places: Sequence[WaitingQueue], transmitter: Transmitter) -> None:
         """Set all queues in which jobs wait. The transmitter's queue is added to `places`."""
         self._places = (*places, transmitter)
         self._transmitter = transmitter

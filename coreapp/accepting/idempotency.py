@@ -16,7 +16,7 @@ from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.business import idempotency
-from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, Found, Key, UsedKey
+from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, FoundKey, IdempotencyKey, UsedKey
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -45,7 +45,9 @@ class IdempotencyKeys:
         self._in_progress: dict[str, bytes] = {}
         self._by_filter = CHECKED.labels("filter")
         self._by_database = CHECKED.labels("database")
-        self._reads: Batcher[Key, Found] = Batcher("idempotency-read", self._read, max_size=500, spacing=SPACING)
+        self._reads: Batcher[IdempotencyKey, FoundKey] = Batcher(
+            "idempotency-read", self._read, max_size=500, spacing=SPACING
+        )
 
     async def once(self, question: core.AcceptMessage, accept: Callable[[], Awaitable[str]]) -> str:
         """Return the result of `accept`, or the stored result if the key was used before.
@@ -90,7 +92,7 @@ class IdempotencyKeys:
         """Answer the pending requests."""
         await self._reads.close()
 
-    async def _read(self, keys: Sequence[Key]) -> Sequence[Found]:
+    async def _read(self, keys: Sequence[IdempotencyKey]) -> Sequence[FoundKey]:
         since = int(self._clock.now() * 1000) - LIFETIME_MS
         found = await self._database.query(
             lambda connection: idempotency.look_up(connection, self._account, MESSAGES, keys, since),

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Sequence
 from prometheus_client import Counter
 
 from coreapp import statistics
-from coreapp.accepting.checks import GROUP, Failure, RecipientChecks
+from coreapp.accepting.checks import GROUP, CheckFailure, RecipientChecks
 from coreapp.accepting.expiry import JobExpiry
 from coreapp.accepting.idempotency import IdempotencyKeys
 from coreapp.context import ShardContext
@@ -28,9 +28,9 @@ from coreapp.webhook.status_delay import StatusDelay
 from tidings import e2ee
 from tidings.runtime import crashpoints, tracing
 from tidings.runtime.tracing import Kind
-from tidings.storage.business.jobs import Job, State
-from tidings.storage.business.messages import Message, Status
-from tidings.storage.business.sessions import SendingHalf
+from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.business.messages import MessageRow, Status
+from tidings.storage.business.sessions import SealedSendingHalf
 from tidings.wire import codes, core
 from tidings.wire.ids import MessageIds
 
@@ -44,10 +44,10 @@ class _Draft:
     """A message and its job, ready to be committed."""
 
     question: core.AcceptMessage
-    message: Message
+    message: MessageRow
     job: Job
     ready: bytes | None  # content ready to be encrypted; None while the message waits for files
-    half: SendingHalf | None  # half of the session that encrypted the message; None if it is not encrypted
+    half: SealedSendingHalf | None  # half of the session that encrypted the message; None if it is not encrypted
 
 
 @dataclasses.dataclass(slots=True)
@@ -110,7 +110,7 @@ class JobQueue:
         self._outside = ACCEPTED.labels("never")
 
     async def accept(self, question: core.AcceptMessage) -> str:
-        """Accept a message. Returns its id once it is on disk. Raises `Refused` and `KeyInUse`.
+        """Accept a message. Returns its id once it is on disk. Raises `RequestRefused` and `KeyInUse`.
 
         If the session is in memory, the message is committed already encrypted: one commit for both.
         """
@@ -148,7 +148,7 @@ class JobQueue:
             self.expiry.watch(job)
             if job.traceparent:
                 self._tracker.trace(job.id, job.traceparent)
-            if job.state == State.ENCRYPTED:
+            if job.state == JobForm.ENCRYPTED:
                 self._transmitter.offer((job,), inherited=True)
                 continue
             try:
@@ -170,7 +170,7 @@ class JobQueue:
 
     def _enqueue(self, question: core.AcceptMessage) -> _Queued:
         """Check the limits and commit without yielding to the event loop: the limits hold, and ids have the order of
-        commits. Raises `Refused`.
+        commits. Raises `RequestRefused`.
         """
         self._checks.require_sendable(question)
         self._admission.check()
@@ -184,7 +184,7 @@ class JobQueue:
             self._shard,
             self._account,
             question.to,
-            State.NEW,
+            JobForm.NEW,
             "",
             b"",
             message.created_at,
@@ -245,7 +245,7 @@ class JobQueue:
             )
         return message_id
 
-    async def _fail(self, question: core.AcceptMessage, failure: Failure) -> str:
+    async def _fail(self, question: core.AcceptMessage, failure: CheckFailure) -> str:
         """Accept a message that will never be sent: it gets an id, and the webhook a failed status."""
         self._admission.check()
         message = self._message(question, Status.FAILED)
@@ -276,9 +276,9 @@ class JobQueue:
         if question.traceparent:
             self._tracker.trace(message_id, question.traceparent)
 
-    def _message(self, question: core.AcceptMessage, status: Status) -> Message:
+    def _message(self, question: core.AcceptMessage, status: Status) -> MessageRow:
         message_id = question.id or self._ids.new()
-        return Message(
+        return MessageRow(
             message_id,
             self._account,
             self._shard,

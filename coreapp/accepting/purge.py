@@ -13,7 +13,7 @@ from coreapp.journal import Change
 from coreapp.sending.transmission import Transmitter
 from coreapp.statuses.tracker import StatusTracker
 from tidings.storage.business import callback_purges, queue_views, shards
-from tidings.storage.business.callback_purges import Purge
+from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.jobs import Job
 from tidings.wire import codes
 
@@ -24,7 +24,7 @@ PURGED = Counter("tidings_jobs_purged_total", "Messages that were deleted from t
 WHY = (codes.MESSAGE_FAILED, "the operator has deleted this message from the queue, unsent")
 
 
-class Place(Protocol):
+class WaitingQueue(Protocol):
     """Queue in which unsent jobs wait."""
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
@@ -32,7 +32,7 @@ class Place(Protocol):
         ...
 
 
-class Purged(NamedTuple):
+class PurgedJobs(NamedTuple):
     """Result of a purge."""
 
     deleted: int  # messages deleted
@@ -43,7 +43,7 @@ class JobPurge:
     """Deletes messages of one shard that were accepted and never sent. The business gets a failed status for each."""
 
     def __init__(
-        self, context: ShardContext, tracker: StatusTracker, *, places: Sequence[Place], transmitter: Transmitter
+        self, context: ShardContext, tracker: StatusTracker, *, places: Sequence[WaitingQueue], transmitter: Transmitter
     ) -> None:
         """Create the purge of a shard.
 
@@ -54,7 +54,7 @@ class JobPurge:
         self._places = (*places, transmitter)
         self._transmitter = transmitter
 
-    async def purge(self, ids: Collection[str], by: str, choice: str, statuses: Collection[str] = ()) -> Purged:
+    async def purge(self, ids: Collection[str], by: str, choice: str, statuses: Collection[str] = ()) -> PurgedJobs:
         """Delete the named messages whose status is in `statuses`; an empty `statuses` means any. Returns when it is on
         disk.
 
@@ -81,11 +81,11 @@ class JobPurge:
         log.warning("jobs.purged", extra={"count": len(taken), "by": by, "choice": choice})
         if taken:
             await self._note(len(taken), by, choice)
-        return Purged(len(taken), len(named) - len(taken))
+        return PurgedJobs(len(taken), len(named) - len(taken))
 
     async def _note(self, count: int, by: str, choice: str) -> None:
         lease, now = self._context.lease, int(self._context.clock.now() * 1000)
-        purge = Purge(now, lease.shard, by, choice, count, callback_purges.JOBS)
+        purge = CallbackPurgeRow(now, lease.shard, by, choice, count, callback_purges.JOBS)
         await self._context.database.persist(
             shards.fenced(lease, lambda connection: callback_purges.add(connection, purge))
         )

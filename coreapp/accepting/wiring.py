@@ -10,9 +10,9 @@ from coreapp.accepting.job_queue import JobQueue
 from coreapp.accepting.purge import JobPurge
 from coreapp.accepting.repeats import MessageRequests
 from coreapp.context import ShardContext
-from coreapp.groups.wiring import Groups
-from coreapp.media.wiring import Media
-from coreapp.peers.wiring import Peers
+from coreapp.groups.wiring import ShardGroups
+from coreapp.media.wiring import ShardMedia
+from coreapp.peers.wiring import ShardPeers
 from coreapp.recovery.wiring import Recovery
 from coreapp.sending.read_marks import ReadMarks
 from coreapp.sending.wiring import Sending
@@ -34,10 +34,10 @@ def wire_accepting(
     webhook: Webhook,
     statuses: Statuses,
     *,
-    peers: Peers,
+    peers: ShardPeers,
     sending: Sending,
-    media: Media,
-    groups: Groups,
+    media: ShardMedia,
+    groups: ShardGroups,
     recovery: Recovery,
 ) -> Accepting:
     """Nothing that the last owner left is resumed yet."""

@@ -23,7 +23,7 @@ from tidings.keys import wrapping
 from tidings.runtime import crashpoints
 from tidings.storage.business import accounts, key_checks, registrations, sender_keys, sessions, shards
 from tidings.storage.business.base_keys import BASE_KEYS
-from tidings.storage.business.registrations import Pending
+from tidings.storage.business.registrations import PendingRegistration
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
 from tidings.wire.registration import DeviceRegistration
@@ -126,7 +126,7 @@ class Registrar:
         one_time = [key.key_id for key in made.one_time]
         registration = _Registration(Keys.of(device), one_time, keys.generate_token())
         sealed = device.sealer.seal(msgspec.json.encode(registration), context=_context(device.number))
-        begun = Pending(device.number, bool(code), wrapped, sealed)
+        begun = PendingRegistration(device.number, bool(code), wrapped, sealed)
 
         async def keep(connection: Connection) -> None:
             kept = dataclasses.replace(begun, data_key=await self._current(connection, begun.data_key))
@@ -149,7 +149,7 @@ class Registrar:
         lease: Lease,
         registration: _Registration,
         sealer: e2ee.Sealer,
-        begun: Pending,
+        begun: PendingRegistration,
         *,
         bearers: Sequence[str],
         code: str = "",
@@ -198,7 +198,7 @@ class Registrar:
                 return await self.network.register(body, registration_key=bearer)
         return await self.network.register(body, registration_key=bearers[-1])
 
-    async def _give_up(self, database: Database, lease: Lease, begun: Pending) -> None:
+    async def _give_up(self, database: Database, lease: Lease, begun: PendingRegistration) -> None:
         await database.persist(
             shards.fenced(lease, lambda connection: registrations.end_pending(connection, begun.account)),
             about="keys",

@@ -11,7 +11,7 @@ from coreapp.account import key_backup, prekey_pool
 from coreapp.account.key_backup import Keys, WrongBackup
 from coreapp.account.own_device import OwnDevice
 from coreapp.account.registrar import Registrar
-from coreapp.errors import Refused
+from coreapp.errors import RequestRefused
 from tidings.client.errors import (
     ClientError,
     LockedNumber,
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5  # seconds between attempts to register while the network is unreachable
 RESTORE_SECONDS = 25.0  # timeout of a restoration in seconds; a Webapp waits 30 s
-LOOK_SECONDS = 2.0  # seconds between polls of whether another process has registered the number
+POLL_SECONDS = 2.0  # seconds between polls of whether another process has registered the number
 AGAIN_SECONDS = 24 * 3600.0  # seconds between registrations of a number that was registered elsewhere
 SENT_JUST_NOW_SECONDS = 30  # seconds that the network requires between two codes
 
@@ -106,7 +106,7 @@ class AccountRequests:
                 if not self.waits_for_code:
                     self.unregistered.set()
                     log.warning("account.unregistered", extra={"number": self._number})
-                await self._changed.wait(LOOK_SECONDS)
+                await self._changed.wait(POLL_SECONDS)
         finally:
             self.unregistered.clear()
         return None
@@ -159,12 +159,14 @@ class AccountRequests:
     def abandon(self) -> None:
         """Refuse a requested restoration, because the shard went to another process."""
         if self._restoration is not None:
-            _fail(self._restoration, Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1))
+            _fail(
+                self._restoration, RequestRefused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1)
+            )
         self._restoration = None
         self.reopen.clear()
 
     async def request_code(self, account: str, pin: str = "") -> None:
-        """Request a registration code. Raises `Refused`.
+        """Request a registration code. Raises `RequestRefused`.
 
         pin: PIN of the registration lock, for the registration with this code
         """
@@ -176,11 +178,11 @@ class AccountRequests:
             raise _refusal(error) from error
 
     async def verify(self, account: str, code: str) -> None:
-        """Register with a code. Raises `Refused`."""
+        """Register with a code. Raises `RequestRefused`."""
         lease = self._check(account)
         if not self.waits_for_code:
             if self._device is None:
-                raise Refused(codes.NOT_READY, "the Coreapp is starting", 1)
+                raise RequestRefused(codes.NOT_READY, "the Coreapp is starting", 1)
             return
         try:
             async with self._registering:
@@ -190,36 +192,36 @@ class AccountRequests:
         except ClientError as error:
             raise _refusal(error) from error
         except LeaseLost as lost:
-            raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1) from lost
+            raise RequestRefused(codes.NOT_PRIMARY_COREAPP, "this Coreapp has just lost its shard", 1) from lost
         finally:
             self._changed.kick()
 
     async def export_keys(self, account: str, password: str) -> str:
-        """Return the keys sealed under a password. Raises `Refused` while the number is not registered and in use
-        here.
+        """Return the keys sealed under a password. Raises `RequestRefused` while the number is not registered and in
+        use here.
         """
         self._check(account)
         if self._device is None:
-            raise Refused(codes.NOT_READY, "the number is not registered, or not in use", 1)
+            raise RequestRefused(codes.NOT_READY, "the number is not registered, or not in use", 1)
         device = self._device
         await prekey_pool.forget_used(self._database, device)
         keys = Keys.of(device)
         return await asyncio.to_thread(key_backup.seal, keys, password)
 
     async def restore_keys(self, account: str, password: str, data: str) -> None:
-        """Put the keys of a backup in force. After `Refused` nothing is changed, except if the network did not respond:
-        then the restoration finishes when it does.
+        """Put the keys of a backup in force. After `RequestRefused` nothing is changed, except if the network did not
+        respond: then the restoration finishes when it does.
         """
         self._check(account)
         try:
             keys = await asyncio.to_thread(key_backup.open_keys, data, password)
         except WrongBackup as error:
-            raise Refused(codes.PARAMETER_INVALID, f"data: {error}") from error
+            raise RequestRefused(codes.PARAMETER_INVALID, f"data: {error}") from error
         if keys.number != account:
-            raise Refused(codes.PARAMETER_INVALID, f"data: holds the keys of {keys.number}, not of {account}")
+            raise RequestRefused(codes.PARAMETER_INVALID, f"data: holds the keys of {keys.number}, not of {account}")
         self._check(account)
         if self._restoration is not None:
-            raise Refused(codes.OVERLOADED, "a backup is being restored", 5)
+            raise RequestRefused(codes.OVERLOADED, "a backup is being restored", 5)
         self._restoration = _Restoration(keys, asyncio.get_running_loop().create_future())
         done = self._restoration.done
         self.reopen.set()
@@ -232,13 +234,13 @@ class AccountRequests:
                 # The restoration has started.
                 raise _unanswered() from None
             self.abandon()
-            raise Refused(codes.INTERNAL_ERROR, "the backup was not restored in time") from None
+            raise RequestRefused(codes.INTERNAL_ERROR, "the backup was not restored in time") from None
 
     def _check(self, account: str) -> Lease:
         if account != self._number:
-            raise Refused(codes.ACCESS_DENIED, f"this Coreapp serves {self._number}, not {account}")
+            raise RequestRefused(codes.ACCESS_DENIED, f"this Coreapp serves {self._number}, not {account}")
         if self._lease is None:
-            raise Refused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", 1)
+            raise RequestRefused(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", 1)
         return self._lease
 
     async def _register(self, lease: Lease) -> OwnDevice | None:
@@ -287,34 +289,38 @@ class AccountRequests:
             log.warning("account.waiting_for_network", extra={"error": str(error)})
             self._unanswered = asked
         except BaseException as error:
-            _fail(asked, Refused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
+            _fail(asked, RequestRefused(codes.INTERNAL_ERROR, f"the backup was not restored: {error!r}"[:200]))
             raise
         else:
             self._restored = asked
 
 
-def _fail(asked: _Restoration, refused: Refused) -> None:
+def _fail(asked: _Restoration, refused: RequestRefused) -> None:
     if not asked.done.done():
         asked.done.set_exception(refused)
         # Mark the exception as retrieved: the caller may have timed out.
         asked.done.exception()
 
 
-def _unanswered() -> Refused:
-    return Refused(codes.INTERNAL_ERROR, "the network has not answered; the backup is in force as soon as it does")
+def _unanswered() -> RequestRefused:
+    return RequestRefused(
+        codes.INTERNAL_ERROR, "the network has not answered; the backup is in force as soon as it does"
+    )
 
 
-def _refusal(error: ClientError) -> Refused:
+def _refusal(error: ClientError) -> RequestRefused:
     if isinstance(error, TooSoon):
-        return Refused(codes.TOO_MANY_REQUESTS, "a code was sent just now, or too many today", SENT_JUST_NOW_SECONDS)
+        return RequestRefused(
+            codes.TOO_MANY_REQUESTS, "a code was sent just now, or too many today", SENT_JUST_NOW_SECONDS
+        )
     if isinstance(error, LockedNumber):
         details = "pin: the number has a registration lock; POST /v1/account with its PIN sends another code"
-        return Refused(codes.PARAMETER_MISSING, details)
+        return RequestRefused(codes.PARAMETER_MISSING, details)
     if isinstance(error, WrongPin):
         details = "pin: is not that of the number's registration lock; POST /v1/account with it sends another code"
-        return Refused(codes.PARAMETER_INVALID, details)
+        return RequestRefused(codes.PARAMETER_INVALID, details)
     if isinstance(error, WrongCode | Unauthorized):
-        return Refused(codes.PARAMETER_INVALID, "code: is wrong, used, expired, or was guessed at too often")
+        return RequestRefused(codes.PARAMETER_INVALID, "code: is wrong, used, expired, or was guessed at too often")
     if isinstance(error, NetworkRefusal):
-        return Refused(codes.ACCESS_DENIED, f"the network refused: HTTP {error.status}")
-    return Refused(codes.INTERNAL_ERROR, "the network cannot be reached")
+        return RequestRefused(codes.ACCESS_DENIED, f"the network refused: HTTP {error.status}")
+    return RequestRefused(codes.INTERNAL_ERROR, "the network cannot be reached")

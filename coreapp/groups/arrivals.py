@@ -13,12 +13,12 @@ from typing import Protocol
 
 from prometheus_client import Counter
 
-from coreapp.groups import notices, shard_notes
+from coreapp.groups import cross_shard, notices
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.lost_keys import LostKeys
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.peer_keys import PeerKeys, Records
-from coreapp.groups.receipts import GroupReceipts, Steps
+from coreapp.groups.receipts import GroupReceipts, ReceiptSteps
 from coreapp.groups.replica import GroupReplicas
 from coreapp.groups.sender import GroupSender
 from coreapp.webhook import inbound
@@ -26,9 +26,9 @@ from tidings import e2ee
 from tidings.client import sender_keys
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.group_messages import UnreadGroupMessage
-from tidings.storage.business.groups import Group
+from tidings.storage.business.groups import StoredGroup
 from tidings.storage.business.messages import Status
-from tidings.storage.business.sender_keys import Holder
+from tidings.storage.business.sender_keys import KeyHolder
 from tidings.wire import device, groups
 from tidings.wire.content import NULL, SenderKey, SenderKeyRequest
 from tidings.wire.device import Deliver
@@ -81,7 +81,7 @@ class GroupEvents:
         messages: list[str] = []
         members: list[str] = []
         for delivery in deliveries:
-            if delivery.kind in shard_notes.FOR_FIRST:
+            if delivery.kind in cross_shard.FOR_FIRST:
                 senders.append(delivery.sender)
                 shared_groups += self.replicas.groups_of(delivery.sender)
             elif delivery.kind in _FROM_PEOPLE:
@@ -102,13 +102,13 @@ class GroupEvents:
 class Arrivals:
     """Changes of one batch. No method waits."""
 
-    def __init__(self, events: GroupEvents, records: dict[str, Records], steps: Steps) -> None:
+    def __init__(self, events: GroupEvents, records: dict[str, Records], steps: ReceiptSteps) -> None:
         self._events = events
         self._account = events.account
         self._records = records
         self.steps = steps
-        self._groups: dict[str, Group] = {}
-        self._holders: list[Holder] = []
+        self._groups: dict[str, StoredGroup] = {}
+        self._holders: list[KeyHolder] = []
         self._used: dict[tuple[str, str], e2ee.SenderKeyRecord] = {}
         self._dropped: list[tuple[str, str]] = []
         self._unread: list[UnreadGroupMessage] = []
@@ -147,9 +147,9 @@ class Arrivals:
     def note(self, delivery: Deliver) -> None:
         """Handle a cross-shard message for the shard that has the groups."""
         self._ended_notes.append(delivery.id)
-        if delivery.kind == shard_notes.KEY:
+        if delivery.kind == cross_shard.KEY:
             self.take_key(delivery.sender, SenderKey(delivery.group, delivery.body))
-        elif delivery.kind == shard_notes.ASKED:
+        elif delivery.kind == cross_shard.ASKED:
             self.key_requested(delivery.sender, SenderKeyRequest(delivery.group))
         else:
             self.start_over(delivery.sender)
@@ -215,7 +215,7 @@ class Arrivals:
         for group_id in self._events.replicas.groups_of(peer):
             self._lost(group_id, peer)
 
-    def changed(self, delivery: Deliver) -> notices.System | None:
+    def changed(self, delivery: Deliver) -> notices.SystemContent | None:
         """Apply a notice of a changed group. Returns the content for the webhook; None for an unusable notice."""
         notice = notices.read(delivery.body)
         group_id = delivery.group

@@ -19,7 +19,7 @@ class AwaitedKeys:
 
     def __init__(self, context: ShardContext) -> None:
         self._owns = context.owns
-        self._bells = context.shared.bells
+        self._wakeups = context.shared.wakeups
         self._shard = context.shard
         self._clock = context.clock
         # By group and author: the waiting messages in order of arrival, each with the end of its wait in monotonic
@@ -47,7 +47,7 @@ class AwaitedKeys:
         queue = self._waiting.setdefault((delivery.group, delivery.sender), {})
         now = self._clock.monotonic()
         if queue.setdefault(delivery.id, now + PATIENCE) > now:
-            self._bells.ring(self._shard)
+            self._wakeups.wake(self._shard)
             raise KeyOnItsWay
         self.settled(delivery)
 

@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
-from coreapp.groups.shard_notes import Notes, SentElsewhere
+from coreapp.groups.cross_shard import CrossShardMessages, SentElsewhere
 from coreapp.journal import Change
 from coreapp.sending.wiring import Sending
 from coreapp.statuses.tracker import StatusTracker
 from tidings.storage.business.group_changes import GroupChanges
-from tidings.storage.business.jobs import Job, State
-from tidings.storage.business.sessions import SendingHalf
+from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.business.sessions import SealedSendingHalf
 from tidings.wire.ids import MessageIds
 
 
@@ -23,7 +23,7 @@ class KeyMessage:
 
     job: Job
     content: bytes
-    half: SendingHalf | None  # session half to commit; None while it is not encrypted
+    half: SealedSendingHalf | None  # session half to commit; None while it is not encrypted
     elsewhere: bool = False  # whether another shard sends it
 
 
@@ -38,11 +38,11 @@ class KeyMessages:
         sending: Sending,
         tracker: StatusTracker,
         *,
-        notes: Notes,
+        notes: CrossShardMessages,
         sent_elsewhere: SentElsewhere,
     ) -> None:
         self._owns = context.owns
-        self._bells = context.shared.bells
+        self._wakeups = context.shared.wakeups
         self._notes = notes
         self._sent_elsewhere = sent_elsewhere
         self._journal = context.journal
@@ -58,7 +58,7 @@ class KeyMessages:
     def write(self, peer: str, content: bytes) -> KeyMessage:
         """Return a message, encrypted if the session is in memory. Nothing may run between this call and `post`."""
         now = int(self._clock.now() * 1000)
-        job = Job(self._ids.new(), self._shard, self._account, peer, State.NEW, "", b"", now)
+        job = Job(self._ids.new(), self._shard, self._account, peer, JobForm.NEW, "", b"", now)
         if not self._owns(peer):
             return KeyMessage(job, content, None, elsewhere=True)
         half = self._encryption.encrypt_now(job, content)
@@ -101,7 +101,7 @@ class KeyMessages:
             if notes:
                 self._sent_elsewhere.watch(note.id for note in notes)
                 for shard in {note.shard for note in notes}:
-                    self._bells.ring(shard)
+                    self._wakeups.wake(shard)
 
         committed.add_done_callback(done)
         return committed

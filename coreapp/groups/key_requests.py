@@ -9,8 +9,8 @@ from prometheus_client import Counter
 from coreapp.groups.awaited_keys import AwaitedKeys
 from coreapp.groups.key_messages import KeyMessages
 from tidings.client import sender_keys
-from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock
+from tidings.runtime.use_limit import UseLimit
 from tidings.wire.content import encode_sender_key_request
 
 log = logging.getLogger(__name__)
@@ -30,10 +30,10 @@ class KeyRequests:
         """
         self.awaited = awaited
         self._key_messages = key_messages
-        self._requests: Allowance[tuple[str, str]] = Allowance(
+        self._requests: UseLimit[tuple[str, str]] = UseLimit(
             clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=REMEMBERED
         )
-        self._answers: Allowance[tuple[str, str]] = Allowance(
+        self._answers: UseLimit[tuple[str, str]] = UseLimit(
             clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=REMEMBERED
         )
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from tidings.storage.business.groups import Group
+from tidings.storage.business.groups import StoredGroup
 from tidings.wire import groups
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.groups import GroupNotice
 
 
-class Notice(GroupNotice, frozen=True):
+class GroupChangeNotice(GroupNotice, frozen=True):
     """One change. All fields but its kind may be missing: a group about which too little is known is fetched."""
 
     by: str = ""
@@ -22,7 +22,7 @@ class Notice(GroupNotice, frozen=True):
     epoch: int = 0
 
 
-class System(msgspec.Struct, omit_defaults=True, gc=False):
+class SystemContent(msgspec.Struct, omit_defaults=True, gc=False):
     """Content of the webhook's `system` object."""
 
     type: str
@@ -32,10 +32,10 @@ class System(msgspec.Struct, omit_defaults=True, gc=False):
     users: list[str] = []
 
 
-_decode = msgspec.json.Decoder(Notice).decode
+_decode = msgspec.json.Decoder(GroupChangeNotice).decode
 
 
-def read(body: bytes) -> Notice | None:
+def read(body: bytes) -> GroupChangeNotice | None:
     """Return the notice; None for an unreadable one."""
     try:
         return _decode(body)
@@ -44,39 +44,39 @@ def read(body: bytes) -> Notice | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class NoticeOutcome:
     """Effect of a notice."""
 
-    group: Group | None  # our copy after the change; None while nothing is known
+    group: StoredGroup | None  # our copy after the change; None while nothing is known
     is_whole: bool  # whether the group need not be fetched
 
 
-def apply(known: Group | None, notice: Notice, account: str, group_id: str, now: int) -> Outcome:
+def apply(known: StoredGroup | None, notice: GroupChangeNotice, account: str, group_id: str, now: int) -> NoticeOutcome:
     """Return the effect of a notice on our copy.
 
     now: Unix seconds
     """
     if notice.change == groups.CREATED:
         if known is not None:
-            return Outcome(known, is_whole=True)
+            return NoticeOutcome(known, is_whole=True)
         participants = ((notice.by, True),)
-        made = Group(account, group_id, notice.subject, notice.by, now, notice.epoch, participants)
-        return Outcome(made, is_whole=notice.by == account)
+        made = StoredGroup(account, group_id, notice.subject, notice.by, now, notice.epoch, participants)
+        return NoticeOutcome(made, is_whole=notice.by == account)
     if known is None:
-        return Outcome(None, is_whole=False)
+        return NoticeOutcome(None, is_whole=False)
     if notice.epoch < known.epoch:
         # The copy was fetched after this change and includes it.
-        return Outcome(known, is_whole=True)
+        return NoticeOutcome(known, is_whole=True)
     moves = notice.change in (groups.JOINED, *groups.GONE)
     follows = notice.epoch == known.epoch + 1 if moves else notice.epoch == known.epoch
     if moves and notice.epoch == known.epoch:
-        return Outcome(known, is_whole=True)
+        return NoticeOutcome(known, is_whole=True)
     # After a gap the list of participants may be wrong. It then keeps the old epoch, even if it is never completed.
     epoch = notice.epoch if follows else known.epoch
-    return Outcome(_changed(known, notice, account, epoch), is_whole=follows and notice.subject != "")
+    return NoticeOutcome(_changed(known, notice, account, epoch), is_whole=follows and notice.subject != "")
 
 
-def _changed(known: Group, notice: Notice, account: str, epoch: int) -> Group:
+def _changed(known: StoredGroup, notice: GroupChangeNotice, account: str, epoch: int) -> StoredGroup:
     about = set(notice.numbers)
     participants = list(known.participants)
     is_member = known.is_member
@@ -99,7 +99,7 @@ def _changed(known: Group, notice: Notice, account: str, epoch: int) -> Group:
     )
 
 
-def system(notice: Notice, group_id: str) -> System | None:
+def system(notice: GroupChangeNotice, group_id: str) -> SystemContent | None:
     """Return the content that describes a change; None for an unknown kind of change."""
     who, whom = f"+{notice.by}", ", ".join(f"+{number}" for number in notice.numbers)
     users = notice.numbers
@@ -127,10 +127,10 @@ def system(notice: Notice, group_id: str) -> System | None:
     else:
         return None
     kind, body, users = made
-    return System(kind, body, group_id, notice.by, users)
+    return SystemContent(kind, body, group_id, notice.by, users)
 
 
-def as_content(said: System) -> dict[str, Any]:
+def as_content(said: SystemContent) -> dict[str, Any]:
     """Return the content as JSON types."""
     content: dict[str, Any] = msgspec.to_builtins(said)
     return content

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coreapp.bells import Bells
 from coreapp.context import ShardContext
-from coreapp.groups import notices, shard_notes
+from coreapp.groups import cross_shard, notices
 from coreapp.groups.arrivals import Arrivals, GroupEvents
+from coreapp.groups.cross_shard import CrossShardMessages
 from coreapp.groups.lost_keys import LostKeys
 from coreapp.groups.own_keys import OwnKeys
-from coreapp.groups.receipts import Steps
+from coreapp.groups.receipts import ReceiptSteps
 from coreapp.groups.replica import GroupReplicas
-from coreapp.groups.shard_notes import Notes
 from coreapp.journal import Change
+from coreapp.wakeups import ShardWakeups
 from tidings import e2ee
+from tidings.storage.business.cross_shard_messages import CrossShardMessage
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.messages import Status
-from tidings.storage.business.shard_notes import Note
 from tidings.wire.content import SenderKey, SenderKeyRequest
 from tidings.wire.device import Deliver
 
@@ -28,18 +28,18 @@ from tidings.wire.device import Deliver
 class ForwardedEvents:
     """Inbound side of groups in a shard that has no groups."""
 
-    def __init__(self, events: GroupEvents, notes: Notes, bells: Bells) -> None:
+    def __init__(self, events: GroupEvents, notes: CrossShardMessages, wakeups: ShardWakeups) -> None:
         """Create the inbound side.
 
         events: of a shard without groups
         """
         self._events = events
         self._notes = notes
-        self._bells = bells
+        self._wakeups = wakeups
 
     async def open(self, deliveries: Sequence[Deliver]) -> Arrivals:
         """Return the arrivals of a batch. Nothing must be read."""
-        return ForwardedArrivals(self._events, self._notes, self._bells)
+        return ForwardedArrivals(self._events, self._notes, self._wakeups)
 
 
 class ForwardedArrivals(Arrivals):
@@ -48,25 +48,25 @@ class ForwardedArrivals(Arrivals):
     The network delivers no group envelopes here. Those that arrive anyway are treated as unusable.
     """
 
-    def __init__(self, events: GroupEvents, notes: Notes, bells: Bells) -> None:
-        super().__init__(events, {}, Steps({}))
+    def __init__(self, events: GroupEvents, notes: CrossShardMessages, wakeups: ShardWakeups) -> None:
+        super().__init__(events, {}, ReceiptSteps({}))
         self._make = notes
-        self._bells = bells
-        self._notes: list[Note] = []
+        self._wakeups = wakeups
+        self._notes: list[CrossShardMessage] = []
 
     def decrypt(self, delivery: Deliver, spend: e2ee.Spend) -> bytes:
         raise e2ee.InvalidMessage("a group message for another shard")
 
     def take_key(self, sender: str, content: SenderKey) -> None:
-        self._notes.append(self._make.to_first(shard_notes.KEY, sender, content.group, content.distribution))
+        self._notes.append(self._make.to_first(cross_shard.KEY, sender, content.group, content.distribution))
 
     def key_requested(self, sender: str, content: SenderKeyRequest) -> None:
-        self._notes.append(self._make.to_first(shard_notes.ASKED, sender, content.group))
+        self._notes.append(self._make.to_first(cross_shard.ASKED, sender, content.group))
 
     def start_over(self, peer: str) -> None:
-        self._notes.append(self._make.to_first(shard_notes.LOST, peer))
+        self._notes.append(self._make.to_first(cross_shard.LOST, peer))
 
-    def changed(self, delivery: Deliver) -> notices.System | None:
+    def changed(self, delivery: Deliver) -> notices.SystemContent | None:
         return None
 
     def receipt(self, delivery: Deliver, message_id: str, reached: Status) -> bool:
@@ -78,18 +78,20 @@ class ForwardedArrivals(Arrivals):
 
     def committed(self) -> None:
         if self._notes:
-            self._bells.ring(shard_notes.FIRST)
+            self._wakeups.wake(cross_shard.FIRST)
 
 
 class ForwardedLostKeys(LostKeys):
     """Lets the first shard send the business's keys to participants again."""
 
-    def __init__(self, context: ShardContext, replicas: GroupReplicas, own: OwnKeys, *, notes: Notes) -> None:
+    def __init__(
+        self, context: ShardContext, replicas: GroupReplicas, own: OwnKeys, *, notes: CrossShardMessages
+    ) -> None:
         super().__init__(context, replicas, own)
         self._notes = notes
-        self._bells = context.shared.bells
+        self._wakeups = context.shared.wakeups
 
     async def give_again(self, member: str) -> None:
-        note = self._notes.to_first(shard_notes.LOST, member)
+        note = self._notes.to_first(cross_shard.LOST, member)
         await self._journal.write(Change(self._account, groups=GroupChanges(self._account, notes=(note,))))
-        self._bells.ring(shard_notes.FIRST)
+        self._wakeups.wake(cross_shard.FIRST)

@@ -11,7 +11,7 @@ from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
 from tidings.client import sender_keys
 from tidings.storage.business.group_changes import GroupChanges
-from tidings.storage.business.sender_keys import GIVEN, LACKS, Holder, OwnKey, list_holders, list_own
+from tidings.storage.business.sender_keys import GIVEN, LACKS, KeyHolder, OwnKey, list_holders, list_own
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 MADE = Counter("tidings_sender_keys_made_total", "Own sender keys made, by why", ["reason"])
 
 
-class Key:
+class OwnGroupKey:
     """Key of one group. All changes are made in memory first, in the order in which they go to the journal."""
 
     __slots__ = ("_account", "_device", "_group_id", "epoch", "holders", "record")
@@ -43,12 +43,12 @@ class Key:
         self.holders.clear()
         return (self._group_id,)
 
-    def holds(self, member: str, job: str) -> Holder:
+    def holds(self, member: str, job: str) -> KeyHolder:
         """Set the state of a holder. Returns its row."""
         self.holders[member] = job
-        return Holder(self._account, self._group_id, member, job)
+        return KeyHolder(self._account, self._group_id, member, job)
 
-    def lost_by(self, member: str) -> Sequence[Holder]:
+    def lost_by(self, member: str) -> Sequence[KeyHolder]:
         """Mark a participant as lacking the key if they ever had it. Returns the rows to write."""
         return (self.holds(member, LACKS),) if member in self.holders else ()
 
@@ -80,13 +80,13 @@ class OwnKeys:
         self._database = database
         self._device = device
         self._live = set(live)
-        self._keys: dict[str, Key] = {}
+        self._keys: dict[str, OwnGroupKey] = {}
 
-    def in_memory(self, group_id: str) -> Key:
+    def in_memory(self, group_id: str) -> OwnGroupKey:
         """Return the key of a group, which must have been loaded."""
         return self._keys[group_id]
 
-    def find(self, group_id: str) -> Key | None:
+    def find(self, group_id: str) -> OwnGroupKey | None:
         """Return the key of a group; None if it was not loaded."""
         return self._keys.get(group_id)
 
@@ -99,7 +99,7 @@ class OwnKeys:
         async with self._database.reading() as connection:
             own = {row.group_id: row for row in await list_own(connection, account, missing)}
             holders = await list_holders(connection, account, missing)
-        loaded = {group_id: Key(self._device, group_id) for group_id in missing}
+        loaded = {group_id: OwnGroupKey(self._device, group_id) for group_id in missing}
         for group_id, row in own.items():
             loaded[group_id].record = self._open(row)
             loaded[group_id].epoch = row.epoch

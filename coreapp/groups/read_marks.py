@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coreapp.sending import group_jobs
-from coreapp.sending.read_receipts import MAX_REFS, ReadReceipts, Receipt
+from coreapp.sending.read_receipts import MAX_REFS, ReadReceipt, ReadReceipts
 from tidings.storage.business import group_messages
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.database import Database
@@ -20,7 +20,7 @@ class GroupReadMarks:
 
     async def mark(self, question: core.MarkRead) -> None:
         """Mark a message and the unread ones before it in its group. Does nothing if it is not an unread group message.
-        Raises `Refused` when a queue is full.
+        Raises `RequestRefused` when a queue is full.
         """
         unread = await self._database.query(
             lambda connection: group_messages.list_unread(connection, self._account, question.id, limit=MAX_REFS)
@@ -31,7 +31,7 @@ class GroupReadMarks:
             for message in fresh:
                 by_author.setdefault((message.group_id, message.author), []).append(message.id)
             receipts = [
-                Receipt(author, group_jobs.READ, group_jobs.pack_read(group_id, ids))
+                ReadReceipt(author, group_jobs.READ, group_jobs.pack_read(group_id, ids))
                 for (group_id, author), ids in by_author.items()
             ]
             marked = [message.id for message in fresh]

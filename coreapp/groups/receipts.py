@@ -11,16 +11,16 @@ from coreapp.statuses.tracker import steps_between
 from coreapp.webhook import bodies
 from tidings.storage.business import callbacks, group_messages
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.group_messages import Receipt
+from tidings.storage.business.group_messages import GroupReceipt
 from tidings.storage.business.messages import Status
 
 
 @dataclasses.dataclass(slots=True)
-class Steps:
+class ReceiptSteps:
     """Effects of one batch of receipts."""
 
     known: dict[tuple[str, str], int]  # known status by message and participant
-    changed: dict[tuple[str, str], Receipt] = dataclasses.field(default_factory=dict)
+    changed: dict[tuple[str, str], GroupReceipt] = dataclasses.field(default_factory=dict)
     statuses: dict[str, Status] = dataclasses.field(default_factory=dict)  # new statuses of the messages
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
 
@@ -35,15 +35,17 @@ class GroupReceipts:
         self._clock = context.clock
         self._reports = reports
 
-    async def load(self, message_ids: Sequence[str], members: Iterable[str]) -> Steps:
+    async def load(self, message_ids: Sequence[str], members: Iterable[str]) -> ReceiptSteps:
         """Load the known statuses of these messages and participants."""
         if not message_ids:
-            return Steps({})
+            return ReceiptSteps({})
         ids, numbers = list(dict.fromkeys(message_ids)), list(dict.fromkeys(members))
         rows = await self._database.query(lambda connection: group_messages.list_receipts(connection, ids, numbers))
-        return Steps({(row.message_id, row.member): row.status for row in rows})
+        return ReceiptSteps({(row.message_id, row.member): row.status for row in rows})
 
-    def note(self, steps: Steps, message_id: str, member: str, reached: Status, timestamp: int, group_id: str) -> bool:
+    def note(
+        self, steps: ReceiptSteps, message_id: str, member: str, reached: Status, timestamp: int, group_id: str
+    ) -> bool:
         """Record that a participant received or read a message, which must be in the status tracker. Returns whether
         that was new.
 
@@ -56,7 +58,7 @@ class GroupReceipts:
         if not between:
             return False
         steps.known[message_id, member] = between[-1]
-        steps.changed[message_id, member] = Receipt(message_id, member, between[-1])
+        steps.changed[message_id, member] = GroupReceipt(message_id, member, between[-1])
         steps.statuses[message_id] = max(between[-1], steps.statuses.get(message_id, between[-1]))
         now = self._clock.now()
         for step in between:

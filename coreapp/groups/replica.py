@@ -12,7 +12,7 @@ from coreapp.journal import Change, Journal
 from tidings.client.errors import NetworkAway, NetworkRefusal, NoSuchGroup
 from tidings.runtime import service
 from tidings.storage.business.group_changes import GroupChanges
-from tidings.storage.business.groups import Group
+from tidings.storage.business.groups import StoredGroup
 from tidings.wire.groups import DescribedGroup
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.5  # seconds between two calls after the network did not respond
 
 
-class Source(Protocol):
+class GroupSource(Protocol):
     """Access to the network's groups."""
 
     async def fetch(self, group: str) -> DescribedGroup: ...
@@ -34,11 +34,11 @@ class GroupReplicas:
     Notices are applied as they arrive. A group that they leave incomplete is fetched.
     """
 
-    def __init__(self, source: Source, journal: Journal, groups: Iterable[Group], *, account: str) -> None:
+    def __init__(self, source: GroupSource, journal: Journal, groups: Iterable[StoredGroup], *, account: str) -> None:
         self._source = source
         self._journal = journal
         self._account = account
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, StoredGroup] = {}
         # By participant: ids of the groups shared with them.
         self._memberships: dict[str, set[str]] = {}
         # Changes per group, so that an older response does not overwrite a newer state.
@@ -49,11 +49,11 @@ class GroupReplicas:
         for group in groups:
             self._index(group)
 
-    def find(self, group_id: str) -> Group | None:
+    def find(self, group_id: str) -> StoredGroup | None:
         """Return a group, including those that the business has left; None if it is unknown."""
         return self._groups.get(group_id)
 
-    def list_groups(self) -> Sequence[Group]:
+    def list_groups(self) -> Sequence[StoredGroup]:
         """Return the groups of the business, oldest first."""
         return sorted((g for g in self._groups.values() if g.is_member), key=lambda g: (g.created_at, g.id))
 
@@ -61,7 +61,7 @@ class GroupReplicas:
         """Return the groups that the business shares with this participant."""
         return self._memberships.get(number, ())
 
-    def take(self, group: Group) -> None:
+    def take(self, group: StoredGroup) -> None:
         """Replace the replica in memory. The caller writes it to disk."""
         self._versions[group.id] = self._versions.get(group.id, 0) + 1
         self._index(group)
@@ -86,7 +86,7 @@ class GroupReplicas:
             self.take(group)
             await self._journal.write(Change(self._account, groups=GroupChanges(self._account, groups=(group,))))
 
-    async def refresh(self, group_id: str) -> Group | None:
+    async def refresh(self, group_id: str) -> StoredGroup | None:
         """Fetch the group from the network and return it; None if it is unknown. Raises `NetworkAway`."""
         while True:
             version = self._versions.get(group_id, 0)
@@ -165,7 +165,7 @@ class GroupReplicas:
                 return
             await service.wait_for(self._closing, RETRY_SECONDS)
 
-    def _index(self, group: Group) -> None:
+    def _index(self, group: StoredGroup) -> None:
         before = self._groups.get(group.id)
         if before is not None:
             for number, _ in before.participants:
@@ -181,8 +181,8 @@ class GroupReplicas:
                     self._memberships.setdefault(number, set()).add(group.id)
 
 
-def _replica(account: str, found: DescribedGroup) -> Group:
-    return Group(
+def _replica(account: str, found: DescribedGroup) -> StoredGroup:
+    return StoredGroup(
         account,
         found.id,
         found.subject,

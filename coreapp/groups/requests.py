@@ -6,11 +6,11 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from coreapp.errors import Refused
+from coreapp.errors import RequestRefused
 from coreapp.groups.replica import GroupReplicas
 from tidings.client.errors import NetworkAway, NetworkRefusal
 from tidings.client.groups import GroupApi
-from tidings.storage.business.groups import Group
+from tidings.storage.business.groups import StoredGroup
 from tidings.wire import codes, core, groups
 from tidings.wire.groups import DescribedGroup
 
@@ -28,7 +28,7 @@ _REFUSALS: Mapping[str, tuple[int, str]] = {
 
 
 class GroupRequests:
-    """Handles the requests for one account. All methods raise `Refused`. A change is in our replica when they
+    """Handles the requests for one account. All methods raise `RequestRefused`. A change is in our replica when they
     return.
     """
 
@@ -43,7 +43,7 @@ class GroupRequests:
         self._invite_url = invite_url.rstrip("/")
 
     def require_sendable(self, group_id: str) -> None:
-        """Raise `Refused` unless a message to this group may be accepted."""
+        """Raise `RequestRefused` unless a message to this group may be accepted."""
         self._find(group_id)
 
     async def answer(self, question: core.GroupQuestion) -> core.GroupAnswer:
@@ -87,16 +87,16 @@ class GroupRequests:
             changed = await api.demote(group_id, numbers)
         elif question.action == core.REMOVE:
             if self._account in numbers:
-                raise Refused(codes.BAD_USER, "wa_ids: the business leaves a group by POST …/leave")
+                raise RequestRefused(codes.BAD_USER, "wa_ids: the business leaves a group by POST …/leave")
             changed = await api.remove(group_id, numbers)
         elif question.action == core.SET_ICON:
             changed = await api.set_icon(group_id, question.icon)
         elif question.action == core.DELETE_ICON:
             if not group.has_icon:
-                raise Refused(*_REFUSALS[groups.NO_ICON])
+                raise RequestRefused(*_REFUSALS[groups.NO_ICON])
             changed = await api.delete_icon(group_id)
         else:
-            raise Refused(codes.INTERNAL_ERROR, f"unknown action {question.action}")
+            raise RequestRefused(codes.INTERNAL_ERROR, f"unknown action {question.action}")
         if changed is not None:
             await self._replicas.keep(changed, since)
         log.info(
@@ -104,19 +104,21 @@ class GroupRequests:
             extra={"group": group_id, "action": question.action, "request_id": question.request_id},
         )
 
-    def _find(self, group_id: str) -> Group:
+    def _find(self, group_id: str) -> StoredGroup:
         group = self._replicas.find(group_id)
         if group is None:
-            raise Refused(*_REFUSALS[groups.NO_SUCH_GROUP])
+            raise RequestRefused(*_REFUSALS[groups.NO_SUCH_GROUP])
         if not group.is_member:
-            raise Refused(*_REFUSALS[groups.NOT_PARTICIPANT])
+            raise RequestRefused(*_REFUSALS[groups.NOT_PARTICIPANT])
         return group
 
-    def _require_participants(self, group: Group, numbers: Sequence[str]) -> None:
+    def _require_participants(self, group: StoredGroup, numbers: Sequence[str]) -> None:
         present = {number for number, _ in group.participants}
         for index, number in enumerate(numbers):
             if number not in present:
-                raise Refused(codes.PARAMETER_INVALID, f"wa_ids[{index}]: {number} is not a participant of the group")
+                raise RequestRefused(
+                    codes.PARAMETER_INVALID, f"wa_ids[{index}]: {number} is not a participant of the group"
+                )
 
 
 @contextlib.contextmanager
@@ -125,20 +127,20 @@ def _as_refusals() -> Iterator[None]:
         yield
     except NetworkAway as error:
         log.warning("group.network_away", extra={"error": str(error)})
-        raise Refused(codes.INTERNAL_ERROR, "the network cannot be reached") from error
+        raise RequestRefused(codes.INTERNAL_ERROR, "the network cannot be reached") from error
     except NetworkRefusal as error:
         known = _REFUSALS.get(error.reason)
         if known is None:
             detail = f"{error.reason}: {error.detail}" if error.detail else error.reason or str(error)
             known = (codes.PARAMETER_INVALID, f"the network refused: {detail}")
-        raise Refused(*known) from error
+        raise RequestRefused(*known) from error
 
 
-def _entry(group: Group | DescribedGroup) -> core.GroupEntry:
+def _entry(group: StoredGroup | DescribedGroup) -> core.GroupEntry:
     return core.GroupEntry(group.id, group.created_at)
 
 
-def _describe(n: int, group: Group) -> core.GroupDescription:
+def _describe(n: int, group: StoredGroup) -> core.GroupDescription:
     return core.GroupDescription(
         n,
         group.id,

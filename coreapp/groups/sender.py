@@ -19,7 +19,7 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.groups import own_keys
 from coreapp.groups.key_messages import KeyMessages
-from coreapp.groups.own_keys import Key, OwnKeys
+from coreapp.groups.own_keys import OwnGroupKey, OwnKeys
 from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change
 from coreapp.sending import failures, group_jobs
@@ -29,9 +29,9 @@ from tidings.client import sender_keys
 from tidings.client.errors import NetworkAway
 from tidings.runtime import crashpoints, service
 from tidings.storage.business.group_changes import GroupChanges
-from tidings.storage.business.groups import Group
-from tidings.storage.business.jobs import Job, State
-from tidings.storage.business.sender_keys import Holder
+from tidings.storage.business.groups import StoredGroup
+from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.business.sender_keys import KeyHolder
 from tidings.wire import codes
 from tidings.wire.content import encode_sender_key
 
@@ -100,7 +100,7 @@ class GroupSender:
         """Acceptance time of the oldest waiting message, Unix milliseconds; None without messages."""
         return min((line.waiting[0][1].created_at for line in self._lines.values() if line.waiting), default=None)
 
-    def resume(self, left: Sequence[Job], under_way: Sequence[Holder], elsewhere: Collection[str] = ()) -> None:
+    def resume(self, left: Sequence[Job], under_way: Sequence[KeyHolder], elsewhere: Collection[str] = ()) -> None:
         """Register the jobs of an earlier owner. Must be called before any of them is offered or queued.
 
         left: jobs in the queue
@@ -125,7 +125,7 @@ class GroupSender:
         self._land(job.id)
         line = self._line(job.peer)
         line.refused = max(line.refused, encrypted.epoch)
-        again = dataclasses.replace(job, state=State.NEW, kind="", body=encrypted.content)
+        again = dataclasses.replace(job, state=JobForm.NEW, kind="", body=encrypted.content)
         try:
             content = self._encryption.unseal_content(again)
         except e2ee.CorruptState:
@@ -262,7 +262,7 @@ class GroupSender:
         await self._encrypt(line, key, group.epoch)
         return bool(line.waiting)
 
-    async def _look_up(self, line: _Line) -> Group | None:
+    async def _look_up(self, line: _Line) -> StoredGroup | None:
         group = self._replicas.find(line.id)
         if group is None or (group.is_member and group.epoch <= line.refused):
             group = await self._replicas.refresh(line.id)
@@ -270,7 +270,9 @@ class GroupSender:
                 raise NetworkAway(f"epoch {group.epoch} is refused, and the group has no other yet")
         return group
 
-    def _hand_over(self, line: _Line, key: Key, epoch: int, members: Sequence[str]) -> asyncio.Future[None] | None:
+    def _hand_over(
+        self, line: _Line, key: OwnGroupKey, epoch: int, members: Sequence[str]
+    ) -> asyncio.Future[None] | None:
         """Send the key to the members who lack it, after replacing it if a former member has it. The future completes
         when it is on disk.
 
@@ -304,7 +306,7 @@ class GroupSender:
             ),
         )
 
-    async def _encrypt(self, line: _Line, key: Key, epoch: int) -> None:
+    async def _encrypt(self, line: _Line, key: OwnGroupKey, epoch: int) -> None:
         """Encrypt the waiting messages, commit them with the key, and send them."""
         assert key.record is not None
         jobs = []
@@ -314,7 +316,7 @@ class GroupSender:
             # The prepared content: its files have pointers now.
             self._encryption.seal_content(encrypted, content)
             body = group_jobs.pack(group_jobs.Encrypted(epoch, encrypted.body, key.record.encrypt(content)))
-            encrypted.state, encrypted.kind, encrypted.body = State.ENCRYPTED, group_jobs.MESSAGE, body
+            encrypted.state, encrypted.kind, encrypted.body = JobForm.ENCRYPTED, group_jobs.MESSAGE, body
             self._fly(line, encrypted, epoch)
             jobs.append(encrypted)
         ENCRYPTED.inc(len(jobs))

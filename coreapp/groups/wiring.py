@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from coreapp.context import ShardContext
 from coreapp.groups.arrivals import Events, GroupEvents
 from coreapp.groups.awaited_keys import AwaitedKeys
+from coreapp.groups.cross_shard import CrossShardMessages, SentElsewhere
 from coreapp.groups.key_messages import KeyMessages
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.lost_keys import LostKeys
@@ -19,20 +20,19 @@ from coreapp.groups.receipts import GroupReceipts
 from coreapp.groups.replica import GroupReplicas
 from coreapp.groups.requests import GroupRequests
 from coreapp.groups.sender import GroupSender
-from coreapp.groups.shard_notes import Notes, SentElsewhere
 from coreapp.sending.wiring import Sending
 from coreapp.statuses.wiring import Statuses
 from tidings.client.groups import GroupApi
 from tidings.storage.business import groups, sender_keys
-from tidings.storage.business.groups import Group
+from tidings.storage.business.groups import StoredGroup
 from tidings.storage.business.jobs import Job
-from tidings.storage.business.sender_keys import Holder
+from tidings.storage.business.sender_keys import KeyHolder
 
 ANSWER_SECONDS = 10.0  # timeout of a call to the network in seconds, for which a Webapp waits
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class ShardGroups:
     """Group parts of one shard."""
 
     replicas: GroupReplicas
@@ -41,7 +41,7 @@ class Groups:
     events: Events  # handles deliveries from groups
     read_marks: GroupReadMarks
     lost_keys: LostKeys
-    notes: Notes  # creates cross-shard messages
+    notes: CrossShardMessages  # creates cross-shard messages
     sent_elsewhere: SentElsewhere  # tracks jobs that other shards send for this one
 
     async def close(self) -> None:
@@ -52,15 +52,15 @@ class Groups:
         await self.replicas.close()
 
 
-async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sending, left: Sequence[Job]) -> Groups:
+async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sending, left: Sequence[Job]) -> ShardGroups:
     """Wire the groups of the first shard, or the forwarding of another one.
 
     left: jobs of the previous owner
     """
     database, device, account = context.database, context.device, context.account
-    known: Sequence[Group] = ()
-    under_way: Sequence[Holder] = ()
-    sent_elsewhere, notes = SentElsewhere(context), Notes(context)
+    known: Sequence[StoredGroup] = ()
+    under_way: Sequence[KeyHolder] = ()
+    sent_elsewhere, notes = SentElsewhere(context), CrossShardMessages(context)
     elsewhere: set[str] = set()
     ids = {job.id for job in left}
     if context.lease.is_first:
@@ -92,11 +92,11 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
         receipts=GroupReceipts(context, statuses.reports),
         lost_keys=lost_keys,
     )
-    return Groups(
+    return ShardGroups(
         replicas=replicas,
         sender=sender,
         requests=GroupRequests(api, replicas, account=account, invite_url=context.settings.invite_url),
-        events=events if context.lease.is_first else ForwardedEvents(events, notes, context.shared.bells),
+        events=events if context.lease.is_first else ForwardedEvents(events, notes, context.shared.wakeups),
         read_marks=GroupReadMarks(database, sending.read_receipts, account=account),
         lost_keys=lost_keys,
         notes=notes,

@@ -6,11 +6,11 @@ import asyncio
 import functools
 from collections.abc import Sequence
 
-from coreapp.garbage import DELETED, MEDIA
+from coreapp.retention import DELETED, MEDIA
 from tidings.objects.store import FileStore
 from tidings.runtime.clock import Clock
 from tidings.storage.business import media, shards
-from tidings.storage.business.media import Media
+from tidings.storage.business.media import MediaRow
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
 
@@ -77,7 +77,7 @@ class MediaCollector:
             total += len(gone)
             await asyncio.sleep(PAUSE)
 
-    async def _forget(self, connection: Connection, page: Sequence[Media], before: int) -> Sequence[str]:
+    async def _forget(self, connection: Connection, page: Sequence[MediaRow], before: int) -> Sequence[str]:
         await shards.fence(connection, self._lease)
         return await media.delete_unused(connection, [entry.id for entry in page], before)
 

@@ -19,10 +19,10 @@ from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
-from coreapp.media.due_downloads import Waiting
+from coreapp.media.due_downloads import WaitingDownloads
 from coreapp.media.errors import DownloadFailed
 from coreapp.media.fetching import Fetcher
-from coreapp.media.retry import LAST_ATTEMPT, GiveUp, after_failure, delay
+from coreapp.media.retry import LAST_ATTEMPT, GiveUpDownload, after_failure, delay
 from coreapp.webhook import bodies, inbound
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
@@ -31,7 +31,7 @@ from tidings.media.errors import DiskFull
 from tidings.runtime import service
 from tidings.storage.business import media_downloads
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.media import Media
+from tidings.storage.business.media import MediaRow
 from tidings.storage.business.media_downloads import Download
 from tidings.wire import codes
 
@@ -74,8 +74,8 @@ class Downloads:
         self._rows = rows
         # Concurrent downloads of this shard, and the slots shared by all shards of the process.
         self._at_once = context.settings.media_transfers
-        self._places = context.shared.downloads
-        self._waiting = Waiting(in_memory, context.clock)
+        self._slots = context.shared.downloads
+        self._waiting = WaitingDownloads(in_memory, context.clock)
         # Downloads whose end is in the journal. They stay until it is on disk, so that no page loads them again.
         self._ending: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
@@ -209,7 +209,7 @@ class Downloads:
         self._waiting.loaded(page, asked)
 
     async def _attempt(self, download: Download) -> None:
-        async with self._places:
+        async with self._slots:
             await self._try(download)
 
     async def _try(self, download: Download) -> None:
@@ -234,8 +234,10 @@ class Downloads:
                 error = DownloadFailed("the file cannot be read", is_final=False)
             age = self._clock.now() - download.created_at / 1000
             verdict = after_failure(error, download.attempt, age)
-            self._note(download, message, started, "gave up" if isinstance(verdict, GiveUp) else "failed", repr(error))
-            if isinstance(verdict, GiveUp):
+            self._note(
+                download, message, started, "gave up" if isinstance(verdict, GiveUpDownload) else "failed", repr(error)
+            )
+            if isinstance(verdict, GiveUpDownload):
                 await self._finish(download, message, identity, (codes.MEDIA_DOWNLOAD, verdict.details))
             else:
                 self._waiting.again(download)
@@ -249,7 +251,7 @@ class Downloads:
         message: inbound.Inbound,
         identity: bodies.DescribedIdentity | None,
         error: tuple[int, str] | None,
-        medium: Media | None = None,
+        medium: MediaRow | None = None,
     ) -> None:
         """Commit the callback, the file's row and the end of the download, all or nothing."""
         if self._is_withdrawn(download):

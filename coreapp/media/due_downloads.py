@@ -9,7 +9,7 @@ from tidings.runtime.clock import Clock
 from tidings.storage.business.media_downloads import Download
 
 
-class Waiting:
+class WaitingDownloads:
     """Downloads in memory, at most `limit`. Further ones wait in the table until memory has drained to half of the
     limit.
     """

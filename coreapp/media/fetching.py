@@ -20,9 +20,9 @@ from tidings.client.errors import FileLost, NetworkAway, NetworkRefusal, Unautho
 from tidings.client.http import DeviceCredentials, NetworkApi
 from tidings.media import kinds, signatures
 from tidings.media.errors import FileEmpty, FileTooLarge, UnusableType
-from tidings.objects.store import FileStore, Stored
+from tidings.objects.store import FileStore, StoredObject
 from tidings.runtime.clock import Clock
-from tidings.storage.business.media import Media
+from tidings.storage.business.media import MediaRow
 from tidings.storage.business.media_downloads import Download
 from tidings.wire.media_objects import Pointer
 
@@ -45,13 +45,13 @@ class Fetcher:
         self._working = working
         self._clock = clock
 
-    async def fetch(self, download: Download, message: inbound.Inbound) -> Media:
+    async def fetch(self, download: Download, message: inbound.Inbound) -> MediaRow:
         """Download the file of a message. Returns its row; the file is on disk.
 
         Raises `DownloadFailed`; `NetworkAway`, `DiskFull` and `OSError` if the network or the disk is unusable now.
         """
         pointer, content = message.pointer, message.content
-        if pointer is None or not isinstance(content, inbound.Media):
+        if pointer is None or not isinstance(content, inbound.InboundMedia):
             raise DownloadFailed("the message says nowhere where its file is", is_final=True)
         mime_type, check = _type(content.mime_type)
         stored = await self._store(download, pointer, check)
@@ -59,7 +59,7 @@ class Fetcher:
             await self._files.delete([stored.name])
             raise DownloadFailed("the file is another one than the message says", is_final=True)
         now = int(self._clock.now() * 1000)
-        return Media(
+        return MediaRow(
             str(uuid.uuid4()),
             download.account,
             kinds.AUDIO if message.kind == VOICE else message.kind,
@@ -72,7 +72,7 @@ class Fetcher:
             now,
         )
 
-    def complete(self, message: inbound.Inbound, media: Media) -> inbound.Inbound:
+    def complete(self, message: inbound.Inbound, media: MediaRow) -> inbound.Inbound:
         """Return the message with its file, as the webhook gets it."""
         content = msgspec.structs.replace(
             message.content,
@@ -84,11 +84,11 @@ class Fetcher:
         )
         return dataclasses.replace(message, content=content)
 
-    async def discard(self, media: Media) -> None:
+    async def discard(self, media: MediaRow) -> None:
         """Delete a file that is not wanted after all."""
         await self._files.delete([media.file])
 
-    async def _store(self, download: Download, pointer: Pointer, check: _Fits) -> Stored:
+    async def _store(self, download: Download, pointer: Pointer, check: _Fits) -> StoredObject:
         plaintext = attachments.download(
             self._network,
             self._device,

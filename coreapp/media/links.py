@@ -22,19 +22,19 @@ from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.media.errors import DiskAway, SourceFailed
-from coreapp.media.pointers import Source
-from coreapp.media.preparation import Found
+from coreapp.media.pointers import MediaSource
+from coreapp.media.preparation import FoundMedia
 from coreapp.media.uploads import HeldUp, Uploader
 from coreapp.sending import failures
 from tidings.e2ee.installation_secrets import UnreadableSecret, provider_label
 from tidings.egress import urls
 from tidings.egress.download import Downloader, DownloadTooLarge
 from tidings.egress.guard import Forbidden
-from tidings.egress.providers import ProviderConfig
+from tidings.egress.providers import ProviderCredentials
 from tidings.media import kinds
 from tidings.media.errors import DiskFull, FileEmpty, FileTooLarge, UnusableType
 from tidings.objects.directory import DirectoryStore
-from tidings.objects.store import Stored, open_reader
+from tidings.objects.store import StoredObject, open_reader
 from tidings.storage.business import media_providers
 from tidings.wire import codes
 
@@ -78,11 +78,11 @@ class LinkedMedia:
         # Seconds for one link from its slot to the last byte, and seconds for which its file is cached.
         self._timeout = context.settings.media_link_timeout
         self._remembered = context.settings.media_link_cache
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         # A host has an entry while a fetch from it is running or waiting.
         self._hosts: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
-    async def find(self, source: Source, held_up: HeldUp) -> Found:
+    async def find(self, source: MediaSource, held_up: HeldUp) -> FoundMedia:
         """Return the pointer of a link's file. Waits while the network or the disk is unusable. Raises
         `SourceFailed`.
         """
@@ -98,13 +98,13 @@ class LinkedMedia:
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_WAIT_SECONDS)
 
-    async def _find(self, source: Source, headers: Mapping[str, str], held_up: HeldUp) -> Found:
+    async def _find(self, source: MediaSource, headers: Mapping[str, str], held_up: HeldUp) -> FoundMedia:
         """Fetch and upload the file once. Raises `SourceFailed` and `DiskAway`."""
         from_host = self._hosts.setdefault(_host(source.link), asyncio.Semaphore(AT_ONCE_FROM_HOST))
         # The slot of the host comes first: fetches that wait for a busy host hold no global slot.
         async with contextlib.AsyncExitStack() as turn:
             await turn.enter_async_context(from_host)
-            async with self._places:
+            async with self._slots:
                 await self._until_room(source, held_up)
                 until = self._clock.now() + self._remembered
                 stored, mime_type = await self._fetch(source, headers)
@@ -122,9 +122,9 @@ class LinkedMedia:
                     )
                 finally:
                     await asyncio.shield(self._delete(stored))
-        return Found(pointer, until)
+        return FoundMedia(pointer, until)
 
-    async def _until_room(self, source: Source, held_up: HeldUp) -> None:
+    async def _until_room(self, source: MediaSource, held_up: HeldUp) -> None:
         """Wait while the disk has no free space. The slot is kept, because no other fetch could proceed; no server is
         contacted. Raises `DiskAway`.
         """
@@ -140,14 +140,14 @@ class LinkedMedia:
             await asyncio.sleep(delay)
             delay = min(2 * delay, LAST_WAIT_SECONDS)
 
-    async def _delete(self, stored: Stored) -> None:
+    async def _delete(self, stored: StoredObject) -> None:
         try:
             await self._files.delete([stored.name])
         except OSError as error:
             # Without a row it is an orphan, which the collector deletes.
             log.error("media.not_deleted", extra={"file": stored.name, "error": repr(error)})
 
-    async def _credentials(self, source: Source) -> Mapping[str, str]:
+    async def _credentials(self, source: MediaSource) -> Mapping[str, str]:
         """Return the header of a provider's configuration, for the hosts bound to it only. Raises `SourceFailed`.
 
         A provider without hosts is usable by administrators only, which the Webapp enforces, since they know the
@@ -161,7 +161,7 @@ class LinkedMedia:
             raise SourceFailed(codes.NOT_FOUND, "provider.name", "there is no media provider of this name")
         try:
             opened = self._safe.open(self._account, provider_label(name), found.config)
-            config = msgspec.json.decode(opened, type=ProviderConfig)
+            config = msgspec.json.decode(opened, type=ProviderCredentials)
         except (UnreadableSecret, ValueError) as error:
             log.error("providers.unreadable", extra={"error": str(error)})
             raise SourceFailed(
@@ -171,7 +171,7 @@ class LinkedMedia:
             raise SourceFailed(codes.PARAMETER_INVALID, "link", "its host is none that the provider is bound to")
         return {"Authorization": config.authorization} if config.authorization else {}
 
-    async def _fetch(self, source: Source, headers: Mapping[str, str]) -> tuple[Stored, str]:
+    async def _fetch(self, source: MediaSource, headers: Mapping[str, str]) -> tuple[StoredObject, str]:
         """Fetch the file to our disk and return it with its type. Counted and logged."""
         started = time.monotonic()
         try:
@@ -187,7 +187,7 @@ class LinkedMedia:
         _log(source, started, "")
         return found
 
-    async def _fetch_in_time(self, source: Source, headers: Mapping[str, str]) -> tuple[Stored, str]:
+    async def _fetch_in_time(self, source: MediaSource, headers: Mapping[str, str]) -> tuple[StoredObject, str]:
         deadline = time.monotonic() + self._timeout
         for attempt in range(1, TRIES + 1):
             try:
@@ -198,7 +198,7 @@ class LinkedMedia:
             await asyncio.sleep(RETRY_SECONDS)
         raise AssertionError("the last try returns or raises")
 
-    async def _try(self, source: Source, headers: Mapping[str, str], seconds: float) -> tuple[Stored, str]:
+    async def _try(self, source: MediaSource, headers: Mapping[str, str], seconds: float) -> tuple[StoredObject, str]:
         """Fetch the file once. Raises `SourceFailed`, `DiskAway` and `_TryAgain`."""
         limit = kinds.LIMITS[source.kind]
         try:
@@ -237,7 +237,7 @@ class LinkedMedia:
             log.info("media.link_failed", extra={"origin": _origin(source.link), "error": repr(error)})
             raise _TryAgain(f"could not be fetched: {type(error).__name__}") from None
 
-    async def _write(self, chunks: AsyncIterator[bytes], limit: int, check: _Real) -> Stored:
+    async def _write(self, chunks: AsyncIterator[bytes], limit: int, check: _Real) -> StoredObject:
         """Write the file. `chunks` must raise no `OSError`, so that each one comes from the disk. Raises `DiskAway`,
         and the other errors of `chunks`.
         """
@@ -254,7 +254,7 @@ class _Real:
     A document in a template must be a PDF, whatever the server's Content-Type is.
     """
 
-    def __init__(self, source: Source, content_type: str) -> None:
+    def __init__(self, source: MediaSource, content_type: str) -> None:
         self.mime_type = kinds.UNKNOWN
         self._kind = source.kind
         self._is_pdf = source.in_template and source.kind == kinds.DOCUMENT
@@ -330,11 +330,11 @@ def _origin(link: str) -> str:
         return "no URL"
 
 
-def _log_disk(source: Source, error: Exception) -> None:
+def _log_disk(source: MediaSource, error: Exception) -> None:
     log.error("media.disk_away", extra={"origin": _origin(source.link), "error": str(error)})
 
 
-def _log(source: Source, started: float, error: str) -> None:
+def _log(source: MediaSource, started: float, error: str) -> None:
     log.info(
         "media.fetched",
         extra={

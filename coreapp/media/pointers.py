@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class MediaSource:
     """Location of a message's file: the `id` of an uploaded file, or a `link` with the name of its provider."""
 
     id: str = ""
@@ -28,7 +28,7 @@ class Source:
     in_template: bool = False
 
 
-class Content:
+class MediaContent:
     """Content of a message with its media objects. `encoded()` returns the result."""
 
     def __init__(self, encoded: bytes) -> None:
@@ -42,7 +42,7 @@ class Content:
             if "blob" not in found
         }
 
-    def sources(self) -> Mapping[str, Source]:
+    def sources(self) -> Mapping[str, MediaSource]:
         """Return the sources of the files that have no pointer yet, by field."""
         in_template = self._fields.get("type") == "template"
         return {path: _source(kind, found, in_template) for path, (kind, found) in self.objects.items()}
@@ -67,14 +67,14 @@ class Content:
 def has_sources(encoded: bytes) -> bool:
     """Return whether this content has media objects without a pointer. Never raises."""
     try:
-        return bool(Content(encoded).objects)
+        return bool(MediaContent(encoded).objects)
     except ValueError:
         return False
 
 
-def _source(kind: str, found: Mapping[str, Any], in_template: bool) -> Source:
+def _source(kind: str, found: Mapping[str, Any], in_template: bool) -> MediaSource:
     if found.get("id"):
-        return Source(id=str(found["id"]))
+        return MediaSource(id=str(found["id"]))
     provider = found.get("provider")
     provider = (provider.get("name") or "") if isinstance(provider, dict) else ""
-    return Source(link=str(found.get("link") or ""), provider=str(provider), kind=kind, in_template=in_template)
+    return MediaSource(link=str(found.get("link") or ""), provider=str(provider), kind=kind, in_template=in_template)

@@ -14,7 +14,7 @@ from prometheus_client import Counter
 
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed, SourceFailed
-from coreapp.media.pointers import Source
+from coreapp.media.pointers import MediaSource
 from coreapp.media.uploads import HeldUp
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
@@ -31,17 +31,17 @@ _failed = POINTERS.labels("failed")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
+class FoundMedia:
     """Pointer of a file with its validity."""
 
     pointer: FilePointer
     until: float  # Unix seconds up to which the pointer may be used from memory
 
 
-class Origin(Protocol):
+class MediaOrigin(Protocol):
     """Source of files."""
 
-    async def find(self, source: Source, held_up: HeldUp) -> Found:
+    async def find(self, source: MediaSource, held_up: HeldUp) -> FoundMedia:
         """Return the pointer of a file. Waits while the network or the disk is unusable, and calls `held_up` for each
         failed attempt. Raises `SourceFailed`.
         """
@@ -55,7 +55,7 @@ class Preparation:
     callers.
     """
 
-    def __init__(self, stored: Origin, linked: Origin, clock: Clock) -> None:
+    def __init__(self, stored: MediaOrigin, linked: MediaOrigin, clock: Clock) -> None:
         """Create the preparation of a shard.
 
         stored: files by id
@@ -64,15 +64,15 @@ class Preparation:
         self._stored = stored
         self._linked = linked
         self._clock = clock
-        self._known: LRU[Source, Found] = LRU(REMEMBERED)
-        self._under_way: dict[Source, asyncio.Task[FilePointer]] = {}
+        self._known: LRU[MediaSource, FoundMedia] = LRU(REMEMBERED)
+        self._under_way: dict[MediaSource, asyncio.Task[FilePointer]] = {}
         # Callbacks of the callers that wait for each source, to be notified of its failed attempts.
-        self._listeners: dict[Source, list[HeldUp]] = {}
+        self._listeners: dict[MediaSource, list[HeldUp]] = {}
 
     def at_once(self, content: bytes) -> bytes | None:
         """Return the content with its pointers if all of them are in memory, otherwise None."""
         try:
-            parsed = pointers.Content(content)
+            parsed = pointers.MediaContent(content)
         except ValueError:
             return None
         for path, source in parsed.sources().items():
@@ -90,7 +90,7 @@ class Preparation:
         Raises `MediaFailed`. May be cancelled; transfers that other callers wait for continue.
         """
         try:
-            parsed = pointers.Content(content)
+            parsed = pointers.MediaContent(content)
         except ValueError as error:
             raise MediaFailed(codes.MESSAGE_FAILED, "the stored message cannot be read") from error
         sources = parsed.sources()
@@ -121,20 +121,20 @@ class Preparation:
         """Files that are being fetched or uploaded for messages."""
         return len(self._under_way)
 
-    def _remembered(self, source: Source) -> FilePointer | None:
+    def _remembered(self, source: MediaSource) -> FilePointer | None:
         found = self._known.get(source)
         if found is None or found.until <= self._clock.now():
             return None
         return found.pointer
 
-    def _fetch(self, source: Source) -> asyncio.Task[FilePointer]:
+    def _fetch(self, source: MediaSource) -> asyncio.Task[FilePointer]:
         task = self._under_way.get(source)
         if task is None:
             task = self._under_way[source] = asyncio.create_task(self._find(source), name="media")
             task.add_done_callback(lambda done: self._done(source, done))
         return task
 
-    async def _find(self, source: Source) -> FilePointer:
+    async def _find(self, source: MediaSource) -> FilePointer:
         pointer = self._remembered(source)
         if pointer is not None:
             return pointer
@@ -144,17 +144,17 @@ class Preparation:
         _made.inc()
         return found.pointer
 
-    def _say(self, source: Source, why: str) -> None:
+    def _say(self, source: MediaSource, why: str) -> None:
         for held_up in self._listeners.get(source, ()):
             held_up(why)
 
-    def _forget(self, source: Source, held_up: HeldUp) -> None:
+    def _forget(self, source: MediaSource, held_up: HeldUp) -> None:
         listeners = self._listeners[source]
         listeners.remove(held_up)
         if not listeners:
             del self._listeners[source]
 
-    def _done(self, source: Source, done: asyncio.Task[FilePointer]) -> None:
+    def _done(self, source: MediaSource, done: asyncio.Task[FilePointer]) -> None:
         del self._under_way[source]
         # Waiting callers get the error. There may be none left, so it is retrieved here.
         if not done.cancelled() and done.exception() is not None:

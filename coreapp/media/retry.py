@@ -18,7 +18,7 @@ class TryAgain:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUpDownload:
     """Give up: the webhook gets the message without its file."""
 
     details: str
@@ -32,7 +32,7 @@ def delay(attempt: int) -> float:
     return float(min(2.0 ** (attempt - 1), LONGEST)) if attempt < 20 else LONGEST
 
 
-def after_failure(error: Exception, attempt: int, age: float) -> TryAgain | GiveUp:
+def after_failure(error: Exception, attempt: int, age: float) -> TryAgain | GiveUpDownload:
     """Decide on the next step after a failed attempt.
 
     error: a `DownloadFailed`, or an error of the network or the disk
@@ -40,11 +40,11 @@ def after_failure(error: Exception, attempt: int, age: float) -> TryAgain | Give
     age: seconds since the download was created
     """
     if attempt >= LAST_ATTEMPT:
-        return GiveUp(f"the file could not be fetched in {LAST_ATTEMPT} attempts")
+        return GiveUpDownload(f"the file could not be fetched in {LAST_ATTEMPT} attempts")
     if isinstance(error, DownloadFailed):
         if error.is_final or attempt >= ATTEMPTS:
-            return GiveUp(str(error))
+            return GiveUpDownload(str(error))
         return TryAgain()
     if age >= PATIENCE:
-        return GiveUp("the file could not be fetched within 24 hours")
+        return GiveUpDownload("the file could not be fetched within 24 hours")
     return TryAgain()

@@ -13,14 +13,14 @@ import msgspec
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.media.errors import SourceFailed
-from coreapp.media.pointers import Source
-from coreapp.media.preparation import Found
+from coreapp.media.pointers import MediaSource
+from coreapp.media.preparation import FoundMedia
 from coreapp.media.uploads import HeldUp, Uploader
 from tidings import e2ee
 from tidings.objects.store import FileStore, open_reader
 from tidings.runtime.batcher import Batcher
 from tidings.storage.business import media
-from tidings.storage.business.media import Media
+from tidings.storage.business.media import MediaRow
 from tidings.wire import codes
 from tidings.wire.media_objects import FilePointer
 
@@ -57,9 +57,9 @@ class StoredMedia:
         self._account = context.account
         self._files = files
         self._uploader = uploader
-        self._rows: Batcher[str, Media | None] = Batcher("media_wanted", self._read)
+        self._rows: Batcher[str, MediaRow | None] = Batcher("media_wanted", self._read)
 
-    async def find(self, source: Source, held_up: HeldUp) -> Found:
+    async def find(self, source: MediaSource, held_up: HeldUp) -> FoundMedia:
         """Return the pointer of a file. Waits while the network or the disk is unusable.
 
         Raises `SourceFailed`, and `LeaseLost` and other errors of the journal.
@@ -84,9 +84,9 @@ class StoredMedia:
             blob = self._seal(found.id, pointer)
         await self._journal.put(Change(self._account, used_media=(media.Use(found.id, now, blob, expires_at),)))
         until = min(now / 1000 + IN_MEMORY_SECONDS, (expires_at - LEAST_LEFT_MS) / 1000)
-        return Found(pointer, until)
+        return FoundMedia(pointer, until)
 
-    async def _read(self, ids: Sequence[str]) -> Sequence[Media | None]:
+    async def _read(self, ids: Sequence[str]) -> Sequence[MediaRow | None]:
         rows = await self._database.query(lambda connection: media.list_media(connection, ids))
         found = {row.id: row for row in rows if row.account == self._account}
         return [found.get(id) for id in ids]
@@ -95,7 +95,7 @@ class StoredMedia:
         content = msgspec.json.encode(_Kept(pointer.blob, pointer.key, pointer.digest))
         return self._sealer.seal(content, context=self._context(media_id))
 
-    def _kept(self, found: Media) -> FilePointer | None:
+    def _kept(self, found: MediaRow) -> FilePointer | None:
         """Return the pointer in the row; None if there is none or it cannot be read."""
         if found.blob is None:
             return None

@@ -35,14 +35,14 @@ HeldUp = Callable[[str], None]
 class Uploader:
     """Uploads files. They wait for a slot in the order of arrival."""
 
-    def __init__(self, network: NetworkApi, device: DeviceCredentials, places: asyncio.Semaphore) -> None:
+    def __init__(self, network: NetworkApi, device: DeviceCredentials, slots: asyncio.Semaphore) -> None:
         """Create the uploader of a shard.
 
-        places: slots of concurrent uploads
+        slots: slots of concurrent uploads
         """
         self._network = network
         self._device = device
-        self._places = places
+        self._slots = slots
 
     async def upload(
         self,
@@ -68,7 +68,7 @@ class Uploader:
         delay, kind = FIRST_RETRY_SECONDS, kinds.kind_of(mime_type)
         while True:
             try:
-                async with self._places:
+                async with self._slots:
                     found = await self._try(open_file, size, sha256, mime_type, filename=filename, about=about)
                 UPLOADS.labels(kind, "stored").inc()
                 return found

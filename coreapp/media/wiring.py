@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 from coreapp.context import ShardContext
-from coreapp.garbage import DAY_MS
 from coreapp.media.collector import MediaCollector
 from coreapp.media.downloads import Downloads
 from coreapp.media.fetching import Fetcher
@@ -14,12 +13,13 @@ from coreapp.media.preparation import Preparation
 from coreapp.media.preparation_queue import PreparationQueue
 from coreapp.media.stored import StoredMedia
 from coreapp.media.uploads import Uploader
+from coreapp.retention import DAY_MS
 from coreapp.sending.wiring import Sending
 from coreapp.webhook.wiring import Webhook
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Media:
+class ShardMedia:
     """Media parts of one shard."""
 
     preparation: Preparation
@@ -34,7 +34,7 @@ class Media:
         await self.preparation.close()
 
 
-def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Media:
+def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> ShardMedia:
     """Create the parts without starting them."""
     settings, files, working = context.settings, context.files, context.working
     uploader = Uploader(context.network, context.device, context.shared.uploads)
@@ -62,7 +62,7 @@ def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Med
             **more,
         )
 
-    return Media(
+    return ShardMedia(
         preparation=preparation,
         preparation_queue=queue,
         downloads=Downloads(context, fetcher, webhook.rows),

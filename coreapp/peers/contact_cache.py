@@ -26,7 +26,7 @@ from typing import Any
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.errors import Refused
+from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import bodies
 from tidings.client.errors import ClientError
@@ -45,7 +45,7 @@ LIFETIME = 7 * 24 * 3600.0  # seconds that a positive result is valid
 PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
 CHECK_SECONDS = 4.0  # seconds that a message waits for the check of its recipient
 # Seconds that callers wait for a network that sends nothing at all, and seconds between two polls of that.
-SILENCE_SECONDS, LOOK_SECONDS = 4.0, 0.5
+SILENCE_SECONDS, POLL_SECONDS = 4.0, 0.5
 MAX_SYNC = 10_000  # numbers in one call to the network
 MAX_WAITING = 200_000  # numbers that wait for a call; callers beyond that get 1016
 PAGE = 1000  # contacts per read when the shard is opened
@@ -57,7 +57,7 @@ class ContactCache:
     def __init__(self, context: ShardContext, *, cache_limit: int = 100_000) -> None:
         self._database = context.database
         self._journal = context.journal
-        self._upstream = context.upstream
+        self._network_connection = context.network_connection
         self._clock = context.clock
         self._account = context.account
         self._shard = context.shard
@@ -92,7 +92,7 @@ class ContactCache:
     async def check(
         self, inputs: Sequence[str], *, wait: bool, force: bool, request_id: str = ""
     ) -> list[core.Contact]:
-        """Return one result for each input, in order. Raises `Refused` when too many numbers wait already.
+        """Return one result for each input, in order. Raises `RequestRefused` when too many numbers wait already.
 
         wait: wait for the network's result; otherwise unknown numbers are reported to the webhook later
         force: ignore known results
@@ -113,8 +113,8 @@ class ContactCache:
         return [_answer(text, wa_id, known, pending) for text, wa_id in zip(inputs, wa_ids, strict=True)]
 
     async def require_valid(self, wa_id: str) -> None:
-        """Raise `Refused` unless the number is on the network: 1006 if it was not checked within 7 days, 1013 if it is
-        not on the network.
+        """Raise `RequestRefused` unless the number is on the network: 1006 if it was not checked within 7 days, 1013 if
+        it is not on the network.
 
         Where unknown numbers are checked, 1016 replaces 1006 if the check is not possible now.
         """
@@ -122,17 +122,17 @@ class ContactCache:
         if registered is None:
             (registered,) = await self._look_up([wa_id])
         if registered is None and not self._check_unknown:
-            raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
+            raise RequestRefused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
         if registered is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
                     registered = (await self._ask([wa_id])).get(wa_id)
         if registered is None:
-            raise Refused(codes.OVERLOADED, "the recipient cannot be checked now", retry_after=5)
+            raise RequestRefused(codes.OVERLOADED, "the recipient cannot be checked now", retry_after=5)
         if not registered:
-            raise Refused(codes.INVALID_USER, "the recipient is not a valid user")
+            raise RequestRefused(codes.INVALID_USER, "the recipient is not a valid user")
 
-    def met(self, wa_ids: Iterable[str]) -> Sequence[contacts.Contact]:
+    def met(self, wa_ids: Iterable[str]) -> Sequence[contacts.StoredContact]:
         """Record that these numbers are on the network, because they wrote or registered new keys. Returns the rows to
         store, for those whose known result is older than half its lifetime.
         """
@@ -142,7 +142,7 @@ class ContactCache:
             registered, checked_at = self._cache.get(wa_id) or (False, 0.0)
             if not registered or checked_at < now - LIFETIME / 2:
                 self._cache.put(wa_id, (True, now))
-                rows.append(contacts.Contact(self._account, wa_id, True, int(now * 1000)))
+                rows.append(contacts.StoredContact(self._account, wa_id, True, int(now * 1000)))
         return rows
 
     async def close(self) -> None:
@@ -215,7 +215,7 @@ class ContactCache:
         now = self._clock.now()
         return contacts.Since(*(int((now - self._lifetime(registered)) * 1000) for registered in (True, False)))
 
-    def _learn(self, row: contacts.Contact) -> bool:
+    def _learn(self, row: contacts.StoredContact) -> bool:
         """Take a row into memory unless memory has a newer result. Returns whether the number is registered."""
         known = self._cache.get(row.wa_id)
         # A check may have ended during the read.
@@ -234,7 +234,7 @@ class ContactCache:
         try:
             futures = [self._syncs.put(wa_id) for wa_id in wa_ids]
         except BatcherFull as error:
-            raise Refused(codes.OVERLOADED, "too many contacts wait to be checked", retry_after=5) from error
+            raise RequestRefused(codes.OVERLOADED, "too many contacts wait to be checked", retry_after=5) from error
         results = await self._wait(futures)
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ClientError):
@@ -247,9 +247,9 @@ class ContactCache:
         try:
             while (await asyncio.wait(futures, timeout=seconds))[1]:
                 # The network has sent nothing for nearly as long as the callers have waited.
-                if self._upstream.silence > SILENCE_SECONDS - LOOK_SECONDS:
+                if self._network_connection.silence > SILENCE_SECONDS - POLL_SECONDS:
                     break
-                seconds = LOOK_SECONDS
+                seconds = POLL_SECONDS
         finally:
             for future in futures:
                 future.cancel()
@@ -260,7 +260,7 @@ class ContactCache:
     ) -> None:
         try:
             known = await self._ask(missing)
-        except Refused:
+        except RequestRefused:
             known = {}
         now = int(self._clock.now() * 1000)
         found = []
@@ -285,12 +285,12 @@ class ContactCache:
 
     async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
         numbers = list(dict.fromkeys(wa_ids))
-        registered = await self._upstream.check_contacts(numbers)
+        registered = await self._network_connection.check_contacts(numbers)
         now = self._clock.now()
         rows = []
         for wa_id in numbers:
             self._cache.put(wa_id, (wa_id in registered, now))
-            rows.append(contacts.Contact(self._account, wa_id, wa_id in registered, int(now * 1000)))
+            rows.append(contacts.StoredContact(self._account, wa_id, wa_id in registered, int(now * 1000)))
         # Callers need not wait for the commit of a cache entry, unless other shards read it; a result lost in a crash
         # is checked again.
         for_others = any(addresses.shard_of(wa_id, self._shards) != self._shard for wa_id in numbers)

@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client import Counter
 
 from coreapp.context import ShardContext
-from coreapp.errors import Refused
+from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
 from tidings.runtime import pinned
 from tidings.storage.business import identities, shards
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.identities import Identity
+from tidings.storage.business.identities import StoredIdentity
 from tidings.wire import codes
 from tidings.wire.ids import MessageIds
 
@@ -44,7 +44,7 @@ class Learnt:
     __slots__ = ("callbacks", "changed", "kyber", "rows")
 
     def __init__(self) -> None:
-        self.rows: list[Identity] = []
+        self.rows: list[StoredIdentity] = []
         # (peer, hash) of known identities that have post-quantum protection for the first time.
         self.kyber: list[tuple[str, bytes]] = []
         self.callbacks: list[Callback] = []
@@ -57,7 +57,7 @@ class _Peer(pinned.Entry):
     __slots__ = ("identity", "loaded")
 
     def __init__(self) -> None:
-        self.identity: Identity | None = None
+        self.identity: StoredIdentity | None = None
         self.loaded = False
 
     def is_known(self) -> bool:
@@ -137,9 +137,9 @@ class Identities:
         return identity is not None and not identity.acknowledged and self._asks
 
     def require_acknowledged(self, peer: str) -> None:
-        """Raise `Refused` with 1028 if the peer's identity is unacknowledged."""
+        """Raise `RequestRefused` with 1028 if the peer's identity is unacknowledged."""
         if self.blocks(peer):
-            raise Refused(codes.IDENTITY_UNACKNOWLEDGED, UNACKNOWLEDGED)
+            raise RequestRefused(codes.IDENTITY_UNACKNOWLEDGED, UNACKNOWLEDGED)
 
     @contextlib.contextmanager
     def pinned(self, peers: Sequence[str]) -> Iterator[None]:
@@ -169,7 +169,7 @@ class Identities:
                     row = dataclasses.replace(row, acknowledged=True)
                 known.identity, known.loaded = row, True
 
-    def find(self, peer: str) -> Identity | None:
+    def find(self, peer: str) -> StoredIdentity | None:
         """Return the identity of a pinned and loaded peer; None if it is unknown."""
         return self._peers.pinned[peer].identity
 
@@ -198,7 +198,7 @@ class Identities:
             return
         changed = known.identity is not None or before not in (None, key)
         asks = changed and self._asks
-        known.identity = Identity(self._account, peer, digest, int(self._clock.now() * 1000), not asks, kyber)
+        known.identity = StoredIdentity(self._account, peer, digest, int(self._clock.now() * 1000), not asks, kyber)
         known.loaded = True
         learnt.rows.append(known.identity)
         if changed:
@@ -259,7 +259,7 @@ class Identities:
         """Return whether stored identities count as acknowledged, whatever their rows contain."""
         return not self._asks or (self._settling is not None and not self._settling.done())
 
-    def _notification(self, identity: Identity, subject: str) -> Callback:
+    def _notification(self, identity: StoredIdentity, subject: str) -> Callback:
         message_id = self._ids.new_notice()
         body = bodies.identity_changed(message_id, identity.peer, described(identity))
         return self._rows.make(
@@ -287,6 +287,6 @@ def text_of(digest: bytes) -> str:
     return base64.b64encode(digest).decode()
 
 
-def described(identity: Identity) -> bodies.DescribedIdentity:
+def described(identity: StoredIdentity) -> bodies.DescribedIdentity:
     """Return an identity as webhooks have it."""
     return bodies.DescribedIdentity(identity.acknowledged, identity.created_at, text_of(identity.hash))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from coreapp.context import ShardContext
-from coreapp.errors import Refused
+from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Identities, Learnt, text_of
 from coreapp.peers.sessions import SessionStore
 from tidings.client.errors import ClientError
-from tidings.storage.business.identities import Identity
+from tidings.storage.business.identities import StoredIdentity
 from tidings.wire import codes
 
 log = logging.getLogger(__name__)
@@ -30,17 +30,17 @@ class IdentityRequests:
         *,
         contacts: ContactCache,
     ) -> None:
-        self._upstream = context.upstream
+        self._network_connection = context.network_connection
         self._journal = context.journal
         self._account = context.account
         self._identities = identities
         self._sessions = sessions
         self._contacts = contacts
 
-    async def describe(self, peer: str) -> Identity:
+    async def describe(self, peer: str) -> StoredIdentity:
         """Return the identity of a contact; for one without previous exchange, the identity from the network.
 
-        Raises `Refused`: 1006 for an unknown contact, 1011 if the network is needed and unreachable.
+        Raises `RequestRefused`: 1006 for an unknown contact, 1011 if the network is needed and unreachable.
         """
         with self._identities.pinned((peer,)):
             return await self._current(peer)
@@ -48,7 +48,7 @@ class IdentityRequests:
     async def acknowledge(self, peer: str, text: str) -> None:
         """Acknowledge a contact's identity.
 
-        Raises `Refused` as `describe` does, and with 1009 if the hash is not that of the present identity.
+        Raises `RequestRefused` as `describe` does, and with 1009 if the hash is not that of the present identity.
 
         text: hash of the identity, base64
         """
@@ -63,12 +63,12 @@ class IdentityRequests:
             self._identities.acknowledged(peer)
             log.info("identity.acknowledged", extra={"peer": peer, "hash": text})
 
-    async def _current(self, peer: str) -> Identity:
+    async def _current(self, peer: str) -> StoredIdentity:
         await self._identities.load((peer,))
         identity = self._identities.find(peer)
         return identity if identity is not None else await self._learn(peer)
 
-    async def _learn(self, peer: str) -> Identity:
+    async def _learn(self, peer: str) -> StoredIdentity:
         """Learn the identity from the session in memory, or from the network."""
         self._sessions.pin((peer,))
         try:
@@ -94,18 +94,18 @@ class IdentityRequests:
     async def _fetch(self, peer: str) -> bytes:
         try:
             await self._contacts.require_valid(peer)
-            bundles = await self._upstream.fetch_bundles((peer,))
+            bundles = await self._network_connection.fetch_bundles((peer,))
         except ClientError as error:
-            raise Refused(codes.NOT_READY, "the network cannot be asked for this contact's keys", 1) from error
-        except Refused as refused:
+            raise RequestRefused(codes.NOT_READY, "the network cannot be asked for this contact's keys", 1) from error
+        except RequestRefused as refused:
             if refused.code == codes.INVALID_USER:
-                raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT) from refused
+                raise RequestRefused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT) from refused
             raise
         if peer not in bundles:
-            raise Refused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
+            raise RequestRefused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
         return bundles[peer].identity_key
 
 
-def _require_present(identity: Identity, text: str) -> None:
+def _require_present(identity: StoredIdentity, text: str) -> None:
     if text != text_of(identity.hash):
-        raise Refused(codes.PARAMETER_INVALID, NOT_PRESENT)
+        raise RequestRefused(codes.PARAMETER_INVALID, NOT_PRESENT)

@@ -94,17 +94,17 @@ class SessionStore:
         """Return a count that grows whenever the session is dropped while the peer is pinned."""
         return self._sessions.pinned[peer].drops
 
-    def seal_sending(self, peer: str, record: e2ee.SessionRecord) -> sessions.SendingHalf:
+    def seal_sending(self, peer: str, record: e2ee.SessionRecord) -> sessions.SealedSendingHalf:
         """Return the row changes after an encryption."""
         account = self._device.number
-        return sessions.SendingHalf(
+        return sessions.SealedSendingHalf(
             account, peer, self._device.sealer.seal(record.sending_half(), context=(account, peer, "sending"))
         )
 
-    def seal_whole(self, peer: str, record: e2ee.SessionRecord) -> sessions.Session:
+    def seal_whole(self, peer: str, record: e2ee.SessionRecord) -> sessions.SealedSession:
         """Return the row after a decryption or a session set-up."""
         account, seal = self._device.number, self._device.sealer.seal
-        return sessions.Session(
+        return sessions.SealedSession(
             account,
             peer,
             seal(record.sending_half(), context=(account, peer, "sending")),
@@ -116,7 +116,7 @@ class SessionStore:
         # A dropped session may still have its row until the commit.
         return session.record is None and not session.drops
 
-    def _open(self, row: sessions.Session) -> e2ee.SessionRecord | None:
+    def _open(self, row: sessions.SealedSession) -> e2ee.SessionRecord | None:
         unseal = self._device.sealer.open
         try:
             return e2ee.SessionRecord.load(

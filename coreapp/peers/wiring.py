@@ -14,7 +14,7 @@ from coreapp.webhook.wiring import Webhook
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Peers:
+class ShardPeers:
     contacts: ContactCache
     sessions: SessionStore
     identities: Identities
@@ -22,7 +22,7 @@ class Peers:
     window: ServiceWindow
 
 
-async def wire_peers(context: ShardContext, webhook: Webhook) -> Peers:
+async def wire_peers(context: ShardContext, webhook: Webhook) -> ShardPeers:
     """Wire the package and read the unacknowledged identity changes. Raises `LeaseLost`."""
     contacts = ContactCache(context)
     contacts.fill()
@@ -33,7 +33,7 @@ async def wire_peers(context: ShardContext, webhook: Webhook) -> Peers:
     window = ServiceWindow(
         context.database, context.clock, account=context.account, enforced=context.settings.reengagement_window
     )
-    return Peers(
+    return ShardPeers(
         contacts=contacts,
         sessions=sessions,
         identities=identities,

@@ -6,7 +6,7 @@ import functools
 
 from coreapp.account.own_device import OwnDevice
 from coreapp.peers.sessions import SessionStore
-from coreapp.receiving.consequences import Consequences
+from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.key_changes import KeyChanges
 from coreapp.receiving.set_ups import SetUps
 from coreapp.receiving.work_budget import WorkBudget
@@ -37,21 +37,21 @@ class Decryption:
         self._work_budget = work_budget
         self._prekeys = PreKeys(device.signed_prekeys.get, device.prekeys.get, device.find_kyber)
 
-    def decrypt(self, delivery: Deliver, consequences: Consequences) -> bytes:
-        """Return the plaintext. The changed record and the used pre-key are added to `consequences`. Raises
+    def decrypt(self, delivery: Deliver, effects: BatchEffects) -> bytes:
+        """Return the plaintext. The changed record and the used pre-key are added to `effects`. Raises
         `e2ee.E2EEError` without changes.
         """
         before = self._store.in_memory(delivery.sender)
         if delivery.kind == PREKEY:
-            record, plaintext = self._read_first(before, delivery, consequences)
+            record, plaintext = self._read_first(before, delivery, effects)
         else:
             record, plaintext = sessions.read(before, delivery.body, self.spend_of(delivery.sender))
-        consequences.records[delivery.sender] = record
+        effects.records[delivery.sender] = record
         self._store.keep(delivery.sender, record)
-        if delivery.kind == PREKEY or consequences.security:
+        if delivery.kind == PREKEY or effects.security:
             identity = before.remote_identity if before is not None else None
             self._key_changes.learn(
-                delivery, record.remote_identity, consequences, before=identity, kyber=record.version >= e2ee.VERSION_4
+                delivery, record.remote_identity, effects, before=identity, kyber=record.version >= e2ee.VERSION_4
             )
         return plaintext
 
@@ -60,7 +60,7 @@ class Decryption:
         return functools.partial(self._work_budget.spend, sender)
 
     def _read_first(
-        self, before: e2ee.SessionRecord | None, delivery: Deliver, consequences: Consequences
+        self, before: e2ee.SessionRecord | None, delivery: Deliver, effects: BatchEffects
     ) -> tuple[e2ee.SessionRecord, bytes]:
         first = e2ee.PreKeySignalMessage.parse(delivery.body)
         sets_up = sessions.needs_setup(before, first)
@@ -77,10 +77,10 @@ class Decryption:
             spend=self.spend_of(delivery.sender),
         )
         if sets_up:
-            consequences.base_keys += self._set_ups.accept(delivery.sender, first)
+            effects.base_keys += self._set_ups.accept(delivery.sender, first)
             if first.prekey_id is not None:
-                consequences.used_prekeys.append(UsedPreKey(delivery.sender, first.prekey_id))
+                effects.used_prekeys.append(UsedPreKey(delivery.sender, first.prekey_id))
             if first.kyber_prekey_id in self._device.kyber_one_time:
                 kind = accounts.KYBER_ONE_TIME
-                consequences.used_prekeys.append(UsedPreKey(delivery.sender, first.kyber_prekey_id, kind=kind))
+                effects.used_prekeys.append(UsedPreKey(delivery.sender, first.kyber_prekey_id, kind=kind))
         return record, plaintext

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coreapp.receiving.consequences import Consequences
+from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.inspection import count, subjects
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies, inbound
@@ -15,19 +15,19 @@ class GroupNotices:
     def __init__(self, tracker: StatusTracker) -> None:
         self._tracker = tracker
 
-    def note(self, delivery: Deliver, consequences: Consequences) -> None:
+    def note(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Apply a notice and report it to the webhook once."""
         if not subjects(delivery) or delivery.id in self._tracker:
             count(delivery, "duplicate")
             return
-        said = consequences.arrivals.changed(delivery)
+        said = effects.arrivals.changed(delivery)
         if said is None:
             count(delivery, "unusable")
             return
         count(delivery, "noted")
-        consequences.received(delivery, inbound.SYSTEM)
+        effects.received(delivery, inbound.SYSTEM)
         message = inbound.Inbound(inbound.SYSTEM, said)
         body = bodies.inbound(
             delivery.id, delivery.sender, delivery.timestamp // 1000, message, group_id=delivery.group
         )
-        consequences.post(delivery.id, "inbound_message", body, sender=delivery.sender)
+        effects.post(delivery.id, "inbound_message", body, sender=delivery.sender)

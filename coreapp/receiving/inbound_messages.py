@@ -10,8 +10,8 @@ from coreapp.context import ShardContext
 from coreapp.groups.awaited_keys import KeyOnItsWay
 from coreapp.media.downloads import Downloads
 from coreapp.peers.identities import Identities, described
-from coreapp.receiving.consequences import Consequences
 from coreapp.receiving.decryption import Decryption
+from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.inspection import count, request_id, subjects
 from coreapp.recovery.wiring import Recovery
 from coreapp.statuses.tracker import StatusTracker
@@ -47,7 +47,7 @@ class InboundMessages:
         self._retry_requests = recovery.retry_requests
         self._tracker = tracker
 
-    def receive(self, delivery: Deliver, consequences: Consequences) -> None:
+    def receive(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Handle a message. A duplicate, or one that cannot be decrypted, is only acknowledged."""
         if not subjects(delivery):
             log.warning("event.unusable_id", extra={"from": delivery.sender})
@@ -61,25 +61,25 @@ class InboundMessages:
             return
         try:
             if delivery.kind == device.GROUP:
-                plaintext = consequences.arrivals.decrypt(delivery, self._decryption.spend_of(delivery.sender))
+                plaintext = effects.arrivals.decrypt(delivery, self._decryption.spend_of(delivery.sender))
             else:
-                plaintext = self._decryption.decrypt(delivery, consequences)
+                plaintext = self._decryption.decrypt(delivery, effects)
         except KeyOnItsWay:
-            consequences.held.append(delivery)
+            effects.held.append(delivery)
             return
         except e2ee.DuplicateMessage:
             count(delivery, "duplicate")
             return
         except e2ee.E2EEError as error:
             count(delivery, "undecryptable")
-            self._lose(delivery, error, consequences, is_known=is_known)
+            self._lose(delivery, error, effects, is_known=is_known)
             return
         if is_known:
             waited_for = self._retry_requests.came(delivery.message_id)
             if waited_for is not None:
                 # The time of the original message, not of its repetition.
                 delivery = msgspec.structs.replace(delivery, timestamp=waited_for.timestamp)
-        self._take(delivery, plaintext, consequences, is_known=is_known)
+        self._take(delivery, plaintext, effects, is_known=is_known)
 
     def _is_awaited(self, delivery: Deliver) -> bool:
         """Return whether it repeats a message of the same sender that could not be decrypted."""
@@ -89,29 +89,29 @@ class InboundMessages:
             and self._tracker.kind(delivery.message_id) == UNREADABLE
         )
 
-    def _take(self, delivery: Deliver, plaintext: bytes, consequences: Consequences, *, is_known: bool) -> None:
+    def _take(self, delivery: Deliver, plaintext: bytes, effects: BatchEffects, *, is_known: bool) -> None:
         trace = request_id(delivery)
         group_id = delivery.group if delivery.kind == device.GROUP else ""
-        message = consequences.arrivals.understood(inbound.read(plaintext), delivery.sender, group_id)
-        note = consequences.recovered if is_known else consequences.received
+        message = effects.arrivals.understood(inbound.read(plaintext), delivery.sender, group_id)
+        note = effects.recovered if is_known else effects.received
         note(delivery, message.kind, trace)
         if message.kind == NULL:
             count(delivery, "null")
             return
         count(delivery, "received")
         if isinstance(message.content, inbound.Deleted):
-            self._withdraw(delivery, message.content.id, consequences)
+            self._withdraw(delivery, message.content.id, effects)
             return
-        if isinstance(message.content, inbound.System) and not self._config.preferences().number_changes:
+        if isinstance(message.content, inbound.InboundSystem) and not self._config.preferences().number_changes:
             return
         if group_id:
-            consequences.arrivals.received(delivery)
+            effects.arrivals.received(delivery)
         else:
-            consequences.left_unread(delivery)
-        identity = self._identity_of(delivery, consequences)
+            effects.left_unread(delivery)
+        identity = self._identity_of(delivery, effects)
         if self._downloads.wants(message):
             # The callback is created when the file is available.
-            consequences.downloads.append(
+            effects.downloads.append(
                 self._downloads.make(
                     delivery.message_id,
                     delivery.sender,
@@ -131,16 +131,16 @@ class InboundMessages:
             identity=identity,
             group_id=group_id,
         )
-        consequences.post(delivery.message_id, "inbound_message", body, trace, sender=delivery.sender)
+        effects.post(delivery.message_id, "inbound_message", body, trace, sender=delivery.sender)
 
-    def _identity_of(self, delivery: Deliver, consequences: Consequences) -> bodies.DescribedIdentity | None:
+    def _identity_of(self, delivery: Deliver, effects: BatchEffects) -> bodies.DescribedIdentity | None:
         """Return the sender's identity if the business wants it; None otherwise."""
-        if not consequences.security or delivery.kind == device.GROUP:
+        if not effects.security or delivery.kind == device.GROUP:
             return None
         identity = self._identities.find(delivery.sender)
         return described(identity) if identity is not None else None
 
-    def _lose(self, delivery: Deliver, error: e2ee.E2EEError, consequences: Consequences, *, is_known: bool) -> None:
+    def _lose(self, delivery: Deliver, error: e2ee.E2EEError, effects: BatchEffects, *, is_known: bool) -> None:
         """Handle a message that could not be decrypted.
 
         It is requested again where that can help. The error is reported once: if the message does not arrive in time,
@@ -156,16 +156,16 @@ class InboundMessages:
             if waited_for is None and not self._retry_requests.tells_of(sender):
                 counted = self._retry_requests.count(sender, delivery.timestamp)
                 if counted is not None:
-                    consequences.counted(counted)
+                    effects.counted(counted)
                 return
-            consequences.received(delivery, UNREADABLE)
+            effects.received(delivery, UNREADABLE)
             if waited_for is None:
-                consequences.callbacks.append(self._retry_requests.error(message_id, sender, trace))
+                effects.callbacks.append(self._retry_requests.error(message_id, sender, trace))
         log.warning("message.undecryptable", extra={"id": message_id, "from": sender, "error": repr(error)})
         if asks:
-            consequences.asked_again(sender, message_id, waited_for)
+            effects.asked_again(sender, message_id, waited_for)
 
-    def _withdraw(self, delivery: Deliver, message_id: str, consequences: Consequences) -> None:
+    def _withdraw(self, delivery: Deliver, message_id: str, effects: BatchEffects) -> None:
         """Revoke a message of the sender.
 
         The author of a message that is not in memory, for instance after a restart, is checked by the journal, because
@@ -175,14 +175,14 @@ class InboundMessages:
         if ids.made_at(message_id) is not None or author not in (None, delivery.sender):
             log.warning("event.not_theirs", extra={"id": message_id, "from": delivery.sender})
             return
-        consequences.arrivals.withdrawn(delivery.sender, message_id)
-        consequences.withdrawn.setdefault(delivery.sender, []).append(message_id)
-        waiting = self._downloads.withdraw(message_id, delivery.sender, consequences.downloads)
+        effects.arrivals.withdrawn(delivery.sender, message_id)
+        effects.withdrawn.setdefault(delivery.sender, []).append(message_id)
+        waiting = self._downloads.withdraw(message_id, delivery.sender, effects.downloads)
         if waiting is not None:
-            consequences.ended_downloads.append(message_id)
-            consequences.callbacks.append(waiting)
+            effects.ended_downloads.append(message_id)
+            effects.callbacks.append(waiting)
         body = bodies.deleted(message_id, delivery.sender, delivery.timestamp // 1000)
-        consequences.post(
+        effects.post(
             message_id,
             "inbound_message",
             body,

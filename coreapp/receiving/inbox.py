@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from coreapp.context import ShardContext
-from coreapp.groups import shard_notes
-from coreapp.groups.wiring import Groups
+from coreapp.groups import cross_shard
+from coreapp.groups.wiring import ShardGroups
 from coreapp.journal import Change
-from coreapp.media.wiring import Media
-from coreapp.peers.wiring import Peers
-from coreapp.receiving import inspection, turns
-from coreapp.receiving.consequences import Consequences
+from coreapp.media.wiring import ShardMedia
+from coreapp.peers.wiring import ShardPeers
+from coreapp.receiving import delivery_order, inspection
 from coreapp.receiving.decryption import Decryption
+from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.group_notices import GroupNotices
 from coreapp.receiving.inbound_messages import InboundMessages
 from coreapp.receiving.key_changes import KeyChanges
@@ -41,14 +41,14 @@ log = logging.getLogger(__name__)
 
 # A batch is committed in part once it has occupied the event loop for this many seconds. The most expensive delivery of
 # a hostile peer, a message far ahead in its session, adds about 0.1 s, and its work budget allows one.
-TURN_SECONDS = 0.1
+ITERATION_SECONDS = 0.1
 HELD_SECONDS = 0.05  # seconds until a message whose key may still arrive is tried again
 PAUSE_SECONDS = 0.02  # seconds for other work between two such parts
 FEW_REFS = 20  # ids kept of an envelope whose sender has exhausted the work budget
 _MESSAGES = (device.PREKEY, device.MESSAGE, device.GROUP)
 
 # Handles one delivery by adding to the effects of the batch. It must not wait.
-Handler = Callable[[Deliver, Consequences], None]
+Handler = Callable[[Deliver, BatchEffects], None]
 
 
 class Inbox:
@@ -60,9 +60,9 @@ class Inbox:
         webhook: Webhook,
         statuses: Statuses,
         *,
-        peers: Peers,
-        media: Media,
-        groups: Groups,
+        peers: ShardPeers,
+        media: ShardMedia,
+        groups: ShardGroups,
         recovery: Recovery,
     ) -> None:
         self._context = context
@@ -94,7 +94,7 @@ class Inbox:
             device.GROUP_CHANGED: GroupNotices(statuses.tracker).note,
             device.IDENTITY: key_changes.note,
             device.RETRY: self._send_again,
-            **dict.fromkeys(shard_notes.FOR_FIRST, _take_note),
+            **dict.fromkeys(cross_shard.FOR_FIRST, _take_note),
         }
         # Bounded by the network's window of unacknowledged deliveries.
         self._batcher: Batcher[Deliver, None] = Batcher("events", self._flush, max_size=500, max_in_flight=1)
@@ -142,15 +142,15 @@ class Inbox:
         batch. Raises the error that broke the shard; nothing is handled after it.
         """
         behind, self._in_flight = self._in_flight, ()
-        waiting = turns.arrange([*behind, *deliveries]) if behind else deliveries
+        waiting = delivery_order.arrange([*behind, *deliveries]) if behind else deliveries
         while waiting:
             self._in_flight = waiting
             try:
-                waiting = waiting[await self._take(turns.part(waiting)) :]
+                waiting = waiting[await self._take(delivery_order.part(waiting)) :]
             finally:
                 self._in_flight = ()
             if waiting:
-                waiting = self._in_flight = turns.arrange(waiting)
+                waiting = self._in_flight = delivery_order.arrange(waiting)
                 await asyncio.sleep(PAUSE_SECONDS)
                 if self._batcher.pending:
                     break
@@ -175,7 +175,7 @@ class Inbox:
             with self._peers.identities.pinned(senders):
                 security = self._context.config.preferences().security
                 await self._peers.identities.load(senders if security else inspection.with_keys(deliveries))
-                consequences = Consequences(
+                effects = BatchEffects(
                     arrivals,
                     self._tracker,
                     self._rows,
@@ -183,22 +183,22 @@ class Inbox:
                     shard=self._context.shard,
                     security=security,
                 )
-                handled = await self._handle(deliveries, consequences)
+                handled = await self._handle(deliveries, effects)
         finally:
             self._sessions.unpin(senders)
             self._tracker.release(about)
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
         done = deliveries[:handled]
-        if consequences.held:
-            waiting = {id(delivery) for delivery in consequences.held}
+        if effects.held:
+            waiting = {id(delivery) for delivery in effects.held}
             done = [delivery for delivery in done if id(delivery) not in waiting]
-            asyncio.get_running_loop().call_later(HELD_SECONDS, self._again, consequences.held)
-        self._context.upstream.acknowledge(done)
+            asyncio.get_running_loop().call_later(HELD_SECONDS, self._again, effects.held)
+        self._context.network_connection.acknowledge(done)
         return handled
 
-    def _send_again(self, delivery: Deliver, consequences: Consequences) -> None:
+    def _send_again(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Handle a recipient's request to send messages again."""
-        self._recovery.resending.answer(delivery, consequences)
+        self._recovery.resending.answer(delivery, effects)
         inspection.count(delivery, "noted")
 
     async def _load_statuses(self, ids: Sequence[str]) -> None:
@@ -217,40 +217,40 @@ class Inbox:
             if len(delivery.refs) > FEW_REFS:
                 unknown = sum(message_id not in self._tracker for message_id in inspection.subjects(delivery))
                 if unknown:
-                    self._work_budget.charge(delivery.sender, unknown)
+                    self._work_budget.consume(delivery.sender, unknown)
 
-    async def _handle(self, deliveries: Sequence[Deliver], consequences: Consequences) -> int:
+    async def _handle(self, deliveries: Sequence[Deliver], effects: BatchEffects) -> int:
         """Handle deliveries until the time is up and commit their effects. Returns their number. Nothing else runs
         before the journal has the effects.
         """
-        handled, until = 0, time.perf_counter() + TURN_SECONDS
+        handled, until = 0, time.perf_counter() + ITERATION_SECONDS
         for delivery in deliveries:
             handle = self._handlers.get(delivery.kind)
             if handle is None:
                 log.warning("event.unknown", extra={"kind": delivery.kind, "from": delivery.sender})
             else:
-                handle(delivery, consequences)
+                handle(delivery, effects)
             handled += 1
             if time.perf_counter() >= until:
                 break
         control_messages = [
-            *consequences.control_messages,
-            *self._recovery.session_repair.control_messages(consequences.lost),
+            *effects.control_messages,
+            *self._recovery.session_repair.control_messages(effects.lost),
         ]
         jobs = self._recovery.control_messages.jobs(control_messages)
-        change = consequences.change(self._reports, self._sessions, self._peers.contacts, jobs)
+        change = effects.change(self._reports, self._sessions, self._peers.contacts, jobs)
         if change is None:
-            consequences.arrivals.committed()
+            effects.arrivals.committed()
             return handled
         committed = self._journal.put(change)
         self._recovery.control_messages.post(control_messages, jobs)
-        self._peers.identities.announce(consequences.learnt, committed)
+        self._peers.identities.announce(effects.learnt, committed)
         await committed
-        consequences.arrivals.committed()
-        self._peers.window.heard(consequences.heard)
-        self._downloads.offer(consequences.downloads)
-        self._downloads.ended(consequences.ended_downloads)
-        self._end_prekeys(consequences.used_prekeys)
+        effects.arrivals.committed()
+        self._peers.window.heard(effects.heard)
+        self._downloads.offer(effects.downloads)
+        self._downloads.ended(effects.ended_downloads)
+        self._end_prekeys(effects.used_prekeys)
         return handled
 
     def _end_prekeys(self, used: Sequence[UsedPreKey]) -> None:
@@ -267,5 +267,5 @@ class Inbox:
                 self._sessions.hold(peer, committed)
 
 
-def _take_note(delivery: Deliver, consequences: Consequences) -> None:
-    consequences.arrivals.note(delivery)
+def _take_note(delivery: Deliver, effects: BatchEffects) -> None:
+    effects.arrivals.note(delivery)

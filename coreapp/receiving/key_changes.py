@@ -6,7 +6,7 @@ import logging
 
 from coreapp.peers.identities import IDENTITY_KEY, Identities, Learnt
 from coreapp.peers.sessions import SessionStore
-from coreapp.receiving.consequences import Consequences
+from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.inspection import EVENTS
 from tidings import e2ee
 from tidings.client import sessions
@@ -23,15 +23,15 @@ class KeyChanges:
         self._store = store
         self._identities = identities
 
-    def note(self, delivery: Deliver, consequences: Consequences) -> None:
+    def note(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Handle a registration of the peer with another key. A session that has this key already is kept."""
-        consequences.registered.add(delivery.sender)
+        effects.registered.add(delivery.sender)
         record = self._store.in_memory(delivery.sender)
         before = record.remote_identity if record is not None else None
         if not sessions.goes_on(record, delivery.body):
-            self._start_over(delivery.sender, consequences)
+            self._start_over(delivery.sender, effects)
         if len(delivery.body) == IDENTITY_KEY:
-            self.learn(delivery, delivery.body, consequences, before=before)
+            self.learn(delivery, delivery.body, effects, before=before)
 
     @property
     def allow_downgrade(self) -> bool:
@@ -45,7 +45,7 @@ class KeyChanges:
         return first.kyber_prekey_id is None and self._identities.is_downgrade(peer, first.identity_key)
 
     def learn(
-        self, delivery: Deliver, key: bytes, consequences: Consequences, *, before: bytes | None, kyber: bool = False
+        self, delivery: Deliver, key: bytes, effects: BatchEffects, *, before: bytes | None, kyber: bool = False
     ) -> None:
         """Record the identity key of a delivery's sender.
 
@@ -54,19 +54,19 @@ class KeyChanges:
         """
         learnt = Learnt()
         self._identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.id, kyber=kyber)
-        consequences.learnt.rows += learnt.rows
-        consequences.learnt.kyber += learnt.kyber
-        consequences.learnt.changed += learnt.changed
+        effects.learnt.rows += learnt.rows
+        effects.learnt.kyber += learnt.kyber
+        effects.learnt.changed += learnt.changed
         # Ordered before the message that it was learnt from.
-        consequences.callbacks += learnt.callbacks
+        effects.callbacks += learnt.callbacks
         if learnt.changed and delivery.kind == device.PREKEY:
-            consequences.arrivals.start_over(delivery.sender)
+            effects.arrivals.start_over(delivery.sender)
 
-    def _start_over(self, peer: str, consequences: Consequences) -> None:
+    def _start_over(self, peer: str, effects: BatchEffects) -> None:
         """Drop the session of a peer with new keys. The next message opens a new one."""
         log.info("session.identity_changed", extra={"peer": peer})
         EVENTS.labels(device.IDENTITY, "noted").inc()
-        consequences.arrivals.start_over(peer)
-        consequences.records.pop(peer, None)
-        consequences.dropped.append(peer)
+        effects.arrivals.start_over(peer)
+        effects.records.pop(peer, None)
+        effects.dropped.append(peer)
         self._store.forget(peer)

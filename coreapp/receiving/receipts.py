@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coreapp.receiving.consequences import Consequences
+from coreapp.receiving.effects import BatchEffects
 from coreapp.receiving.inspection import STATUSES, count, subjects
 from coreapp.statuses.tracker import StatusTracker
 from tidings.storage.business.messages import Status
@@ -20,14 +20,14 @@ class Receipts:
     def __init__(self, tracker: StatusTracker) -> None:
         self._tracker = tracker
 
-    def note(self, delivery: Deliver, consequences: Consequences) -> None:
+    def note(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Record a receipt. Each status is reported once, however often it arrives."""
         status = STATUSES[delivery.kind]
         error = EXPIRED if status is Status.FAILED else None
         for message_id in subjects(delivery):
             if delivery.group and self._tracker.peer(message_id) == delivery.group and status is not Status.FAILED:
-                consequences.reached.append((message_id, Status.SENT, delivery.timestamp // 1000, None))
-                news = consequences.arrivals.receipt(delivery, message_id, status)
+                effects.reached.append((message_id, Status.SENT, delivery.timestamp // 1000, None))
+                news = effects.arrivals.receipt(delivery, message_id, status)
                 count(delivery, "noted" if news else "duplicate")
                 continue
             # Only the recipient of a message can report its status.
@@ -35,4 +35,4 @@ class Receipts:
                 count(delivery, "unknown")
                 continue
             count(delivery, "noted")
-            consequences.reached.append((message_id, status, delivery.timestamp // 1000, error))
+            effects.reached.append((message_id, status, delivery.timestamp // 1000, error))

@@ -48,7 +48,7 @@ class WorkBudget:
         _TAKEN.inc(steps)
         return True
 
-    def charge(self, sender: str, steps: int) -> None:
+    def consume(self, sender: str, steps: int) -> None:
         """Consume steps that were already done. A sender with an exhausted budget gets no further debt."""
         if not self.is_used_up(sender):
             self._own.add(sender, steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 
-from coreapp.garbage import PAGE, PAUSE
+from coreapp.retention import PAGE, PAUSE
 from tidings.runtime.clock import Clock
 from tidings.storage.business import messages, shards
 from tidings.storage.business.shards import Lease

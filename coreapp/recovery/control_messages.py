@@ -12,7 +12,7 @@ from coreapp.context import ShardContext
 from coreapp.media.preparation_queue import PreparationQueue
 from coreapp.sending.encryption import RENEW, Encryption
 from coreapp.statuses.tracker import StatusTracker
-from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.jobs import Job, JobForm
 from tidings.wire import device, ids
 
 
@@ -51,7 +51,7 @@ class ControlMessages:
         now = int(self._clock.now() * 1000)
         jobs = []
         for letter in letters:
-            job = Job(letter.id, self._shard, self._account, letter.peer, State.NEW, "", b"", now, letter.request_id)
+            job = Job(letter.id, self._shard, self._account, letter.peer, JobForm.NEW, "", b"", now, letter.request_id)
             self._encryption.seal_content(job, letter.content)
             job.kind = letter.kind
             jobs.append(job)

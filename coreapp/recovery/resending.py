@@ -11,7 +11,7 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
-from coreapp.recovery.sent_content import Kept, SentContents
+from coreapp.recovery.sent_content import KeptContents, SentContents
 from coreapp.recovery.session_repair import Budget, Renewals
 from coreapp.sending.encryption import RENEW
 from coreapp.statuses.tracker import StatusTracker
@@ -55,7 +55,7 @@ class Resending:
         self._tracker = tracker
         self._budget = budget
         # State of the batch in progress. Bounded by the window of unacknowledged deliveries.
-        self._kept: dict[str, tuple[messages.Kept, Kept]] = {}
+        self._kept: dict[str, tuple[messages.KeptMessage, KeptContents]] = {}
         self._renewing: set[str] = set()
 
     async def load(self, deliveries: Sequence[Deliver]) -> None:
@@ -71,7 +71,7 @@ class Resending:
             rows = await self._database.query(
                 lambda connection: messages.list_kept(connection, self._account, list(asked))
             )
-            self._kept = {row.id: (row, Kept.decode(row.kept)) for row in rows}
+            self._kept = {row.id: (row, KeptContents.decode(row.kept)) for row in rows}
 
     def answer(self, delivery: Deliver, repetitions: Repetitions) -> None:
         """Repeat the messages that were sent to this peer and are not delivered. The limits of sessions and budget
@@ -115,7 +115,7 @@ class Resending:
     def _is_renewing(self, peer: str) -> bool:
         return peer in self._renewing or self._encryption.is_renewing(peer)
 
-    def _renews(self, peer: str, record: e2ee.SessionRecord | None, kept: Kept) -> bool | None:
+    def _renews(self, peer: str, record: e2ee.SessionRecord | None, kept: KeptContents) -> bool | None:
         """Return whether the message must use a new session, because it was encrypted in the one in memory; None if a
         new session is not allowed now.
         """

@@ -15,8 +15,8 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
-from tidings.runtime.allowance import Allowance
 from tidings.runtime.service import wait_for
+from tidings.runtime.use_limit import UseLimit
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.undecrypted import Undecrypted
 from tidings.wire import codes
@@ -60,7 +60,7 @@ class RetryRequests:
         self._waiting = {message.id: message for message in left if not message.counted}
         # Counted messages, by sender.
         self._counted = {message.sender: message for message in left if message.counted}
-        self._told: Allowance[str] = Allowance(context.clock, limit=TOLD_EACH, period=PERIOD, remembered=REMEMBERED)
+        self._told: UseLimit[str] = UseLimit(context.clock, limit=TOLD_EACH, period=PERIOD, remembered=REMEMBERED)
 
     def wait_for(self, message_id: str, sender: str, timestamp: int, request_id: str) -> Undecrypted | None:
         """Wait for a requested message. Returns the row to commit with the request; None if too many are waited for."""

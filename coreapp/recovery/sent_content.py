@@ -26,7 +26,7 @@ _NONE = bytes(8)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kept:
+class KeptContents:
     """A message as it is kept."""
 
     attempts: int  # repetitions so far
@@ -38,18 +38,18 @@ class Kept:
     def is_session_known(self) -> bool:
         return self.session != _NONE
 
-    def after(self, record: e2ee.SessionRecord | None, envelope_id: str) -> Kept:
+    def after(self, record: e2ee.SessionRecord | None, envelope_id: str) -> KeptContents:
         """Return the state after one more request by this envelope.
 
         record: session in which it is encrypted; None for one that is not opened yet
         """
-        return Kept(self.attempts + 1, sessions.tag_of(record), digest_of(envelope_id), self.sealed)
+        return KeptContents(self.attempts + 1, sessions.tag_of(record), digest_of(envelope_id), self.sealed)
 
     def encode(self) -> bytes:
         return _HEAD.pack(min(self.attempts, 255), self.session, self.asked_by) + self.sealed
 
     @classmethod
-    def decode(cls, blob: bytes) -> Kept:
+    def decode(cls, blob: bytes) -> KeptContents:
         attempts, session, asked_by = _HEAD.unpack_from(blob)
         return cls(attempts, session, asked_by, blob[_HEAD.size :])
 
@@ -73,7 +73,7 @@ class SentContents:
         sealed = self._device.sealer.seal(labelled, context=(self._device.number, peer, "kept"))
         return _HEAD.pack(0, sessions.tag_of(record), _NONE) + sealed
 
-    def open(self, row: messages.Kept, kept: Kept) -> bytes:
+    def open(self, row: messages.KeptMessage, kept: KeptContents) -> bytes:
         """Return the content. Raises `e2ee.CorruptState`."""
         labelled = self._device.sealer.open(kept.sealed, (self._device.number, row.peer, "kept"))
         message_id, _, content = labelled.partition(b"\0")

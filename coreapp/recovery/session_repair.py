@@ -16,8 +16,8 @@ from coreapp.recovery.control_messages import ControlMessage
 from coreapp.sending.encryption import RENEW
 from tidings import e2ee
 from tidings.client import sessions
-from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock
+from tidings.runtime.use_limit import UseLimit
 from tidings.wire import device
 from tidings.wire.content import NULL_CONTENT
 from tidings.wire.ids import MessageIds
@@ -41,11 +41,11 @@ class Budget:
 
     def __init__(self, clock: Clock) -> None:
         # renewals of the session with a peer
-        self.renewals: Allowance[str] = Allowance(clock, limit=MAX_RENEWALS, period=PERIOD, remembered=REMEMBERED)
+        self.renewals: UseLimit[str] = UseLimit(clock, limit=MAX_RENEWALS, period=PERIOD, remembered=REMEMBERED)
         # messages that are requested from a peer
-        self.requests: Allowance[str] = Allowance(clock, limit=MAX_ASKED, period=PERIOD, remembered=REMEMBERED)
+        self.requests: UseLimit[str] = UseLimit(clock, limit=MAX_ASKED, period=PERIOD, remembered=REMEMBERED)
         # messages that are repeated to a peer
-        self.answers: Allowance[str] = Allowance(clock, limit=MAX_ANSWERED, period=PERIOD, remembered=REMEMBERED)
+        self.answers: UseLimit[str] = UseLimit(clock, limit=MAX_ANSWERED, period=PERIOD, remembered=REMEMBERED)
 
 
 class Renewals(Protocol):

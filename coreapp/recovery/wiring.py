@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from coreapp.context import ShardContext
-from coreapp.media.wiring import Media
-from coreapp.peers.wiring import Peers
+from coreapp.media.wiring import ShardMedia
+from coreapp.peers.wiring import ShardPeers
 from coreapp.recovery.control_messages import ControlMessages
 from coreapp.recovery.resending import Resending
 from coreapp.recovery.retry_requests import RetryRequests
@@ -30,7 +30,13 @@ class Recovery:
 
 
 async def wire_recovery(
-    context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: Peers, sending: Sending, media: Media
+    context: ShardContext,
+    webhook: Webhook,
+    statuses: Statuses,
+    *,
+    peers: ShardPeers,
+    sending: Sending,
+    media: ShardMedia,
 ) -> Recovery:
     """Wire the package and read the messages that the previous owner waited for."""
     async with context.database.reading() as connection:

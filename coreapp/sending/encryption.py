@@ -25,8 +25,8 @@ from tidings.client import sessions
 from tidings.client.errors import NetworkAway, NetworkRefusal
 from tidings.runtime import crashpoints, service
 from tidings.runtime.batcher import Batcher, BatcherClosed
-from tidings.storage.business.jobs import Job, State
-from tidings.storage.business.sessions import SendingHalf, Session
+from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.business.sessions import SealedSendingHalf, SealedSession
 from tidings.wire import addresses, codes, device
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ class _Round:
 
     account: str
     jobs: list[Job] = dataclasses.field(default_factory=list)  # encrypted jobs
-    whole: list[Session] = dataclasses.field(default_factory=list)  # new sessions
-    halves: list[SendingHalf] = dataclasses.field(default_factory=list)  # changed halves of existing sessions
+    whole: list[SealedSession] = dataclasses.field(default_factory=list)  # new sessions
+    halves: list[SealedSendingHalf] = dataclasses.field(default_factory=list)  # changed halves of existing sessions
     learnt: Learnt = dataclasses.field(default_factory=Learnt)  # identity findings
 
     @property
@@ -101,7 +101,7 @@ class Encryption:
         failures: JobFailures,
     ) -> None:
         self._device = context.device
-        self._upstream = context.upstream
+        self._network_connection = context.network_connection
         self._journal = context.journal
         self._require_pq = context.settings.require_pq
         self._store = sessions
@@ -124,7 +124,7 @@ class Encryption:
         """Set the queue for messages to groups. Must be called before the first of them enters."""
         self._groups = queue
 
-    def encrypt_now(self, job: Job, content: bytes) -> SendingHalf | None:
+    def encrypt_now(self, job: Job, content: bytes) -> SealedSendingHalf | None:
         """Encrypt a new job if its session is in memory and no job to its peer is queued.
 
         Recipients with an unacknowledged identity are refused in the queue. Returns the row that must be committed with
@@ -146,7 +146,7 @@ class Encryption:
 
     def seal_content(self, job: Job, content: bytes) -> None:
         """Seal a content into its job, which stores it until it can be encrypted for its recipient."""
-        job.state, job.kind = State.NEW, ""
+        job.state, job.kind = JobForm.NEW, ""
         job.body = self._device.sealer.seal(content, context=(job.account, "", "job", job.id))
 
     def unseal_content(self, job: Job) -> bytes:
@@ -231,16 +231,16 @@ class Encryption:
         if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, BatcherClosed):
             self._journal.fail(error)
 
-    def _encrypt(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> SendingHalf:
+    def _encrypt(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> SealedSendingHalf:
         self._encrypt_job(job, content, record)
         return self._store.seal_sending(job.peer, record)
 
     def _encrypt_job(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> None:
         if job.kind == device.RETRY:
-            job.state, job.body = State.ENCRYPTED, content
+            job.state, job.body = JobForm.ENCRYPTED, content
             return
         kind, body = record.encrypt(content)
-        job.state, job.kind, job.body = State.ENCRYPTED, sessions.KINDS[kind], body
+        job.state, job.kind, job.body = JobForm.ENCRYPTED, sessions.KINDS[kind], body
 
     def _take(self, peer: str) -> Sequence[tuple[Job, bytes]]:
         """Remove all waiting jobs of a peer from the queue and return them."""
@@ -363,7 +363,7 @@ class Encryption:
         """
         while not self._closing.is_set():
             try:
-                return await self._upstream.fetch_bundles(peers)
+                return await self._network_connection.fetch_bundles(peers)
             except NetworkAway as error:
                 log.warning("prekeys.waiting", extra={"recipients": len(peers), "error": str(error)})
                 held_up = [job.id for peer in peers for job, _ in self._waiting.get(peer, ())]

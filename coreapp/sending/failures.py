@@ -79,14 +79,14 @@ class JobFailures:
             self._changed[job_id] = None
         self._write_later()
 
-    def ended(self, job_ids: Sequence[str]) -> job_errors.Changes | None:
+    def ended(self, job_ids: Sequence[str]) -> job_errors.JobErrorChanges | None:
         """Drop the failures of ended jobs. Returns the changes to commit with their end; None if there are none."""
         if not self._known:
             return None
         gone = [job_id for job_id in job_ids if self._known.pop(job_id, None) is not None]
         for job_id in gone:
             self._changed.pop(job_id, None)
-        return job_errors.Changes(deleted=gone) if gone else None
+        return job_errors.JobErrorChanges(deleted=gone) if gone else None
 
     def close(self) -> None:
         """Stop writing."""
@@ -108,5 +108,7 @@ class JobFailures:
             # Copies, because a job may fail again before they are committed.
             rows = [dataclasses.replace(self._known[job_id]) for job_id in chosen]
             if rows:
-                self._written = self._journal.put(Change(self._account, failures=job_errors.Changes(saved=rows)))
+                self._written = self._journal.put(
+                    Change(self._account, failures=job_errors.JobErrorChanges(saved=rows))
+                )
         self._write_later()

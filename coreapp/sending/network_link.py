@@ -12,7 +12,7 @@ from prometheus_client import Histogram
 
 from coreapp import statistics
 from coreapp.account.own_device import OwnDevice
-from coreapp.upstream import DeliveryListener, SendListener
+from coreapp.network_connection import DeliveryListener, SendListener
 from tidings import e2ee
 from tidings.client import transports
 from tidings.client.connection import DeviceConnection

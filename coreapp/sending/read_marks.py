@@ -6,8 +6,8 @@ from typing import Protocol
 
 import msgspec
 
-from coreapp.errors import Refused
-from coreapp.sending.read_receipts import MAX_REFS, ReadReceipts, Receipt
+from coreapp.errors import RequestRefused
+from coreapp.sending.read_receipts import MAX_REFS, ReadReceipt, ReadReceipts
 from tidings.storage.business import messages, service_windows
 from tidings.storage.business.messages import Status
 from tidings.storage.database import Database
@@ -32,14 +32,14 @@ class ReadMarks:
     async def mark(self, question: core.MarkRead) -> None:
         """Mark a message and the unread ones before it. Webhooks that we create in the form of messages need no mark.
 
-        Raises `Refused` with 1006 if no such message was received, and if a queue is full.
+        Raises `RequestRefused` with 1006 if no such message was received, and if a queue is full.
         """
         if ids.is_notice(question.id):
             return
         async with self._database.reading() as connection:
             found = await messages.list_progress(connection, self._account, [question.id])
             if not found or found[0].status not in (Status.RECEIVED, Status.MARKED_READ):
-                raise Refused(codes.NOT_FOUND, "unknown message")
+                raise RequestRefused(codes.NOT_FOUND, "unknown message")
             peer = found[0].peer
             unread = await service_windows.list_unread(connection, self._account, peer, question.id, limit=MAX_REFS)
         if not unread:
@@ -47,6 +47,6 @@ class ReadMarks:
             return
         fresh = [message_id for message_id in unread if not self._receipts.is_marked(message_id)]
         if fresh:
-            receipt = Receipt(peer, device.READ, msgspec.json.encode(fresh))
+            receipt = ReadReceipt(peer, device.READ, msgspec.json.encode(fresh))
             self._receipts.send([receipt], fresh, question.request_id, read_messages={peer: fresh})
         await self._receipts.committed(unread)

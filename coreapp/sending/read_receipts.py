@@ -13,7 +13,7 @@ from coreapp.sending.encryption import Outlet
 from coreapp.statuses.tracker import StatusTracker
 from tidings.runtime.lru import LRU
 from tidings.storage.business.group_changes import GroupChanges
-from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import Status
 from tidings.wire.ids import MessageIds
 
@@ -22,7 +22,7 @@ MAX_REFS = 100  # messages marked at once; older ones are marked with the next c
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Receipt:
+class ReadReceipt:
     """A receipt to one recipient."""
 
     peer: str
@@ -60,15 +60,15 @@ class ReadReceipts:
 
     def send(
         self,
-        receipts: Iterable[Receipt],
+        receipts: Iterable[ReadReceipt],
         marked: Sequence[str],
         request_id: str,
         *,
         read_messages: Mapping[str, Sequence[str]] | None = None,
         groups: GroupChanges | None = None,
     ) -> None:
-        """Mark messages as read and send receipts to their authors; `committed` waits for it. Raises `Refused` when a
-        queue is full.
+        """Mark messages as read and send receipts to their authors; `committed` waits for it. Raises `RequestRefused`
+        when a queue is full.
 
         marked: ids of the messages
         read_messages, groups: unread marks to delete, as in `Change`
@@ -81,7 +81,7 @@ class ReadReceipts:
                 self._shard,
                 self._account,
                 receipt.peer,
-                State.ENCRYPTED,
+                JobForm.ENCRYPTED,
                 receipt.kind,
                 receipt.body,
                 now,

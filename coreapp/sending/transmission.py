@@ -74,7 +74,7 @@ class Transmitter:
         window: int = 2000,
         window_bytes: int = 4 * 1024 * 1024,
     ) -> None:
-        self._upstream = context.upstream
+        self._network_connection = context.network_connection
         self._failures = failures
         self._journal = context.journal
         self._count = context.count
@@ -283,7 +283,7 @@ class Transmitter:
 
     def _pump(self) -> None:
         self._pumping = True
-        while self._waiting and self._has_room() and self._upstream.connected:
+        while self._waiting and self._has_room() and self._network_connection.connected:
             job = self._waiting.popleft()
             self._inherited.discard(job.id)
             self._unanswered[job.id] = job
@@ -300,18 +300,18 @@ class Transmitter:
 
     def _send(self, job: Job) -> None:
         if job.kind in group_jobs.KINDS:
-            self._upstream.send(group_jobs.envelope_of(job, self._account, ttl=self._ttl(job)))
+            self._network_connection.send(group_jobs.envelope_of(job, self._account, ttl=self._ttl(job)))
         elif job.kind in (device.READ, device.RETRY):
             # These jobs are not encrypted: the body is the list of the message ids.
             refs = _decode_refs(job.body)
-            self._upstream.send(
+            self._network_connection.send(
                 device.Send(0, self._account, job.peer, job.id, job.kind, refs=refs, trace=job.request_id)
             )
         else:
             refs = [ids.message_of(job.id)] if ids.is_repetition(job.id) else []
             trace = self._trace(job) if job.traceparent else job.request_id
             ttl = self._ttl(job)
-            self._upstream.send(
+            self._network_connection.send(
                 device.Send(0, self._account, job.peer, job.id, job.kind, job.body, refs, ttl=ttl, trace=trace)
             )
 

@@ -6,7 +6,7 @@ import dataclasses
 
 from coreapp.capacity import Admission, CapacityGate
 from coreapp.context import ShardContext
-from coreapp.peers.wiring import Peers
+from coreapp.peers.wiring import ShardPeers
 from coreapp.sending.encryption import Encryption
 from coreapp.sending.failures import JobFailures
 from coreapp.sending.read_receipts import ReadReceipts
@@ -27,13 +27,13 @@ class Sending:
     read_receipts: ReadReceipts
 
 
-async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: Peers) -> Sending:
+async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: ShardPeers) -> Sending:
     """Wire the package. The sender for groups registers itself by `encrypt_groups_with`."""
     admission = Admission(
         jobs=CapacityGate("job", context.settings.job_queue_limit),
         count_jobs=context.count,
         callbacks=CapacityGate("callback", context.settings.callback_queue_limit),
-        count_callbacks=webhook.audience.pressing,
+        count_callbacks=webhook.admission.pressing,
     )
     async with context.database.reading() as connection:
         failures = JobFailures(context, await job_errors.list_of_shard(connection, context.shard))

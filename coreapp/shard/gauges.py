@@ -9,7 +9,7 @@ from prometheus_client import Gauge
 
 from coreapp.shard.shard import Shard
 from tidings.runtime import queues
-from tidings.runtime.queues import QUEUES, Reading
+from tidings.runtime.queues import QUEUES, QueueReading
 
 
 def _gauge(name: str, text: str, read: Callable[[Shard], float]) -> tuple[Gauge, Callable[[Shard], float]]:
@@ -130,7 +130,7 @@ def _limits(shard: Shard) -> tuple[int, int]:
     return settings.job_queue_limit, settings.callback_queue_limit
 
 
-def _jobs(shard: Shard) -> Reading:
+def _jobs(shard: Shard) -> QueueReading:
     """Accepted messages that the network has not acknowledged, in all queues."""
     count = shard.context.count
     oldest = (
@@ -139,40 +139,40 @@ def _jobs(shard: Shard) -> Reading:
         shard.media.preparation_queue.oldest,
         shard.groups.sender.oldest,
     )
-    return Reading(count(), count.left, _age(shard, oldest))
+    return QueueReading(count(), count.left, _age(shard, oldest))
 
 
-def _callbacks(shard: Shard) -> Reading:
+def _callbacks(shard: Shard) -> QueueReading:
     queue = shard.webhook.queue
-    return Reading(len(queue), queue.left, queue.age())
+    return QueueReading(len(queue), queue.left, queue.age())
 
 
-def _encryption(shard: Shard) -> Reading:
+def _encryption(shard: Shard) -> QueueReading:
     encryption = shard.sending.encryption
-    return Reading(encryption.waiting, encryption.left, _age(shard, [encryption.oldest]))
+    return QueueReading(encryption.waiting, encryption.left, _age(shard, [encryption.oldest]))
 
 
-def _transmission(shard: Shard) -> Reading:
+def _transmission(shard: Shard) -> QueueReading:
     transmitter = shard.sending.transmitter
-    return Reading(transmitter.waiting, transmitter.left, _age(shard, [transmitter.oldest]))
+    return QueueReading(transmitter.waiting, transmitter.left, _age(shard, [transmitter.oldest]))
 
 
-def _media(shard: Shard) -> Reading:
+def _media(shard: Shard) -> QueueReading:
     queue = shard.media.preparation_queue
-    return Reading(queue.waiting, queue.left, _age(shard, [queue.oldest]))
+    return QueueReading(queue.waiting, queue.left, _age(shard, [queue.oldest]))
 
 
-def _downloads(shard: Shard) -> Reading:
+def _downloads(shard: Shard) -> QueueReading:
     downloads = shard.media.downloads
-    return Reading(downloads.in_memory, downloads.left, _age(shard, [downloads.oldest]))
+    return QueueReading(downloads.in_memory, downloads.left, _age(shard, [downloads.oldest]))
 
 
-def _groups(shard: Shard) -> Reading:
+def _groups(shard: Shard) -> QueueReading:
     sender = shard.groups.sender
-    return Reading(sender.waiting, sender.left, _age(shard, [sender.oldest]))
+    return QueueReading(sender.waiting, sender.left, _age(shard, [sender.oldest]))
 
 
-_QUEUES: Mapping[str, Callable[[Shard], Reading]] = {
+_QUEUES: Mapping[str, Callable[[Shard], QueueReading]] = {
     "jobs": _jobs,
     "callbacks": _callbacks,
     "encryption": _encryption,

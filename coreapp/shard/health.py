@@ -59,17 +59,17 @@ class Databases:
         return "" if health.get("database", "ok") == "ok" else core.DATABASE
 
 
-class Store(Protocol):
+class MediaStoreState(Protocol):
     """Store of the files that messages name. `state` is `OK` or `AWAY`."""
 
     @property
     def state(self) -> str: ...
 
 
-class Needs:
+class CoreappNeeds:
     """Dependencies that the process needs to be ready. A standby is ready too."""
 
-    def __init__(self, databases: Databases, shards: OpenShards, media: Store) -> None:
+    def __init__(self, databases: Databases, shards: OpenShards, media: MediaStoreState) -> None:
         self._databases = databases
         self._shards = shards
         self._media = media

@@ -19,7 +19,7 @@ from coreapp.settings import Settings
 from tidings.runtime import crashpoints
 from tidings.storage.business import layout_changes, layouts, relocation, shards
 from tidings.storage.business.layouts import Layout
-from tidings.storage.business.relocation import Moved, Place
+from tidings.storage.business.relocation import MovedPage, Place
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Connection, Database
 from tidings.wire import addresses
@@ -56,7 +56,7 @@ class LayoutChange:
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._node = settings.node
-        self._silence = settings.lease_seconds
+        self._heartbeat_timeout = settings.lease_seconds
 
     async def attempt(self, is_leaving: Callable[[], bool]) -> bool:
         """Make the change, unless an owner still works for a shard or another process makes it. Returns whether it was
@@ -64,16 +64,19 @@ class LayoutChange:
 
         is_leaving: checked after each page; once true, the rest is left to other processes
         """
-        begin = functools.partial(layout_changes.begin, owner=self._node, silence=self._silence)
+        begin = functools.partial(layout_changes.begin, owner=self._node, heartbeat_timeout=self._heartbeat_timeout)
         lease = await self._database.commit(begin)
         if lease is None:
             return False
-        self._database.doubt_connections()
+        self._database.suspect_connections()
         log.info("layout.begun", extra={"epoch": lease.epoch, "node": self._node})
         crashpoints.reach(crashpoints.AFTER_SHARDS_TAKEN)
         try:
             while not is_leaving():
-                started, before = time.perf_counter(), await self._database.query(layouts.find, patience=self._silence)
+                started, before = (
+                    time.perf_counter(),
+                    await self._database.query(layouts.find, patience=self._heartbeat_timeout),
+                )
                 show(before)
                 moved = await self._move(lease, before, is_leaving)
                 if moved is None:
@@ -85,7 +88,9 @@ class LayoutChange:
                     _made(before, now, moved, time.perf_counter() - started)
                     return True
                 # Another number of shards was requested during the change.
-            await self._database.persist(functools.partial(shards.release, lease=lease), patience=self._silence)
+            await self._database.persist(
+                functools.partial(shards.release, lease=lease), patience=self._heartbeat_timeout
+            )
         except LeaseLost as lost:
             log.warning("layout.lost", extra={"epoch": lease.epoch, "detail": str(lost)})
         return False
@@ -94,7 +99,7 @@ class LayoutChange:
         """Move the rows of all kinds. Returns their number; None if this process had to leave before the last one."""
         moved = 0
         for kind in relocation.KINDS:
-            page = Moved(None, 0)
+            page = MovedPage(None, 0)
             while True:
                 move = functools.partial(
                     self._page,
@@ -103,7 +108,7 @@ class LayoutChange:
                     place=functools.partial(place, count=layout.wanted),
                     after=page.last,
                 )
-                page = await self._database.persist(move, patience=self._silence)
+                page = await self._database.persist(move, patience=self._heartbeat_timeout)
                 moved += page.rows
                 IN_PLACE.inc(page.rows)
                 crashpoints.reach(crashpoints.AFTER_MOVED_PAGE)
@@ -113,7 +118,7 @@ class LayoutChange:
                     break
         return moved
 
-    async def _page(self, connection: Connection, *, lease: Lease, kind: str, place: Place, after: object) -> Moved:
+    async def _page(self, connection: Connection, *, lease: Lease, kind: str, place: Place, after: object) -> MovedPage:
         # This also serves as the heartbeat, because a page takes little time.
         await shards.renew(connection, lease)
         page = await relocation.move_page(connection, kind, place, after=after)

@@ -14,7 +14,7 @@ from coreapp import statistics
 from coreapp.accepting.checks import GROUP
 from coreapp.account.requests import AccountRequests
 from coreapp.config import ConfigSource
-from coreapp.errors import KeyInUse, OutcomeUnknown, Refused
+from coreapp.errors import KeyInUse, OutcomeUnknown, RequestRefused
 from coreapp.peers.identities import text_of
 from coreapp.shard.health import Databases
 from coreapp.shard.open_links import OpenLinks
@@ -23,9 +23,9 @@ from coreapp.shard.shard import Shard
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.storage import outages
 from tidings.storage.business.shards import LeaseLost
-from tidings.wire import codes, core, newcomers
+from tidings.wire import codes, core, unauthenticated_links
 from tidings.wire.connection import Connection
-from tidings.wire.newcomers import Newcomers
+from tidings.wire.unauthenticated_links import UnauthenticatedLinks
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ ELSEWHERE = (
 MAX_IN_FLIGHT = 10_000  # requests of one Webapp; further ones are refused with 1016
 
 
-class _NotLookedUp(Refused):
+class _NotLookedUp(RequestRefused):
     """The request was refused before a check whether an earlier attempt was carried out."""
 
 
@@ -51,14 +51,14 @@ class LinkHandler:
         shards: OpenShards,
         *,
         config: ConfigSource,
-        newcomers: Newcomers,
+        unauthenticated_links: UnauthenticatedLinks,
         links: OpenLinks | None = None,
         requests: AccountRequests | None = None,
         databases: Databases | None = None,
     ) -> None:
         """Create the handler of one connection.
 
-        newcomers: limits on connections before their `Hello`
+        unauthenticated_links: limits on connections before their `Hello`
         config: of the process
         links: open connections of the process, which end with it
         requests: handles requests about the number itself; None to refuse them
@@ -70,26 +70,26 @@ class LinkHandler:
         self._config = config
         self._requests = requests
         self._databases = databases
-        self._newcomers = newcomers
+        self._unauthenticated_links = unauthenticated_links
         self._links = links if links is not None else OpenLinks()
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def opened(self, connection: Connection) -> None:
         """Register the connection. Nothing is sent before the `Hello`."""
-        self._newcomers.came(connection)
+        self._unauthenticated_links.opened(connection)
 
     def received(self, connection: Connection, frame: Any) -> None:
         if isinstance(frame, core.Hello):
             self._trusted = hmac.compare_digest(frame.key.encode(), self._key)
             if self._trusted:
-                self._newcomers.trusted(connection)
+                self._unauthenticated_links.authenticated(connection)
                 connection.send(core.Done(frame.n, core.LINK_VERSION))
                 self._links.add(connection, is_notified=frame.version >= 3)
             else:
-                self._newcomers.refuse(connection, newcomers.WRONG_KEY)
+                self._unauthenticated_links.refuse(connection, unauthenticated_links.WRONG_KEY)
         elif not self._trusted:
-            self._newcomers.refuse(connection, newcomers.NO_HELLO)
+            self._unauthenticated_links.refuse(connection, unauthenticated_links.NO_HELLO)
         elif isinstance(frame, core.Ping):
             connection.send(core.Done(frame.n))
         elif len(self._tasks) >= MAX_IN_FLIGHT:
@@ -102,7 +102,7 @@ class LinkHandler:
 
     def closed(self, connection: Connection, reason: str) -> None:
         """Unregister the connection. Requests in flight continue and may commit, but their responses are dropped."""
-        self._newcomers.left(connection)
+        self._unauthenticated_links.closed(connection)
         self._links.remove(connection)
         log.log(
             logging.INFO if self._trusted else logging.DEBUG,
@@ -125,7 +125,7 @@ class LinkHandler:
         except _NotLookedUp as refused:
             known = core.Refused(question.n, refused.code, refused.details, refused.retry_after)
             answer = _as_known(question, known)
-        except Refused as refused:
+        except RequestRefused as refused:
             answer = core.Refused(question.n, refused.code, refused.details, refused.retry_after)
         except KeyInUse as error:
             answer = core.KeyTaken(question.n, error.in_progress)
@@ -171,7 +171,7 @@ class LinkHandler:
             # Runs once for the installation; other owners have nothing to do.
             self._require_any()
             if self._shards.first is not None:
-                self._shards.first.garbage.ask(question.kind)
+                self._shards.first.retention.ask(question.kind)
             return core.Done(question.n)
         if isinstance(question, core.GetIdentity | core.AcknowledgeIdentity):
             return await _ask_about_a_contact(self._of(question.wa_id), question)
@@ -188,11 +188,11 @@ class LinkHandler:
                 request_id=question.request_id,
             )
             return core.Contacts(question.n, contacts)
-        raise Refused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
+        raise RequestRefused(codes.INTERNAL_ERROR, f"unknown question {type(question).__name__}")
 
     def _of(self, recipient: str) -> Shard:
-        """Return the shard of a recipient, or the first one for an empty recipient. Raises `Refused` if it cannot work
-        now.
+        """Return the shard of a recipient, or the first one for an empty recipient. Raises `RequestRefused` if it
+        cannot work now.
         """
         shard = self._usable(self._shards.of(recipient) if recipient else self._shards.first)
         if shard.link.is_refused:
@@ -227,7 +227,7 @@ class LinkHandler:
         is_elsewhere = any(shard.link.is_refused for shard in self._shards)
         if is_elsewhere:
             status = "unregistered"
-        dropped = sum(shard.webhook.audience.dropped for shard in self._shards)
+        dropped = sum(shard.webhook.admission.dropped for shard in self._shards)
         return core.Health(n, status, self._node, self._shards.numbers, dropped, away, is_elsewhere)
 
     def _waits_for_code(self) -> bool:

@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 
 from coreapp.settings import Settings
 from coreapp.shard import reach
-from coreapp.shard.reach import Reach
-from coreapp.shard.spreading import Holding
+from coreapp.shard.balancing import Holding
+from coreapp.shard.reach import CoreappReach
 from tidings.runtime import service
 from tidings.runtime.env import SettingsError
 from tidings.storage import outages
-from tidings.storage.business import layouts, nodes, shard_notes, shards, webapp_unreached
+from tidings.storage.business import cross_shard_messages, layouts, nodes, shards, webapp_unreached
 from tidings.storage.business.layouts import Layout
-from tidings.storage.business.nodes import Member, Node, Replaced
-from tidings.storage.business.shards import Standing
+from tidings.storage.business.nodes import CoreappNode, NodeRecord, Replaced
+from tidings.storage.business.shards import ShardState
 from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
@@ -35,38 +35,40 @@ PROBE_SECONDS = 0.5  # timeout in seconds of a connection to the address of a pr
 class Survey:
     """State of the installation as read from the database."""
 
-    standings: Sequence[Standing]
+    states: Sequence[ShardState]
     live: frozenset[str]  # names of processes that can take shards, including this one
     layout: Layout
     addressed: Sequence[int]  # shards with unread cross-shard messages
-    reach: Reach  # live processes that Webapps do not reach
+    reach: CoreappReach  # live processes that Webapps do not reach
 
     @property
     def places(self) -> frozenset[str]:
         """Live processes that may be assigned shards."""
         return self.reach.places(self.live)
 
-    def holdings(self, me: str, *, silence: float) -> list[Holding]:
+    def holdings(self, me: str, *, heartbeat_timeout: float) -> list[Holding]:
         """Return the shards with those of their owners that are alive.
 
         me: name of this process, whose shards count as owned in any case
-        silence: seconds without a heartbeat after which an owner has lost its shard
+        heartbeat_timeout: seconds without a heartbeat after which an owner has lost its shard
         """
         return [
             Holding(
-                standing.shard,
-                standing.owner if standing.owner == me or standing.silence <= silence else "",
-                standing.successor,
+                state.shard,
+                state.owner if state.owner == me or state.heartbeat_age <= heartbeat_timeout else "",
+                state.successor,
             )
-            for standing in self.standings
+            for state in self.states
         ]
 
 
-def list_live(members: Sequence[Member], standings: Sequence[Standing], *, silence: float) -> frozenset[str]:
+def list_live(
+    members: Sequence[NodeRecord], states: Sequence[ShardState], *, heartbeat_timeout: float
+) -> frozenset[str]:
     """Return the processes that can take a shard: those with a recent heartbeat that have lost no shard for lack of
     heartbeats.
     """
-    lost = {standing.owner for standing in standings if standing.owner and standing.silence > silence}
+    lost = {state.owner for state in states if state.owner and state.heartbeat_age > heartbeat_timeout}
     return frozenset(
         member.node.name
         for member in members
@@ -75,7 +77,7 @@ def list_live(members: Sequence[Member], standings: Sequence[Standing], *, silen
     )
 
 
-class Membership:
+class CoreappMembership:
     """Joins the installation, sends heartbeats, and leaves."""
 
     def __init__(self, database: Database, settings: Settings, address: Callable[[], str]) -> None:
@@ -93,8 +95,8 @@ class Membership:
         self.replaced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
-    def _node(self) -> Node:
-        return Node(self._name, self._incarnation, self._address(), self._interval)
+    def _node(self) -> CoreappNode:
+        return CoreappNode(self._name, self._incarnation, self._address(), self._interval)
 
     async def join(self, stop: asyncio.Event) -> None:
         """Join the list of processes. Raises `SettingsError` while a process of the same name is alive."""
@@ -127,13 +129,13 @@ class Membership:
     async def survey(self) -> Survey:
         """Read the live processes and the owners of all shards."""
         async with self._database.reading() as connection:
-            standings = await shards.list_standings(connection)
+            states = await shards.list_states(connection)
             members = await nodes.list_members(connection)
             layout = await layouts.find(connection)
-            addressed = await shard_notes.list_addressed(connection) if len(standings) > 1 else ()
+            addressed = await cross_shard_messages.list_addressed(connection) if len(states) > 1 else ()
             reports = await webapp_unreached.list_reports(connection)
-        live = list_live(members, standings, silence=self._lease_seconds) | {self._name}
-        return Survey(standings, live, layout, addressed, reach.judge(reports, members, live))
+        live = list_live(members, states, heartbeat_timeout=self._lease_seconds) | {self._name}
+        return Survey(states, live, layout, addressed, reach.judge(reports, members, live))
 
     async def leave(self) -> None:
         """Leave the list of processes."""
@@ -153,12 +155,12 @@ class Membership:
         there. Otherwise it gets the time of two heartbeats to send one.
         """
         known = await self._namesake()
-        if known is None or known.silence > self._lease_seconds:
+        if known is None or known.heartbeat_age > self._lease_seconds:
             return
         if known.node.address == self._address() or await _is_deserted(known.node.address):
             return
         log.info("membership.namesake", extra={"node": self._name, "address": known.node.address})
-        await asyncio.sleep(max(0.0, 2 * known.node.interval + nodes.MARGIN - known.silence))
+        await asyncio.sleep(max(0.0, 2 * known.node.interval + nodes.MARGIN - known.heartbeat_age))
         now = await self._namesake()
         if now is not None and (now.node != known.node or now.heartbeat_at != known.heartbeat_at):
             raise SettingsError(
@@ -166,7 +168,7 @@ class Membership:
                 "give each a COREAPP_HOSTNAME of its own"
             )
 
-    async def _namesake(self) -> Member | None:
+    async def _namesake(self) -> NodeRecord | None:
         async with self._database.reading() as connection:
             return await nodes.find(connection, self._name)
 

@@ -14,14 +14,14 @@ from coreapp.config import ConfigSource
 from coreapp.context import SharedLimits
 from coreapp.journal import Change
 from coreapp.settings import Settings
-from coreapp.shard import layout_change, spreading
+from coreapp.shard import balancing, layout_change
+from coreapp.shard.balancing import Move
 from coreapp.shard.health import Databases
 from coreapp.shard.layout_change import LayoutChange
-from coreapp.shard.membership import Membership, Survey
+from coreapp.shard.membership import CoreappMembership, Survey
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.reach import OwnReach
-from coreapp.shard.shard import Process, open_shard
-from coreapp.shard.spreading import Move
+from coreapp.shard.shard import ProcessParts, open_shard
 from coreapp.shard.term import Term
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook_secrets import WebhookSecrets
@@ -41,13 +41,13 @@ from tidings.storage.database import Database
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5  # seconds until the next try after an outage or a lost shard
-LOOK_SECONDS = 0.25  # seconds between two polls of the shards, while there are other processes
+POLL_SECONDS = 0.25  # seconds between two polls of the shards, while there are other processes
 ALONE_SECONDS = 1.0  # seconds between two polls otherwise: then only the number of shards can change
 HEIR_SECONDS = 2.0  # seconds that a free shard is reserved for the process that it is assigned to
 SETTLED_BEATS = 2  # heartbeats without a change of the live processes before a shard is moved
 
 
-class Node:
+class ShardNode:
     """Assigns shards to this process: claims free shards assigned to it, and hands over one shard at a time to less
     loaded processes.
 
@@ -81,7 +81,7 @@ class Node:
         self._changes.on(changes.SETTINGS, self.config.load)
         self._changes.on(changes.CERTIFICATES, self.config.load)
         working = DirectoryStore(settings.media_dir, reserve=settings.media_reserve)
-        self.process = Process(
+        self.process = ProcessParts(
             settings=settings,
             database=database,
             network=network,
@@ -99,7 +99,7 @@ class Node:
         self.owned = asyncio.Event()
         self.databases = Databases(database, network)
         self.requests = AccountRequests(database, registrar, settings.account, auto_register=settings.auto_register)
-        self._membership = Membership(database, settings, address)
+        self._membership = CoreappMembership(database, settings, address)
         self._address = address
         self._layout_change = LayoutChange(database, settings)
         self._terms: dict[int, tuple[Term, asyncio.Task[None]]] = {}
@@ -165,10 +165,10 @@ class Node:
             layout_change.show(survey.layout)
             if self._is_leaving:
                 # Shards that were given up or ended during this poll are for others.
-                return LOOK_SECONDS
+                return POLL_SECONDS
             if survey.layout.is_changing:
                 await self._change_layout(survey)
-                return LOOK_SECONDS
+                return POLL_SECONDS
             await self._follow(survey)
         except Exception as error:
             if not outages.is_outage(error):
@@ -177,8 +177,8 @@ class Node:
             if not self._terms:
                 self.requests.abandon()
             return RETRY_SECONDS
-        is_alone = survey.live == {self._settings.node} and len(self._terms) == len(survey.standings)
-        return min(ALONE_SECONDS if is_alone else LOOK_SECONDS, self._settings.heartbeat_seconds)
+        is_alone = survey.live == {self._settings.node} and len(self._terms) == len(survey.states)
+        return min(ALONE_SECONDS if is_alone else POLL_SECONDS, self._settings.heartbeat_seconds)
 
     async def _change_layout(self, survey: Survey) -> None:
         """Give up all shards for a change of their number, and make the change when all processes have done so."""
@@ -186,14 +186,14 @@ class Node:
         for term, _ in list(self._terms.values()):
             term.give_up()
         is_free = all(
-            holding.owner in ("", me) for holding in survey.holdings(me, silence=self._settings.lease_seconds)
+            holding.owner in ("", me) for holding in survey.holdings(me, heartbeat_timeout=self._settings.lease_seconds)
         )
         if is_free and not self._terms and await self._layout_change.attempt(lambda: self._is_leaving):
             self._look.kick()
 
     async def _follow(self, survey: Survey) -> None:
         me, now = self._settings.node, asyncio.get_running_loop().time()
-        holdings = survey.holdings(me, silence=self._settings.lease_seconds)
+        holdings = survey.holdings(me, heartbeat_timeout=self._settings.lease_seconds)
         # Shards of an earlier process of this name, and those to be reopened.
         idle = [holding.shard for holding in holdings if holding.owner == me and holding.shard not in self._terms]
         if 0 not in self._terms and 0 not in idle:
@@ -203,26 +203,26 @@ class Node:
         overdue = {shard for shard, since in self._free_since.items() if now - since > HEIR_SECONDS}
         for shard in survey.addressed:
             if shard in self._terms:
-                self.process.shared.bells.ring(shard)
+                self.process.shared.wakeups.wake(shard)
         if survey.live != self._live:
             self._live, self._settled_since = survey.live, now
         is_isolated = self._own_reach.update(survey.reach, survey.live, now)
         if me not in survey.places and me in survey.reach.cut_off:
             # Webapps do not reach this process: every shard is better served by another one, even if that takes longer.
             overdue = set()
-        for shard in [*idle, *spreading.claims(me, holdings, survey.places, overdue=overdue)]:
+        for shard in [*idle, *balancing.claims(me, holdings, survey.places, overdue=overdue)]:
             # A shard that was given up or lost is free for others at once, and for us once its term is closed.
             is_open = shard in self._terms
             if not is_open and now >= self._not_before.get(shard, 0.0) and not self._is_leaving:
                 await self._claim(shard)
         if is_isolated:
-            for shard, successor in spreading.heirs(me, holdings, survey.places).items():
+            for shard, successor in balancing.successors(me, holdings, survey.places).items():
                 self._move(Move(shard, successor))
             return
         settled_at = self._settled_since + SETTLED_BEATS * self._settings.heartbeat_seconds
         if now < settled_at or not self._own_reach.is_settled(now):
             return
-        found = spreading.next_move(holdings, survey.places)
+        found = balancing.next_move(holdings, survey.places)
         if found is not None and found[0] == me:
             self._move(found[1])
 
@@ -238,13 +238,17 @@ class Node:
         asked = asyncio.get_running_loop().time()
         settings = self._settings
         claim = functools.partial(
-            shards.claim, shard=shard, owner=settings.node, address=self._address(), silence=settings.lease_seconds
+            shards.claim,
+            shard=shard,
+            owner=settings.node,
+            address=self._address(),
+            heartbeat_timeout=settings.lease_seconds,
         )
         lease = await self._database.commit(claim)
         if lease is None:
             return
         # An older connection may lead to a database server that was replaced and has an older state.
-        self._database.doubt_connections()
+        self._database.suspect_connections()
         log.info("lease.claimed", extra={"shard": shard, "epoch": lease.epoch, "node": settings.node})
         term = Term(
             lease,
@@ -299,17 +303,17 @@ class Node:
 
     async def _leave(self) -> None:
         """Give up every shard, each to one of the remaining processes."""
-        heirs = {}
+        successors = {}
         if self._terms:
             try:
                 survey = await self._membership.survey()
-                holdings = survey.holdings(self._settings.node, silence=self._settings.lease_seconds)
+                holdings = survey.holdings(self._settings.node, heartbeat_timeout=self._settings.lease_seconds)
                 others = survey.reach.places(survey.live - {self._settings.node})
-                heirs = dict(spreading.heirs(self._settings.node, holdings, others))
+                successors = dict(balancing.successors(self._settings.node, holdings, others))
             except Exception as error:
                 log.warning("lease.unreachable", extra={"error": repr(error)})
         tasks = [task for _, task in self._terms.values()]
         for term, _ in list(self._terms.values()):
-            term.give_up(heirs.get(term.lease.shard, ""))
+            term.give_up(successors.get(term.lease.shard, ""))
         await asyncio.gather(*tasks, return_exceptions=True)
         self.requests.abandon()

@@ -7,8 +7,8 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 
-from tidings.storage.business.nodes import Member
-from tidings.storage.business.webapp_unreached import Report
+from tidings.storage.business.nodes import NodeRecord
+from tidings.storage.business.webapp_unreached import UnreachedReport
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ RETURN = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reach:
+class CoreappReach:
     """Live Coreapps that Webapps do not reach, by name."""
 
     # Coreapps that no Webapp has reached for `CUT_OFF` seconds.
@@ -44,7 +44,7 @@ class Reach:
         return live - self.suspected or live - self.cut_off or live
 
 
-def judge(reports: Sequence[Report], members: Sequence[Member], live: Collection[str]) -> Reach:
+def judge(reports: Sequence[UnreachedReport], members: Sequence[NodeRecord], live: Collection[str]) -> CoreappReach:
     """Judge the live Coreapps by the reports of the live Webapps.
 
     A Coreapp that one Webapp reaches is not suspected, even if all others do not reach it: it serves at least that
@@ -53,7 +53,7 @@ def judge(reports: Sequence[Report], members: Sequence[Member], live: Collection
     """
     considered = [member for member in members if member.node.name in live]
     if not reports or not all(member.heeds for member in considered):
-        return Reach()
+        return CoreappReach()
     cut_off, suspected = set(), set()
     for member in considered:
         name, address = member.node.name, member.node.address
@@ -64,7 +64,7 @@ def judge(reports: Sequence[Report], members: Sequence[Member], live: Collection
                 cut_off.add(name)
         elif member.age < PROBATION:
             suspected.add(name)
-    return Reach(frozenset(cut_off), frozenset(suspected))
+    return CoreappReach(frozenset(cut_off), frozenset(suspected))
 
 
 class OwnReach:
@@ -72,7 +72,7 @@ class OwnReach:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._reach = Reach()
+        self._reach = CoreappReach()
         # Loop times: of the first poll that found this process suspected, without a pause since; of the latest poll; of
         # the latest poll that found a change of the cut-off Coreapps.
         self._suspected_since = math.inf
@@ -80,7 +80,7 @@ class OwnReach:
         self._changed_at = -math.inf
         self._shown = ""
 
-    def update(self, reach: Reach, live: frozenset[str], now: float) -> bool:
+    def update(self, reach: CoreappReach, live: frozenset[str], now: float) -> bool:
         """Record the result of one poll. Returns whether this process has to give up its shards.
 
         now: loop time of the poll

@@ -12,24 +12,24 @@ from prometheus_client import Gauge
 
 from coreapp.accepting.wiring import Accepting, wire_accepting
 from coreapp.account.own_device import OwnDevice
+from coreapp.account.prekey_maintenance import PreKeyMaintenance
 from coreapp.account.prekey_pool import PreKeyPool
-from coreapp.account.prekey_upkeep import PreKeyUpkeep
 from coreapp.callback_bodies import BodySealer
 from coreapp.capacity import JobCount
 from coreapp.config import ConfigSource
 from coreapp.context import ShardContext, SharedLimits
-from coreapp.garbage import GarbageCollector
-from coreapp.groups.shard_notes import NoteReader
-from coreapp.groups.wiring import Groups, wire_groups
+from coreapp.groups.cross_shard import CrossShardReader
+from coreapp.groups.wiring import ShardGroups, wire_groups
 from coreapp.journal import Journal
-from coreapp.media.wiring import Media, wire_media
-from coreapp.peers.wiring import Peers, wire_peers
+from coreapp.media.wiring import ShardMedia, wire_media
+from coreapp.peers.wiring import ShardPeers, wire_peers
 from coreapp.receiving.inbox import Inbox
 from coreapp.recovery.wiring import Recovery, wire_recovery
+from coreapp.retention import RetentionService
 from coreapp.sending.network_link import NetworkLink
 from coreapp.sending.wiring import Sending, wire_sending
 from coreapp.settings import Settings
-from coreapp.shard.garbage import wire_garbage
+from coreapp.shard.retention import wire_retention
 from coreapp.statuses.wiring import wire_statuses
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook.queue import FROM_RECIPIENTS
@@ -57,16 +57,16 @@ class Shard:
     context: ShardContext
     link: NetworkLink
     webhook: Webhook
-    peers: Peers
+    peers: ShardPeers
     sending: Sending
-    media: Media
-    groups: Groups
+    media: ShardMedia
+    groups: ShardGroups
     recovery: Recovery
     accepting: Accepting
     receiving: Inbox
-    prekey_upkeep: PreKeyUpkeep
-    garbage: GarbageCollector
-    note_reader: NoteReader
+    prekey_maintenance: PreKeyMaintenance
+    retention: RetentionService
+    cross_shard_reader: CrossShardReader
 
     async def run(self, stop: asyncio.Event, stopping: Callable[[], None]) -> None:
         """Serve until `stop` is set. Raises `LeaseLost`, or another error that broke the journal; nothing is written
@@ -77,11 +77,11 @@ class Shard:
         services: Sequence[service.Service] = (
             _JournalWatch(self.context.journal),
             self.webhook.deliveries,
-            self.garbage,
+            self.retention,
             # The number has one pool of pre-keys, which the first shard maintains.
-            *((self.prekey_upkeep,) if self.context.lease.is_first else ()),
+            *((self.prekey_maintenance,) if self.context.lease.is_first else ()),
             # Started for a single shard too: other shards of an earlier layout may have left messages.
-            self.note_reader,
+            self.cross_shard_reader,
             self.media.downloads,
             self.accepting.jobs.expiry,
             self.recovery.retry_requests,
@@ -109,7 +109,7 @@ class Shard:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class ProcessParts:
     """Objects that all shards of a process share."""
 
     settings: Settings
@@ -124,7 +124,7 @@ class Process:
     working: DirectoryStore
 
 
-async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard:
+async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> Shard:
     """Read the state that the previous owner left, and return a shard ready to handle requests. Raises `LeaseLost`."""
     settings, database, network = process.settings, process.database, process.network
     bodies = BodySealer(device.sealer)
@@ -148,7 +148,7 @@ async def open_shard(process: Process, lease: Lease, device: OwnDevice) -> Shard
             bodies=bodies,
             safe=process.safe,
             used_keys=process.used_keys,
-            upstream=link,
+            network_connection=link,
             network=network,
             webhook_guard=EgressGuard(settings.outgoing_webhooks),
             media_guard=EgressGuard(settings.outgoing_media),
@@ -180,8 +180,10 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
         context, webhook, statuses, peers=peers, sending=sending, media=media, groups=groups, recovery=recovery
     )
     receiving = Inbox(context, webhook, statuses, peers=peers, media=media, groups=groups, recovery=recovery)
-    upkeep = PreKeyUpkeep(context.database, context.lease, context.device, network=context.network, clock=context.clock)
-    link.listen(sends=sending.transmitter, deliveries=receiving, prekeys_low=upkeep.low)
+    maintenance = PreKeyMaintenance(
+        context.database, context.lease, context.device, network=context.network, clock=context.clock
+    )
+    link.listen(sends=sending.transmitter, deliveries=receiving, prekeys_low=maintenance.low)
     if context.lease.is_first:
         link.on_connect(groups.replicas.sync_soon)
     await webhook.queue.start(*waiting)
@@ -197,9 +199,11 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
         recovery=recovery,
         accepting=accepting,
         receiving=receiving,
-        prekey_upkeep=upkeep,
-        garbage=wire_garbage(context, media),
-        note_reader=NoteReader(context, groups.notes, sending.encryption, tracker=statuses.tracker, inbox=receiving),
+        prekey_maintenance=maintenance,
+        retention=wire_retention(context, media),
+        cross_shard_reader=CrossShardReader(
+            context, groups.notes, sending.encryption, tracker=statuses.tracker, inbox=receiving
+        ),
     )
 
 

@@ -22,7 +22,7 @@ Reached = tuple[str, Status, int | None, tuple[int, str] | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class StatusRows:
     """Rows to write."""
 
     statuses: dict[str, Status]
@@ -40,12 +40,12 @@ class StatusReports:
         self._tracker = tracker
         self._rows = webhook.rows
         self._delay = webhook.delay
-        self._audience = webhook.audience
+        self._admission = webhook.admission
 
-    def report(self, events: Iterable[Reached]) -> Report:
+    def report(self, events: Iterable[Reached]) -> StatusRows:
         """Return the rows for these events in their order; each status of a message at most once."""
         now = self._clock.now()
-        report = Report({}, [])
+        report = StatusRows({}, [])
         for message_id, reached, timestamp, error in events:
             steps = self._tracker.advance(message_id, reached)
             if not steps:
@@ -68,8 +68,8 @@ class StatusReports:
         """
         if not self._config.preferences().wants(step):
             return False
-        if self._audience.is_full():
-            self._audience.drop()
+        if self._admission.is_full():
+            self._admission.drop()
             return False
         return True
 

@@ -11,7 +11,7 @@ class _Part(msgspec.Struct, omit_defaults=True, gc=False):
     """Base of all parts. Unknown fields are dropped."""
 
 
-class Name(_Part):
+class CardName(_Part):
     formatted_name: Word
     first_name: Word | None = None
     last_name: Word | None = None
@@ -20,7 +20,7 @@ class Name(_Part):
     prefix: Word | None = None
 
 
-class Address(_Part):
+class CardAddress(_Part):
     street: Word | None = None
     city: Word | None = None
     state: Word | None = None
@@ -30,41 +30,41 @@ class Address(_Part):
     type: Word | None = None
 
 
-class Email(_Part):
+class CardEmail(_Part):
     email: Word | None = None
     type: Word | None = None
 
 
-class Phone(_Part):
+class CardPhone(_Part):
     phone: Word | None = None
     type: Word | None = None
     wa_id: Word | None = None
 
 
-class Url(_Part):
+class CardUrl(_Part):
     url: Word | None = None
     type: Word | None = None
 
 
-class Messenger(_Part):
+class CardMessenger(_Part):
     service: Word | None = None
     user_id: Word | None = None
 
 
-class Organisation(_Part):
+class CardOrganisation(_Part):
     company: Word | None = None
     department: Word | None = None
     title: Word | None = None
 
 
-class Card(_Part):
+class ContactCard(_Part):
     """Contact card of one person."""
 
-    name: Name
-    addresses: list[Address] | None = None
+    name: CardName
+    addresses: list[CardAddress] | None = None
     birthday: Word | None = None
-    emails: list[Email] | None = None
-    org: Organisation | None = None
-    phones: list[Phone] | None = None
-    urls: list[Url] | None = None
-    ims: list[Messenger] | None = None
+    emails: list[CardEmail] | None = None
+    org: CardOrganisation | None = None
+    phones: list[CardPhone] | None = None
+    urls: list[CardUrl] | None = None
+    ims: list[CardMessenger] | None = None

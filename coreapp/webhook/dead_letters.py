@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
-from coreapp.errors import Refused
+from coreapp.errors import RequestRefused
 from coreapp.webhook.queue import CallbackQueue
 from tidings.storage.business import callback_replays, callbacks, shards
 from tidings.storage.business.callbacks import Callback
@@ -26,8 +26,8 @@ class DeadLetters:
     async def replay(self, seqs: Sequence[int], by: str) -> int:
         """Return the named dead letters to the queue, or up to 1,000 of all if `seqs` is empty. Returns their number.
 
-        Named callbacks that failed and wait for their next attempt become due now. Raises `Refused` while the queue is
-        at its limit, and `LeaseLost`.
+        Named callbacks that failed and wait for their next attempt become due now. Raises `RequestRefused` while the
+        queue is at its limit, and `LeaseLost`.
 
         by: who requested it, stored with each
         """
@@ -35,7 +35,7 @@ class DeadLetters:
         if hurried:
             await self._note([row.seq for row in hurried], by)
         if len(self._queue) >= self._context.settings.callback_queue_limit:
-            raise Refused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
+            raise RequestRefused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
         return len(hurried) + await self._queue.bring_back(lambda: self._take(seqs, by))
 
     async def _note(self, seqs: Sequence[int], by: str) -> None:

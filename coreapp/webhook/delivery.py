@@ -15,11 +15,11 @@ from coreapp.journal import Change, Journal
 from coreapp.webhook import retry
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
-from coreapp.webhook.target import Target
+from coreapp.webhook.target import CallbackTarget
 from tidings.runtime import crashpoints, tracing
 from tidings.runtime.batcher import BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
-from tidings.runtime.places import Places
+from tidings.runtime.slots import Slots
 from tidings.runtime.tracing import Kind
 from tidings.storage.business.callbacks import Callback
 
@@ -43,17 +43,17 @@ class Deliveries:
         self,
         queue: CallbackQueue,
         journal: Journal,
-        target: Callable[[], Target],
+        target: Callable[[], CallbackTarget],
         *,
         poster: Poster,
         clock: Clock,
-        places: Places | None = None,
+        slots: Slots | None = None,
     ) -> None:
         """Create the service of a shard.
 
-        places: slots of concurrent posts, which other shards may share; None for slots of this shard alone
+        slots: slots of concurrent posts, which other shards may share; None for slots of this shard alone
         """
-        self._places = places if places is not None else Places()
+        self._slots = slots if slots is not None else Slots()
         self._queue = queue
         self._journal = journal
         self._target = target
@@ -89,7 +89,7 @@ class Deliveries:
         target = self._target()
         self._poster.trust(target.authorities)
         wanted = target.concurrency if target.url else 0
-        self._places.resize(max(1, target.concurrency))
+        self._slots.resize(max(1, target.concurrency))
         if not target.url and len(self._queue):
             log.warning("callbacks.waiting_for_url", extra={"waiting": len(self._queue)})
         while len(self._workers) > wanted:
@@ -125,12 +125,12 @@ class Deliveries:
         self._queue.retry(callback)
 
     async def _attempt(self, callback: Callback) -> None:
-        if not self._places.try_take():
-            await self._places.take()
+        if not self._slots.try_take():
+            await self._slots.take()
         try:
             await self.run_once(callback)
         finally:
-            self._places.give_back()
+            self._slots.release()
 
     async def run_once(self, callback: Callback) -> None:
         """Make one attempt at one callback, and handle its outcome."""
@@ -163,7 +163,7 @@ class Deliveries:
         self._settle(callback, target, now, status, error, (time.perf_counter() - started) * 1000)
 
     def _settle(
-        self, callback: Callback, target: Target, now: float, status: int | None, error: str, took: float
+        self, callback: Callback, target: CallbackTarget, now: float, status: int | None, error: str, took: float
     ) -> None:
         """Handle the outcome of an attempt. Raises `BatcherFull` and `BatcherClosed`; the caller then still has the
         callback.
@@ -187,7 +187,7 @@ class Deliveries:
         callback.attempt = attempt
         callback.last_error = error or f"HTTP {status}"
         fields = _fields(callback, attempt, status, took)
-        if isinstance(decision, retry.GiveUp):
+        if isinstance(decision, retry.GiveUpCallback):
             self._give_up(callback, fields)
             return
         callback.due_at = int((now + decision.seconds) * 1000)

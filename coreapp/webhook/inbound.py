@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from coreapp.webhook import limits
-from coreapp.webhook.contact_cards import Card
+from coreapp.webhook.contact_cards import ContactCard
 from coreapp.webhook.referral import Referral
 from tidings.wire import codes, media_objects
 from tidings.wire.addresses import WaId
@@ -32,11 +32,11 @@ class _Part(msgspec.Struct, omit_defaults=True, gc=False):
     """Base of all parts. Unknown fields are dropped."""
 
 
-class Text(_Part):
+class InboundText(_Part):
     body: limits.Body
 
 
-class Location(_Part):
+class InboundLocation(_Part):
     """Coordinates in degrees."""
 
     latitude: Annotated[float, Meta(ge=-90, le=90)]
@@ -52,7 +52,7 @@ class StickerMetadata(_Part):
     emojis: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=20)]
 
 
-class Media(_Part):
+class InboundMedia(_Part):
     """A file as the webhook gets it."""
 
     mime_type: limits.MimeType
@@ -110,7 +110,7 @@ class InteractiveFlow(_Part, tag_field="type", tag="nfm_reply"):
     nfm_reply: FlowReply
 
 
-class Button(_Part, omit_defaults=False):
+class InboundButton(_Part, omit_defaults=False):
     """Quick reply of a template. The payload may be null."""
 
     text: limits.QuickReply
@@ -137,7 +137,7 @@ class Reaction(_Part, omit_defaults=False):
     emoji: limits.Emoji
 
 
-class System(_Part):
+class InboundSystem(_Part):
     """Notice of a recipient's new number."""
 
     type: Literal["user_changed_number"]
@@ -183,19 +183,19 @@ class Context(msgspec.Struct, omit_defaults=True, gc=False, rename={"sender": "f
     referred_product: ReferredProduct | None = None
 
 
-class Profile(_Part):
+class InboundProfile(_Part):
     name: str
 
 
 _CONTENTS: Mapping[str, Any] = {
-    "text": Text,
-    "location": Location,
-    "contacts": Annotated[list[Card], Meta(min_length=1)],
+    "text": InboundText,
+    "location": InboundLocation,
+    "contacts": Annotated[list[ContactCard], Meta(min_length=1)],
     "interactive": InteractiveButton | InteractiveList | InteractiveFlow,
-    "button": Button,
+    "button": InboundButton,
     "order": Order,
     "reaction": Reaction,
-    SYSTEM: System,
+    SYSTEM: InboundSystem,
     DELETED: Deleted,
     SENDER_KEY: InboundSenderKey,
     SENDER_KEY_REQUEST: InboundKeyRequest,
@@ -204,7 +204,7 @@ _CONTENTS: Mapping[str, Any] = {
 _decoders = {kind: msgspec.json.Decoder(type_).decode for kind, type_ in _CONTENTS.items()}
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_type = msgspec.json.Decoder(str).decode
-_decode_profile = msgspec.json.Decoder(Profile).decode
+_decode_profile = msgspec.json.Decoder(InboundProfile).decode
 _decode_context = msgspec.json.Decoder(Context).decode
 _decode_referral = msgspec.json.Decoder(Referral).decode
 
@@ -248,7 +248,9 @@ def read(plaintext: bytes) -> Inbound:
             wrong = (codes.MEDIA_DOWNLOAD, f"the message does not say where its file is: {_field_of(error)}")
         about = _find_emojis(content) if kind == "sticker" else None
         filename = limits.cut_file_name(content.filename) if content.filename else content.filename
-        content = Media(content.mime_type, content.sha256, content.caption, filename, UNDOWNLOADED, metadata=about)
+        content = InboundMedia(
+            content.mime_type, content.sha256, content.caption, filename, UNDOWNLOADED, metadata=about
+        )
     context, referral = _find(_decode_context, fields.get("context")), _find(_decode_referral, fields.get("referral"))
     return Inbound(kind, content, name, context, pointer, referral, wrong)
 
@@ -276,7 +278,7 @@ def _find_emojis(sent: SentMedia) -> StickerMetadata | None:
 
 
 def _find_name(raw: msgspec.Raw | None) -> str:
-    found: Profile | None = _find(_decode_profile, raw)
+    found: InboundProfile | None = _find(_decode_profile, raw)
     return found.name[: limits.MAX_PROFILE_NAME].strip() if found is not None else ""
 
 

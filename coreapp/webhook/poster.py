@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tidings.egress import trust, urls
-from tidings.egress.responses import Connection, ReadPace, ResponseParser
+from tidings.egress.responses import EgressConnection, ReadCpuLimit, ResponseParser
 from tidings.egress.urls import Origin
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Closed(ConnectionError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Address:
+class ReceiverAddress:
     origin: Origin
     head: bytes  # request line, and the headers that are the same for every post
 
@@ -57,7 +57,7 @@ class Poster:
         *,
         timeout: float,
         tls: ssl.SSLContext | None = None,
-        pace: ReadPace | None = None,
+        pace: ReadCpuLimit | None = None,
         revocations: Path | None = None,
     ) -> None:
         """Create a poster.
@@ -69,7 +69,7 @@ class Poster:
         self._revocations = revocations
         self._seen: tuple[int, ...] | None = None
         self._timeout = timeout
-        self._pace = pace or ReadPace()
+        self._pace = pace or ReadCpuLimit()
         self._tls = tls
         self._authorities = b""
         self._mistrust = ""
@@ -186,11 +186,11 @@ class Poster:
 class _Exchange:
     """One connection, used for one request after another."""
 
-    def __init__(self, origin: Origin, pace: ReadPace, generation: int) -> None:
+    def __init__(self, origin: Origin, pace: ReadCpuLimit, generation: int) -> None:
         self.origin = origin
         self.generation = generation  # of the certificates that the server was verified against
         self._parser = ResponseParser()
-        self.connection = Connection(self._parser, pace)
+        self.connection = EgressConnection(self._parser, pace)
 
     @property
     def reusable(self) -> bool:
@@ -219,7 +219,7 @@ class _Exchange:
 
 
 @functools.lru_cache(8)
-def address_of(url: str) -> Address:
+def address_of(url: str) -> ReceiverAddress:
     """Return the origin of a URL, and the first lines of a request to it. Raises `ValueError`."""
     place = urls.parse(url)
     lines = [
@@ -230,4 +230,4 @@ def address_of(url: str) -> Address:
     ]
     if place.authorization:
         lines.append(f"Authorization: {place.authorization}")
-    return Address(place.origin, "\r\n".join([*lines, ""]).encode("latin-1"))
+    return ReceiverAddress(place.origin, "\r\n".join([*lines, ""]).encode("latin-1"))

@@ -10,7 +10,7 @@ from prometheus_client import Counter
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
-from coreapp.webhook.queue import FROM_RECIPIENTS, CallbackQueue, Purge
+from coreapp.webhook.queue import FROM_RECIPIENTS, CallbackQueue, QueuePurge
 from tidings.storage.business import callback_purges, callbacks, queue_views, shards
 from tidings.storage.database import Connection
 
@@ -20,7 +20,7 @@ PURGED = Counter("tidings_callbacks_purged_total", "Callbacks that were deleted 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Purged:
+class PurgedCallbacks:
     """Result of a purge."""
 
     deleted: int  # callbacks deleted
@@ -34,7 +34,7 @@ class CallbackPurge:
         self._context = context
         self._queue = queue
 
-    async def purge(self, seqs: Sequence[int], by: str, choice: str, statuses: Collection[str] = ()) -> Purged:
+    async def purge(self, seqs: Sequence[int], by: str, choice: str, statuses: Collection[str] = ()) -> PurgedCallbacks:
         """Delete the named callbacks whose status is in `statuses`; an empty `statuses` means any. Callbacks being
         posted stay.
 
@@ -67,9 +67,9 @@ class CallbackPurge:
                 raise
         PURGED.inc(deleted)
         log.warning("callbacks.purged", extra={"count": deleted, "by": by, "choice": choice})
-        return Purged(deleted, len(changed))
+        return PurgedCallbacks(deleted, len(changed))
 
-    async def _delete(self, connection: Connection, by: str, choice: str, found: Purge) -> int:
+    async def _delete(self, connection: Connection, by: str, choice: str, found: QueuePurge) -> int:
         shard, seqs = self._context.lease.shard, sorted(found.chosen)
         waiting = await callbacks.list_waiting(connection, shard, seqs)
         stored = {seq: row for seq, row in waiting.items() if seq not in found.discarded}
@@ -78,5 +78,5 @@ class CallbackPurge:
         found.theirs = sum(kind in FROM_RECIPIENTS for seq, (_, kind) in stored.items() if seq not in posted)
         deleted = await callbacks.purge(connection, shard, [seq for seq in seqs if seq not in posted])
         now = int(self._context.clock.now() * 1000)
-        await callback_purges.add(connection, callback_purges.Purge(now, shard, by, choice, deleted))
+        await callback_purges.add(connection, callback_purges.CallbackPurgeRow(now, shard, by, choice, deleted))
         return deleted

@@ -43,7 +43,7 @@ FROM_RECIPIENTS = frozenset({"inbound_message", "error"})
 
 
 @dataclasses.dataclass(slots=True)
-class Purge:
+class QueuePurge:
     """State of a deletion: set by `CallbackQueue.without`, completed by its caller."""
 
     chosen: frozenset[int]  # `seq` of the callbacks to delete
@@ -174,7 +174,7 @@ class CallbackQueue:
         return failing
 
     @contextlib.asynccontextmanager
-    async def without(self, choose: Callable[[], Awaitable[Collection[int]]]) -> AsyncIterator[Purge]:
+    async def without(self, choose: Callable[[], Awaitable[Collection[int]]]) -> AsyncIterator[QueuePurge]:
         """Remove the callbacks that `choose()` returns for the duration of their deletion: none of them is handed out.
         Callbacks being posted stay.
 
@@ -193,7 +193,7 @@ class CallbackQueue:
             self._theirs_in_database = max(0, self._theirs_in_database - purge.theirs)
             self.left += before - len(self)
 
-    def _discard(self, seqs: frozenset[int]) -> Purge:
+    def _discard(self, seqs: frozenset[int]) -> QueuePurge:
         heads = [*self._ready.all(), *(callback for _, _, callback in sorted(self._parked))]
         waiting = [*heads, *(callback for behind in self._behind.values() for callback in behind or ())]
         posted = frozenset(self._behind.keys() - {callback.subject for callback in heads})
@@ -209,7 +209,7 @@ class CallbackQueue:
                 gone.add(callback.seq)
             else:
                 self._admit(callback)
-        return Purge(seqs, frozenset(gone), posted)
+        return QueuePurge(seqs, frozenset(gone), posted)
 
     async def take(self) -> Callback:
         """Return the next due callback; waits for one."""

@@ -21,11 +21,11 @@ class RetryAfter:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUpCallback:
     """Move the callback to the dead letters."""
 
 
-Decision = Delivered | RetryAfter | GiveUp
+Decision = Delivered | RetryAfter | GiveUpCallback
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,5 +49,5 @@ def decide(status: int | None, attempt: int, age: float, policy: Policy) -> Deci
     if status == 200 or (policy.any_2xx and status is not None and 200 <= status < 300):
         return Delivered()
     if age >= policy.give_up_after and attempt >= MIN_ATTEMPTS:
-        return GiveUp()
+        return GiveUpCallback()
     return RetryAfter(min(attempt * policy.backoff, policy.max_backoff))

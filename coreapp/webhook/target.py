@@ -10,7 +10,7 @@ from coreapp.webhook import retry
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Target:
+class CallbackTarget:
     """Present target of callbacks."""
 
     url: str  # empty while none is set; callbacks then wait
@@ -30,7 +30,7 @@ class CurrentTarget:
         self._target = self._read()
         config.on_change(self._settings_changed)
 
-    def __call__(self) -> Target:
+    def __call__(self) -> CallbackTarget:
         return self._target
 
     def is_set(self) -> bool:
@@ -40,7 +40,7 @@ class CurrentTarget:
     def _settings_changed(self) -> None:
         self._target = self._read()
 
-    def _read(self) -> Target:
+    def _read(self) -> CallbackTarget:
         settings = self._config.settings
         policy = retry.Policy(
             backoff=settings.callback_backoff_delay_ms / 1000,
@@ -48,7 +48,7 @@ class CurrentTarget:
             any_2xx=self._any_2xx,
         )
         webhooks = settings.webhooks
-        return Target(
+        return CallbackTarget(
             webhooks.url,
             webhooks.max_concurrent_requests,
             policy,

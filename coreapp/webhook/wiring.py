@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
-from coreapp.webhook.audience import Audience
+from coreapp.webhook.callback_admission import CallbackAdmission
 from coreapp.webhook.dead_letters import DeadLetters
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.poster import Poster
@@ -26,7 +26,7 @@ class Webhook:
     rows: CallbackRows  # creates callbacks
     delay: StatusDelay  # decides when a status is posted
     queue: CallbackQueue
-    audience: Audience  # decides whether a status is posted
+    admission: CallbackAdmission  # decides whether a status is posted
     deliveries: Deliveries  # service that posts the callbacks
     dead_letters: DeadLetters
     purge: CallbackPurge
@@ -48,7 +48,7 @@ def wire_webhook(context: ShardContext) -> Webhook:
     context.journal.on_callbacks(delay.committed)
     context.journal.on_callbacks(queue.offer)
     target = CurrentTarget(config, any_2xx=settings.accept_any_2xx)
-    audience = Audience(target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_unheard)
+    admission = CallbackAdmission(target, queue, limit=settings.callback_queue_limit, refuses=settings.refuses_unheard)
     poster = Poster(
         context.webhook_guard,
         timeout=settings.webhook_timeout,
@@ -56,15 +56,15 @@ def wire_webhook(context: ShardContext) -> Webhook:
         revocations=settings.webhook_revocations,
     )
     deliveries = Deliveries(
-        queue, context.journal, target, poster=poster, clock=context.clock, places=context.shared.posts
+        queue, context.journal, target, poster=poster, clock=context.clock, slots=context.shared.posts
     )
-    config.on_change(audience.settings_changed)
+    config.on_change(admission.settings_changed)
     config.on_change(deliveries.kick)
     return Webhook(
         rows=CallbackRows(context),
         delay=delay,
         queue=queue,
-        audience=audience,
+        admission=admission,
         deliveries=deliveries,
         dead_letters=DeadLetters(context, queue),
         purge=CallbackPurge(context, queue),

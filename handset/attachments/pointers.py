@@ -31,7 +31,7 @@ for _text, _suffix in (
 _EXTENSIONS = {"image/jpeg": ".jpg", "audio/mpeg": ".mp3", kinds.OPUS: ".ogg", "text/plain": ".txt"}
 
 
-class Attachment(FilePointer, frozen=True):
+class AttachmentPointer(FilePointer, frozen=True):
     """Pointer to a file in a message."""
 
     kind: str = ""  # for example `image` or `voice`
@@ -42,14 +42,14 @@ class Attachment(FilePointer, frozen=True):
         return name_of(self.kind, self.filename or "", self.mime_type, self.sha256)
 
 
-def content_of(attachment: Attachment) -> dict[str, Any]:
+def content_of(attachment: AttachmentPointer) -> dict[str, Any]:
     """Return the content of a message that forwards this file. Its recipient gets the same key."""
     inside = msgspec.to_builtins(attachment)
     kind = inside.pop("kind")
     return {"type": kind, kind: inside}
 
 
-def find(kind: str, raw: str) -> list[Attachment]:
+def find(kind: str, raw: str) -> list[AttachmentPointer]:
     """Return the pointers to the files of a message, including those in headers. Never raises.
 
     kind: type of the message
@@ -62,7 +62,7 @@ def find(kind: str, raw: str) -> list[Attachment]:
     found = []
     for _, name, node in media_objects.find("template" if kind == "hsm" else kind, content):
         try:
-            found.append(msgspec.convert({**node, "kind": name}, Attachment))
+            found.append(msgspec.convert({**node, "kind": name}, AttachmentPointer))
         except msgspec.ValidationError:
             continue
     return found

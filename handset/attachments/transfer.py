@@ -17,7 +17,7 @@ import msgspec
 
 from handset import composing, errors
 from handset.attachments import pointers
-from handset.attachments.pointers import Attachment
+from handset.attachments.pointers import AttachmentPointer
 from handset.devices.device import Device
 from tidings import e2ee
 from tidings.client import attachments
@@ -46,7 +46,7 @@ _DETECTED = (
 
 
 async def save(
-    api: NetworkApi, device: Device, pointer: Attachment, folder: Path, *, progress: Progress = silent
+    api: NetworkApi, device: Device, pointer: AttachmentPointer, folder: Path, *, progress: Progress = silent
 ) -> Path:
     """Download a file to a folder, under its name or its name with a number.
 
@@ -67,7 +67,7 @@ async def save(
 async def fetch(
     api: NetworkApi,
     device: Device,
-    pointer: Attachment,
+    pointer: AttachmentPointer,
     *,
     folder: Path | None = None,
     progress: Progress = silent,

@@ -38,7 +38,7 @@ def make(
     return made
 
 
-def rows(vault: Vault, number: str, made: KeySet, now: int) -> list[prekeys.PreKeyRow]:
+def rows(vault: Vault, number: str, made: KeySet, now: int) -> list[prekeys.HandsetPreKeyRow]:
     """Return rows with the sealed private parts.
 
     now: time of creation, Unix milliseconds

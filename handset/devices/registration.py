@@ -186,7 +186,7 @@ class DeviceRegistry:
     async def _commit(self, changed: Sequence[Device], made: Sequence[KeySet], *, in_use: bool = True) -> None:
         now = self._context.now()
         rows = [self._context.vault.device_row(device, self._context.name) for device in changed]
-        added: list[prekeys.PreKeyRow] = []
+        added: list[prekeys.HandsetPreKeyRow] = []
         for device, key_set in zip(changed, made, strict=True):
             added += keys.rows(self._context.vault, device.number, key_set, now)
         if not in_use:

@@ -47,10 +47,10 @@ class Vault:
 
     def prekey_rows(
         self, number: str, kind: str, made: Iterable[e2ee.PreKey | e2ee.SignedPreKey | e2ee.KyberPreKey]
-    ) -> list[prekeys.PreKeyRow]:
+    ) -> list[prekeys.HandsetPreKeyRow]:
         """Return sealed rows of pre-keys, without the parts that only their upload needs."""
         return [
-            prekeys.PreKeyRow(
+            prekeys.HandsetPreKeyRow(
                 number,
                 key.key_id,
                 kind,
@@ -59,14 +59,14 @@ class Vault:
             for key in made
         ]
 
-    def one_time(self, row: prekeys.PreKeyRow) -> e2ee.PreKey:
+    def one_time(self, row: prekeys.HandsetPreKeyRow) -> e2ee.PreKey:
         return keys.unpack_one_time(row.key_id, self._open_prekey(row))
 
-    def signed(self, row: prekeys.PreKeyRow) -> e2ee.SignedPreKey:
+    def signed(self, row: prekeys.HandsetPreKeyRow) -> e2ee.SignedPreKey:
         """Open a signed pre-key. Its signature is missing."""
         return keys.unpack_signed(row.key_id, self._open_prekey(row))
 
-    def kyber(self, row: prekeys.PreKeyRow) -> e2ee.KyberPreKey:
+    def kyber(self, row: prekeys.HandsetPreKeyRow) -> e2ee.KyberPreKey:
         """Open a Kyber pre-key. Its public key and signature are missing."""
         return keys.unpack_kyber(row.key_id, self._open_prekey(row))
 
@@ -123,5 +123,5 @@ class Vault:
         sealed = base64.b64decode(stored.removeprefix(_SEALED_TEXT))
         return self._sealer.open(sealed, (number, peer, "inbox", message_id)).decode()
 
-    def _open_prekey(self, row: prekeys.PreKeyRow) -> bytes:
+    def _open_prekey(self, row: prekeys.HandsetPreKeyRow) -> bytes:
         return self._sealer.open(row.sealed, (row.number, "prekey", row.kind, row.key_id))

@@ -19,8 +19,8 @@ from tidings.client import sender_keys
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.groups import GroupApi
 from tidings.client.http import NetworkApi
-from tidings.runtime.allowance import Allowance
 from tidings.runtime.service import wait_for
+from tidings.runtime.use_limit import UseLimit
 from tidings.storage.database import Connection
 from tidings.storage.handset import outbox
 from tidings.wire import content
@@ -78,7 +78,7 @@ class FleetGroups:
         self._transport = transport
         self._vault = context.vault
         self._network = api
-        self._asked: Allowance[tuple[str, str, str, str]] = Allowance(
+        self._asked: UseLimit[tuple[str, str, str, str]] = UseLimit(
             context.clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=10 * MAX_CHORES
         )
         self._chores: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()

@@ -14,7 +14,7 @@ from tidings.storage.base_keys import BaseKey
 from tidings.storage.handset.sent import SentRow
 
 
-class Batch:
+class InboundBatch:
     """Changes and effects of the items of one transaction. If it is not committed, the whole batch is discarded."""
 
     def __init__(self, context: FleetContext, positions: LastPositions, receipt_ids: ReceiptIds) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from handset.devices.device import Device
 from handset.devices.vault import Vault
-from handset.receiving.batch import Batch
+from handset.receiving.batch import InboundBatch
 from handset.receiving.items import Delivery
 from handset.receiving.sessions import SessionBatch
 from tidings import e2ee
@@ -19,7 +19,7 @@ from tidings.storage.base_keys import BaseKey
 from tidings.storage.database import Connection
 from tidings.storage.handset import prekeys
 from tidings.storage.handset.base_keys import BASE_KEYS
-from tidings.storage.handset.prekeys import KYBER_LAST, KYBER_ONE_TIME, ONE_TIME, SIGNED, PreKeyRow
+from tidings.storage.handset.prekeys import KYBER_LAST, KYBER_ONE_TIME, ONE_TIME, SIGNED, HandsetPreKeyRow
 from tidings.wire.device import PREKEY
 
 PreKey = TypeVar("PreKey")
@@ -31,10 +31,10 @@ class FirstMessages:
     def __init__(
         self,
         vault: Vault,
-        named: Mapping[tuple[str, int], PreKeyRow],
+        named: Mapping[tuple[str, int], HandsetPreKeyRow],
         *,
         accepted: Mapping[str, AcceptedBaseKeys],
-        batch: Batch,
+        batch: InboundBatch,
     ) -> None:
         """Create the state of a batch.
 
@@ -72,7 +72,7 @@ class FirstMessages:
                 self._batch.used_prekeys.append((row.number, row.key_id))
 
     def _find(
-        self, unseal: Callable[[PreKeyRow], PreKey], kinds: Collection[str], number: str, key_id: int
+        self, unseal: Callable[[HandsetPreKeyRow], PreKey], kinds: Collection[str], number: str, key_id: int
     ) -> PreKey | None:
         row = self._prekeys.get((number, key_id))
         if row is None or row.kind not in kinds or (number, key_id) in self._batch.used_prekeys:
@@ -82,7 +82,7 @@ class FirstMessages:
 
 async def load_prekeys(
     connection: Connection, deliveries: Iterable[Delivery], batch: SessionBatch
-) -> Mapping[tuple[str, int], PreKeyRow]:
+) -> Mapping[tuple[str, int], HandsetPreKeyRow]:
     """Return the pre-keys that first messages among these deliveries need to set up sessions, by number and key id."""
     wanted: set[tuple[str, int]] = set()
     for delivery in deliveries:

@@ -10,7 +10,7 @@ from handset import composing
 from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt, SendText
 from handset.devices.device import Device
 from handset.groups.sender_keys import SenderKeyStore
-from handset.receiving.batch import Batch
+from handset.receiving.batch import InboundBatch
 from handset.receiving.duplicates import RECEIVED
 from handset.receiving.first_messages import FirstMessages
 from handset.receiving.items import Delivery, PeerKey
@@ -42,7 +42,7 @@ class DeliveryHandler:
 
     def __init__(
         self,
-        batch: Batch,
+        batch: InboundBatch,
         encryptor: MessageEncryptor,
         *,
         first_messages: FirstMessages,

@@ -14,7 +14,7 @@ from handset.devices.device import Device
 from handset.groups.groups import GroupWork, KeyWanted
 from handset.groups.sender_keys import SenderKeyStore
 from handset.receiving import duplicates, first_messages
-from handset.receiving.batch import Batch
+from handset.receiving.batch import InboundBatch
 from handset.receiving.duplicates import RECEIVED, RecentMessages
 from handset.receiving.first_messages import FirstMessages
 from handset.receiving.inbox import HIDDEN, shown_after_restart
@@ -28,8 +28,8 @@ from handset.sending.ids import ReceiptIds
 from handset.sending.outbox import LastPositions
 from tidings import e2ee
 from tidings.runtime import crashpoints
-from tidings.runtime.allowance import Allowance
 from tidings.runtime.batcher import Batcher
+from tidings.runtime.use_limit import UseLimit
 from tidings.storage.database import Connection
 from tidings.storage.handset import inbox, outbox, positions, prekeys, sent
 from tidings.storage.handset.base_keys import BASE_KEYS
@@ -82,7 +82,7 @@ class Mailroom:
         self._sent_messages = sent_messages
         self._sessions = DeviceSessions(devices, context.vault)
         self._sender_keys = SenderKeyStore(context.vault)
-        self._requests: Allowance[PeerKey] = Allowance(context.clock, limit=MAX_ASKED, period=3600.0, remembered=10_000)
+        self._requests: UseLimit[PeerKey] = UseLimit(context.clock, limit=MAX_ASKED, period=3600.0, remembered=10_000)
         self._receipt_ids = ReceiptIds()
         self._dispatcher = Dispatcher(context.clock, limit=context.limits.outbox)
         self._chores: asyncio.TimerHandle | None = None
@@ -211,7 +211,7 @@ class Mailroom:
             raise
 
     async def _commit(self, items: Sequence[Item]) -> list[Any]:
-        batch = Batch(self._context, self._positions, self._receipt_ids)
+        batch = InboundBatch(self._context, self._positions, self._receipt_ids)
         async with self._context.database.transaction() as connection:
             results = await self._work(connection, items, batch)
             envelopes = await self._save(connection, batch)
@@ -223,7 +223,7 @@ class Mailroom:
         self._publish(items, batch, envelopes)
         return results
 
-    async def _work(self, connection: Connection, items: Sequence[Item], batch: Batch) -> list[Any]:
+    async def _work(self, connection: Connection, items: Sequence[Item], batch: InboundBatch) -> list[Any]:
         """Process the items in order, and return their results. No change is written yet."""
         new, undecrypted = await duplicates.list_new(connection, items, self._recent)
         batch.inbox.expect(undecrypted)
@@ -259,7 +259,7 @@ class Mailroom:
             results.append(result)
         return results
 
-    async def _save(self, connection: Connection, batch: Batch) -> Sequence[tuple[Device, OutboxRow]]:
+    async def _save(self, connection: Connection, batch: InboundBatch) -> Sequence[tuple[Device, OutboxRow]]:
         """Write all changes of a batch. Returns the envelopes to send after the commit."""
         envelopes = batch.outbox.envelopes()
         await inbox.delete_unreadable(connection, batch.inbox.decrypted)
@@ -273,7 +273,9 @@ class Mailroom:
             await prekeys.delete(connection, batch.used_prekeys)
         return envelopes
 
-    def _publish(self, items: Sequence[Item], batch: Batch, envelopes: Sequence[tuple[Device, OutboxRow]]) -> None:
+    def _publish(
+        self, items: Sequence[Item], batch: InboundBatch, envelopes: Sequence[tuple[Device, OutboxRow]]
+    ) -> None:
         """Apply all effects that must not be visible before the commit."""
         for row in batch.inbox.rows:
             self._recent.add((row.number, row.peer, row.id))

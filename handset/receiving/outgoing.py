@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from prometheus_client import Counter
 
 from handset.devices.device import Device
-from handset.receiving.batch import Batch
+from handset.receiving.batch import InboundBatch
 from handset.receiving.items import OutgoingMessage
 from handset.receiving.resending import Resend, SentMessages
 from tidings import e2ee
@@ -21,7 +21,7 @@ SESSIONS = Counter("tidings_handset_sessions_total", "Sessions set up", ["by"])
 class MessageEncryptor:
     """Encrypts with the sessions of one batch, and adds the envelopes to its outbox."""
 
-    def __init__(self, batch: Batch, sent_messages: SentMessages) -> None:
+    def __init__(self, batch: InboundBatch, sent_messages: SentMessages) -> None:
         self._batch = batch
         self._sent_messages = sent_messages
 

@@ -11,9 +11,9 @@ from handset import errors
 from handset.devices.device import Device
 from handset.receiving.items import PeerKey
 from tidings.client.errors import ClientError
-from tidings.runtime.allowance import Allowance
 from tidings.runtime.clock import Clock
 from tidings.runtime.service import wait_for
+from tidings.runtime.use_limit import UseLimit
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class SessionRenewal:
         self._renew = renew
         self._waiting: OrderedDict[PeerKey, Device] = OrderedDict()
         self._current: PeerKey | None = None
-        self._allowance: Allowance[PeerKey] = Allowance(
+        self._use_limit: UseLimit[PeerKey] = UseLimit(
             clock, limit=MAX_RENEWALS, period=PERIOD, remembered=10 * QUEUE_LIMIT
         )
         self._wakeup = asyncio.Event()
@@ -48,7 +48,7 @@ class SessionRenewal:
         key = (device.number, peer)
         if key in self._waiting or key == self._current or len(self._waiting) >= QUEUE_LIMIT:
             return
-        if (answered or not self._allowance.used(key)) and self._allowance.take(key):
+        if (answered or not self._use_limit.used(key)) and self._use_limit.take(key):
             self._waiting[key] = device
             self._wakeup.set()
 

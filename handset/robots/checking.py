@@ -12,7 +12,7 @@ from prometheus_client import Counter
 
 from handset.application import ReceivedMessage
 from handset.attachments import pointers, transfer
-from handset.attachments.pointers import Attachment
+from handset.attachments.pointers import AttachmentPointer
 from handset.devices.device import Device
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.http import NetworkApi
@@ -40,7 +40,7 @@ class FileChecker:
         """
         self._api = api
         self._devices = devices
-        self._waiting: asyncio.Queue[tuple[ReceivedMessage, Attachment]] = asyncio.Queue(QUEUE_LIMIT)
+        self._waiting: asyncio.Queue[tuple[ReceivedMessage, AttachmentPointer]] = asyncio.Queue(QUEUE_LIMIT)
 
     def offer(self, message: ReceivedMessage) -> None:
         """Queue the files of a message, if it has any."""
@@ -55,7 +55,7 @@ class FileChecker:
     async def run(self, stop: asyncio.Event) -> None:
         await run_workers(stop, *(self._work(stop) for _ in range(AT_ONCE)))
 
-    async def check(self, message: ReceivedMessage, pointer: Attachment, stop: asyncio.Event) -> str:
+    async def check(self, message: ReceivedMessage, pointer: AttachmentPointer, stop: asyncio.Event) -> str:
         """Fetch a file, and return `opened` or the name of the last error."""
         device = self._devices[message.number]
         started, delay, result, detail = time.monotonic(), FIRST_RETRY_SECONDS, "", ""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from handset import composing
 from handset.composing import Content
-from handset.reading import Choice
+from handset.reading import ReplyChoice
 from tidings.wire import addresses
 
 
@@ -24,7 +24,7 @@ class NothingToSend(Exception):
 class Thread:
     """Last messages of one peer or group."""
 
-    choices: Sequence[Choice] = ()  # of the message `offered`
+    choices: Sequence[ReplyChoice] = ()  # of the message `offered`
     offered: str = ""  # id of the last message with choices; empty for none
     newest: str = ""  # id of the last shown message; empty for none
     author: str = ""  # number of the sender of `newest`

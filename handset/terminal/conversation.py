@@ -36,7 +36,7 @@ MORE_HELP = """/pick N                     answers with a row or a button of the
 /delete                     withdraws the last message that was sent"""
 
 
-class Conversation:
+class TerminalConversation:
     """Conversation of one number with its peers and groups."""
 
     def __init__(

@@ -10,7 +10,7 @@ from pathlib import Path
 from handset import reading
 from handset.application import ReceivedMessage
 from handset.attachments import pointers, transfer
-from handset.attachments.pointers import Attachment
+from handset.attachments.pointers import AttachmentPointer
 from handset.composing import Content
 from handset.devices.device import Device
 from handset.terminal.commands import Misused
@@ -36,7 +36,7 @@ class ConversationFiles:
         self._device = device
         self._folder = folder
         self._write = write
-        self._files: LRU[int, Attachment] = LRU(KEPT)
+        self._files: LRU[int, AttachmentPointer] = LRU(KEPT)
         self._last = 0
 
     def put(self, message: ReceivedMessage) -> list[int]:

@@ -18,7 +18,7 @@ from handset.settings import FAMILY, TerminalSettings
 from handset.shown_log import ShownLog
 from handset.terminal import keyboard
 from handset.terminal.console import TerminalConsole, Write, sentence
-from handset.terminal.conversation import HELP, Conversation
+from handset.terminal.conversation import HELP, TerminalConversation
 from handset.terminal.files import ConversationFiles
 from handset.terminal.keyboard import Keyboard
 from handset.terminal.registering import KYBER_PREKEYS, ONE_TIME_PREKEYS, NumberRegistration
@@ -113,7 +113,7 @@ class Terminal(DeviceObserver):
         fleet = Fleet(self._context, [device], screen, dials=dials, api=self._api)
         for observer in (refill, screen, self):
             fleet.observe(observer)
-        conversation = Conversation(
+        conversation = TerminalConversation(
             self._number, fleet, self._console, screen=screen, files=files, name=self._settings.name
         )
         self._console.write(f"This is +{self._number}. {HELP}")
@@ -123,7 +123,7 @@ class Terminal(DeviceObserver):
                 await devices.save(connection, [self._context.vault.device_row(device, self._context.name)])
         return self._status
 
-    async def _run_until_end(self, services: Sequence[Service], conversation: Conversation) -> None:
+    async def _run_until_end(self, services: Sequence[Service], conversation: TerminalConversation) -> None:
         ending = asyncio.Event()
         running = [asyncio.create_task(service.run(ending)) for service in services]
         reading = asyncio.create_task(conversation.run())

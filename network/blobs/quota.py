@@ -23,7 +23,7 @@ UNCOUNTED_PART = 16
 
 
 @dataclasses.dataclass(slots=True)
-class Share:
+class OwnerUsage:
     """Stored bytes of one owner."""
 
     # Bytes of its rows; `None` until they are counted.
@@ -50,7 +50,7 @@ class Quota:
         self._limit = limit
         self._owner_limit = owner_limit
         self._coming: collections.Counter[str] = collections.Counter()
-        self._shares: LRU[str, Share] = LRU(REMEMBERED)
+        self._shares: LRU[str, OwnerUsage] = LRU(REMEMBERED)
         self.stored = 0
 
     def count(self, stored: int) -> None:
@@ -70,18 +70,18 @@ class Quota:
         if share is not None:
             share.added += size
 
-    def share(self, owner: str, size: int = 0, *, weight: int = 1) -> Share:
+    def share(self, owner: str, size: int = 0, *, weight: int = 1) -> OwnerUsage:
         """Return the stored bytes of an owner; when they are not counted, the caller must count them now.
 
         size, weight: as for `reservation`.
         """
         share = self._shares.get(owner)
         if share is None or self._is_outdated(share, owner, size, weight):
-            share = Share()
+            share = OwnerUsage()
             self._shares.put(owner, share)
         return share
 
-    def _is_outdated(self, share: Share, owner: str, size: int, weight: int) -> bool:
+    def _is_outdated(self, share: OwnerUsage, owner: str, size: int, weight: int) -> bool:
         if share.counted is None:
             return False
         left = min(self._owner_limit * weight, self._limit) - share.counted

@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from network import http
 from network.blobs.store import CHUNK, BlobStore, OpenBlob
-from network.directory.allowances import DeviceAllowances
-from network.directory.logins import Logins
+from network.directory.device_rate_limits import DeviceRateLimiter
+from network.directory.logins import DeviceLogins
 from network.errors import BadRequest, NotFound, RequestError, TooOften, Unavailable
 from tidings.media.errors import StoreAway
 from tidings.wire import addresses
@@ -58,11 +58,13 @@ class Transfers:
 class BlobEndpoints:
     """Endpoints of blobs; `number` in their paths is the caller's own."""
 
-    def __init__(self, store: BlobStore, transfers: Transfers, logins: Logins, *, allowances: DeviceAllowances) -> None:
+    def __init__(
+        self, store: BlobStore, transfers: Transfers, logins: DeviceLogins, *, rate_limits: DeviceRateLimiter
+    ) -> None:
         self._store = store
         self._transfers = transfers
         self._logins = logins
-        self._allowances = allowances
+        self._rate_limits = rate_limits
 
     def routes(self) -> APIRouter:
         """Return the router with all endpoints."""
@@ -83,11 +85,11 @@ class BlobEndpoints:
         started = time.monotonic()
         size, result = 0, "failed"
         try:
-            if wait := self._allowances.take("blob", number):
+            if wait := self._rate_limits.take("blob", number):
                 raise TooOften("too many files of this number", retry_after=math.ceil(wait))
             with self._transfers.one():
                 async with http.in_time(TRANSFER_SECONDS):
-                    weight = self._allowances.weight_of(number)
+                    weight = self._rate_limits.weight_of(number)
                     blob = await self._store.add(number, _body(request), _announced(request), weight=weight)
             size, result = blob.size, "stored"
         except RequestError as error:

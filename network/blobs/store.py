@@ -16,7 +16,7 @@ from prometheus_client import Counter
 from network.blobs.quota import Quota, Reservation
 from network.errors import BadRequest, Full, NotFound, TooLarge, Unavailable
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
-from tidings.media.reading import Reader
+from tidings.media.reading import MediaReader
 from tidings.objects.store import FileStore
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
@@ -41,7 +41,7 @@ class OpenBlob:
 
     blob: Blob
     head: bytes  # First bytes, at most `CHUNK`.
-    file: Reader  # Positioned behind `head`; the caller closes it.
+    file: MediaReader  # Positioned behind `head`; the caller closes it.
 
 
 class BlobStore:

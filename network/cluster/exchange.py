@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client import Counter, Gauge
 
 from network.cluster import frames
-from network.cluster.arrivals import Arrivals
-from network.cluster.forwards import Forward, Forwards, Stream, stream_of
+from network.cluster.forwards import Forwards, PendingForward, Stream, stream_of
 from network.cluster.frames import Claims, FromNode
-from network.cluster.lookout import Lookout
-from network.cluster.membership import Membership
+from network.cluster.location_cache import LocationCache, holder
+from network.cluster.membership import NodeMembership
 from network.cluster.outbox import Outbox
 from network.cluster.presence import Presence
-from network.cluster.whereabouts import Whereabouts, holder
+from network.cluster.recent_senders import RecentSenders
+from network.cluster.relocation_check import RelocationCheck
 from network.routing import admission
-from network.routing.delivery_queue import Origin
+from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.shared_router import SharedRouter
 from network.settings import Limits
 from tidings.runtime.batcher import BatcherFull
@@ -81,14 +81,14 @@ class Exchange:
     At most `Limits.undecided` envelopes wait for responses of other nodes, and as many for the location of their
     recipients; one more is refused as `overloaded`.
 
-    lookout: relocation check for envelopes that are stored here.
+    relocation_check: relocation check for envelopes that are stored here.
     """
 
     def __init__(
         self,
         router: SharedRouter,
         *,
-        membership: Membership,
+        membership: NodeMembership,
         presence: Presence,
         outbox: Outbox,
         clock: Clock,
@@ -102,28 +102,28 @@ class Exchange:
         self._limits = limits
         self._patience = limits.store_after + ANSWER_SECONDS
         self._forwards = Forwards(limits)
-        self._whereabouts = Whereabouts(clock)
-        self._arrivals = Arrivals(clock)
+        self._locations = LocationCache(clock)
+        self._recent_senders = RecentSenders(clock)
         self._ranks = itertools.count(1)
-        self._asking: dict[str, list[Forward]] = {}
+        self._asking: dict[str, list[PendingForward]] = {}
         self._asked = 0
         self._origins: dict[str, NodeOrigin] = {}
         # Nodes that did not respond in time, until their next frame.
         self._silent: set[str] = set()
-        self.lookout = Lookout(
+        self.relocation_check = RelocationCheck(
             membership,
             presence,
             outbox,
-            whereabouts=self._whereabouts,
+            locations=self._locations,
             clock=clock,
             patience=self._patience,
-            look_here=router.look_again,
+            read_here=router.look_again,
         )
         self._idle = asyncio.Event()
 
     # Calls by the router.
 
-    def takes(self, origin: Origin, frame: device.Send, *, here: bool, storing: bool) -> bool:
+    def takes(self, origin: EnvelopeOrigin, frame: device.Send, *, here: bool, storing: bool) -> bool:
         """Take an envelope that another node delivers or may deliver; return False to deliver it on this node.
 
         here: its recipient is attached to this node.
@@ -142,25 +142,25 @@ class Exchange:
         if not self._membership.in_touch:
             self._store(forward)
             return True
-        claims = self._whereabouts.get(frame.to)
+        claims = self._locations.get(frame.to)
         if claims is None:
             self._ask(forward)
             return True
         node = self._choose(claims, frame)
         if not node:
             self._store(forward)
-        elif storing or self.lookout.is_behind(frame.to):
+        elif storing or self.relocation_check.is_behind(frame.to):
             self._ask(forward, storing=storing)
         else:
             self._forward(forward, node)
         return True
 
-    def _make(self, origin: Origin, frame: device.Send) -> Forward:
-        return Forward(frame, origin, next(self._ranks))
+    def _make(self, origin: EnvelopeOrigin, frame: device.Send) -> PendingForward:
+        return PendingForward(frame, origin, next(self._ranks))
 
     def attached(self, number: str) -> None:
         """Record that a device, or a partition of it, attached to this node."""
-        self._arrivals.note(number)
+        self._recent_senders.note(number)
 
     def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
         """Announce envelopes stored for a device that is not attached here.
@@ -170,11 +170,15 @@ class Exchange:
         found = tuple(rows)
         # Older rows of a recently attached sender may precede these, so the device's node reads the whole mailbox
         # instead.
-        self.lookout.stored(number, () if any(self._arrivals.has(row.sender) for row in found) else found)
+        self.relocation_check.stored(
+            number, () if any(self._recent_senders.has(row.sender) for row in found) else found
+        )
 
     def take_first_copy(self, sender: str, number: str) -> bool:
         """Return whether the mailbox must be read before this sender's next group copy to a device attached here."""
-        return self._arrivals.has(sender) and self._arrivals.take_first(Stream(sender, number, device.GROUP_SLOT))
+        return self._recent_senders.has(sender) and self._recent_senders.take_first(
+            Stream(sender, number, device.GROUP_SLOT)
+        )
 
     def detached(self, number: str, part: device.Partition) -> None:
         """Release the claim of a partition that detached, unless it is attached again by the end of this event-loop
@@ -191,7 +195,7 @@ class Exchange:
     def _choose(self, claims: Claims, frame: device.Send) -> str:
         """Return the node that delivers the envelope, empty when this node must handle it."""
         node = holder(claims, device.slot_of(frame.sender, frame.kind, frame.group))
-        unreachable = node == self._membership.me or node in self._silent or self.lookout.is_blind(node)
+        unreachable = node == self._membership.me or node in self._silent or self.relocation_check.is_blind(node)
         return "" if unreachable else node
 
     # Before an envelope goes anywhere, the older ones of its stream go there first. They were given to a node that may
@@ -202,16 +206,16 @@ class Exchange:
         for older in self._forwards.take_older(frame):
             MOVED.inc()
             self._router.send_here(older.origin, older.frame)
-        if self._arrivals.has(frame.sender) and self._arrivals.take_first(stream_of(frame)):
+        if self._recent_senders.has(frame.sender) and self._recent_senders.take_first(stream_of(frame)):
             self._router.look_before(frame)
 
-    def _forward(self, forward: Forward, node: str) -> None:
+    def _forward(self, forward: PendingForward, node: str) -> None:
         for older in self._forwards.take_older(forward.frame, forward.rank, not_at=node):
             MOVED.inc()
             self._give(older, node)
         self._give(forward, node)
 
-    def _give(self, forward: Forward, node: str) -> None:
+    def _give(self, forward: PendingForward, node: str) -> None:
         frame = forward.frame
         if not self._forwards.has_room(frame):
             admission.refuse(forward.origin, frame, device.OVERLOADED)
@@ -219,7 +223,7 @@ class Exchange:
         forward.node, forward.due = node, self._clock.monotonic() + self._patience
         forward.tries += 1
         n = self._forwards.add(forward)
-        look = self._arrivals.has(frame.sender) and self._arrivals.take_first(stream_of(frame))
+        look = self._recent_senders.has(frame.sender) and self._recent_senders.take_first(stream_of(frame))
         if not self._outbox.put(node, frames.Forward(n, frame, look)):
             self._not_given(n, node)
 
@@ -227,19 +231,19 @@ class Exchange:
         forward = self._forwards.take(n, node)
         if forward is not None:
             UNSENT.inc()
-            self._arrivals.put_back(stream_of(forward.frame))
+            self._recent_senders.put_back(stream_of(forward.frame))
             self._store(forward)
 
-    def _store(self, forward: Forward) -> None:
+    def _store(self, forward: PendingForward) -> None:
         for older in self._forwards.take_older(forward.frame, forward.rank):
             LATE.inc()
             self._keep(older)
         self._keep(forward)
 
-    def _keep(self, forward: Forward) -> None:
-        self._router.send_here(self.lookout.storing(forward.frame.to, forward.origin), forward.frame)
+    def _keep(self, forward: PendingForward) -> None:
+        self._router.send_here(self.relocation_check.storing(forward.frame.to, forward.origin), forward.frame)
 
-    def _ask(self, forward: Forward, *, storing: bool = False) -> None:
+    def _ask(self, forward: PendingForward, *, storing: bool = False) -> None:
         origin, frame = forward.origin, forward.frame
         if self._asked >= self._limits.undecided:
             admission.refuse(origin, frame, device.OVERLOADED)
@@ -257,17 +261,17 @@ class Exchange:
 
     def _look_up(self, number: str, *, storing: bool = False) -> None:
         """Start to locate a recipient. Raises `BatcherFull`."""
-        if storing or self.lookout.is_behind(number):
-            self.lookout.settled(number).add_done_callback(functools.partial(self._settled, number))
+        if storing or self.relocation_check.is_behind(number):
+            self.relocation_check.settled(number).add_done_callback(functools.partial(self._settled, number))
         else:
             self._presence.find(number).add_done_callback(functools.partial(self._found, number))
 
     def _settled(self, number: str, answer: asyncio.Future[bool]) -> None:
-        claims = self._whereabouts.get(number)
+        claims = self._locations.get(number)
         if not answer.cancelled() and not answer.result():
             # Store these envelopes too, behind the one that is being stored.
             self._go_on(number, {})
-        elif claims is not None and not self.lookout.is_behind(number):
+        elif claims is not None and not self.relocation_check.is_behind(number):
             self._go_on(number, claims)
         else:
             try:
@@ -279,8 +283,8 @@ class Exchange:
         claims: Claims = {}
         if not answer.cancelled() and answer.exception() is None:
             claims = answer.result()
-            self._whereabouts.learn(number, claims)
-        if claims and self.lookout.is_behind(number):
+            self._locations.learn(number, claims)
+        if claims and self.relocation_check.is_behind(number):
             self._look_up(number)
         else:
             self._go_on(number, claims)
@@ -318,7 +322,7 @@ class Exchange:
             self._answered(source, frame.n, lambda forward: forward.origin.superseded(forward.n))
         elif isinstance(frame, frames.Moved):
             self._moved(source, frame.n)
-        elif isinstance(frame, frames.Look):
+        elif isinstance(frame, frames.Stored):
             # During the repetition of a claim other nodes may have stored envelopes that they could announce to no
             # node.
             self._router.look_again(frame.number, () if self._presence.is_repeating(frame.number) else frame.rows)
@@ -334,17 +338,17 @@ class Exchange:
             if look or self._presence.is_repeating(frame.to):
                 self._router.look_before(frame)
             self._router.send_here(origin, frame)
-        elif self._router.is_storing(frame) or self.lookout.is_behind(frame.to):
+        elif self._router.is_storing(frame) or self.relocation_check.is_behind(frame.to):
             # Envelopes in flight when the device detached come before this one, wherever the device is now.
             say = functools.partial(self._say_moved, source, frame.n)
-            self.lookout.settled(frame.to).add_done_callback(say)
+            self.relocation_check.settled(frame.to).add_done_callback(say)
         else:
             self._say_moved(source, frame.n)
 
     def _say_moved(self, source: str, n: int, _: object = None) -> None:
         self._outbox.put(source, frames.Moved(n))
 
-    def _answered(self, source: str, n: int, answer: Callable[[Forward], None]) -> None:
+    def _answered(self, source: str, n: int, answer: Callable[[PendingForward], None]) -> None:
         forward = self._forwards.take(n, source)
         if forward is not None:
             ANSWERED.inc()
@@ -353,8 +357,8 @@ class Exchange:
     def _moved(self, source: str, n: int) -> None:
         forward = self._forwards.take(n, source)
         if forward is not None:
-            self._whereabouts.forget(forward.frame.to)
-            self._arrivals.put_back(stream_of(forward.frame))
+            self._locations.forget(forward.frame.to)
+            self._recent_senders.put_back(stream_of(forward.frame))
             # Together with the younger ones of its stream; otherwise they would stay behind later envelopes until they
             # move, too.
             for each in (forward, *self._forwards.take_younger(forward)):
@@ -372,8 +376,8 @@ class Exchange:
         for forward in sorted((*late, *behind), key=_rank_of):
             LATE.inc()
             self._store(forward)
-        self.lookout.sweep()
-        self._arrivals.sweep()
+        self.relocation_check.sweep()
+        self._recent_senders.sweep()
         WAITING.set(len(self._forwards))
         if not self.waiting:
             self._idle.set()
@@ -387,17 +391,17 @@ class Exchange:
         for frame in itertools.chain(some, self._outbox.waiting(node)):
             if isinstance(frame, frames.Forward):
                 self._not_given(frame.n, node)
-        if any(isinstance(frame, frames.Look | frames.LookAtAll) for frame in some):
-            self.lookout.unsent(node)
+        if any(isinstance(frame, frames.Stored | frames.ReadAll) for frame in some):
+            self.relocation_check.unsent(node)
 
     def changed(self, gone: frozenset[str]) -> None:
         """Handle a change of membership; store the envelopes that the departed nodes had."""
-        self._whereabouts.forget_all()
+        self._locations.forget_all()
         self._outbox.forget(gone)
         self._silent -= gone
         for node in gone:
             self._origins.pop(node, None)
-        self.lookout.gone(gone)
+        self.relocation_check.gone(gone)
         for forward in sorted(self._forwards.take_of(gone), key=_rank_of):
             LATE.inc()
             self._store(forward)
@@ -421,5 +425,5 @@ class Exchange:
             self._go_on(number, {})
 
 
-def _rank_of(forward: Forward) -> int:
+def _rank_of(forward: PendingForward) -> int:
     return forward.rank

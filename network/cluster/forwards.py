@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from network.routing.byte_shares import ByteShares
-from network.routing.delivery_queue import Origin
+from network.routing.delivery_queue import EnvelopeOrigin
+from network.routing.sender_bytes import SenderBytes
 from network.routing.undecided import REPEATED
 from network.settings import Limits
 from tidings.storage.network import mailbox
@@ -32,11 +32,11 @@ def stream_of(frame: device.Send) -> Stream:
 
 
 @dataclasses.dataclass(slots=True)
-class Forward:
+class PendingForward:
     """Envelope that is being forwarded to another node, or whose recipient is being located."""
 
     frame: device.Send  # Carries the number under which its sender waits for the response.
-    origin: Origin  # Receives the response.
+    origin: EnvelopeOrigin  # Receives the response.
     rank: int  # Higher than that of every envelope received earlier.
     node: str = ""  # Node that has the envelope; empty before it was given to one.
     due: float = 0.0  # Monotonic seconds at which it is stored here without a response.
@@ -57,10 +57,10 @@ class Forwards:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Forward] = {}
-        self._by_id: dict[tuple[str, str], Forward] = {}
-        self._streams: dict[Stream, dict[int, Forward]] = {}
-        self._bytes = ByteShares(limits.undecided_bytes)
+        self._waiting: dict[int, PendingForward] = {}
+        self._by_id: dict[tuple[str, str], PendingForward] = {}
+        self._streams: dict[Stream, dict[int, PendingForward]] = {}
+        self._bytes = SenderBytes(limits.undecided_bytes)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -69,7 +69,7 @@ class Forwards:
         """Return whether one more envelope may be added."""
         return len(self._waiting) < self._limits.undecided and self._bytes.has_room(frame.sender, _size_of(frame))
 
-    def is_repeat(self, origin: Origin, frame: device.Send) -> bool:
+    def is_repeat(self, origin: EnvelopeOrigin, frame: device.Send) -> bool:
         """Return whether this envelope is being forwarded already; if so, the latest origin receives the response."""
         earlier = self._by_id.get((frame.sender, frame.id))
         if earlier is None:
@@ -80,7 +80,7 @@ class Forwards:
         REPEATED.inc()
         return True
 
-    def add(self, forward: Forward) -> int:
+    def add(self, forward: PendingForward) -> int:
         """Add an envelope; return the number that the response will name."""
         number = next(self._numbers)
         self._waiting[number] = forward
@@ -94,11 +94,11 @@ class Forwards:
         forward = self._waiting.get(number)
         return forward is not None and forward.node == node
 
-    def take(self, number: int, node: str) -> Forward | None:
+    def take(self, number: int, node: str) -> PendingForward | None:
         """Remove an envelope that this node has responded to or will not receive; `None` when none is waiting."""
         return self._pop(number) if self.is_waiting(number, node) else None
 
-    def _pop(self, number: int) -> Forward:
+    def _pop(self, number: int) -> PendingForward:
         forward = self._waiting.pop(number)
         del self._by_id[forward.frame.sender, forward.frame.id]
         stream = stream_of(forward.frame)
@@ -108,7 +108,7 @@ class Forwards:
         self._bytes.remove(forward.frame.sender, _size_of(forward.frame))
         return forward
 
-    def take_late(self, now: float) -> Iterator[Forward]:
+    def take_late(self, now: float) -> Iterator[PendingForward]:
         """Remove the envelopes for which no response arrived in time.
 
         now: monotonic seconds.
@@ -119,7 +119,7 @@ class Forwards:
                 return
             yield from self._take_all([number])
 
-    def take_older(self, frame: device.Send, rank: float = math.inf, *, not_at: str = "") -> Sequence[Forward]:
+    def take_older(self, frame: device.Send, rank: float = math.inf, *, not_at: str = "") -> Sequence[PendingForward]:
         """Remove the older envelopes of this one's stream, in order.
 
         rank: rank of this envelope; infinite for one that was just received.
@@ -131,21 +131,21 @@ class Forwards:
         numbers = [number for number, each in found.items() if each.rank < rank and each.node != not_at]
         return sorted(self._take_all(numbers), key=lambda forward: forward.rank)
 
-    def take_younger(self, forward: Forward) -> Sequence[Forward]:
+    def take_younger(self, forward: PendingForward) -> Sequence[PendingForward]:
         """Remove the younger envelopes of this one's stream, in order."""
         found = self._streams.get(stream_of(forward.frame), {})
         numbers = [number for number, each in found.items() if each.rank > forward.rank]
         return sorted(self._take_all(numbers), key=lambda each: each.rank)
 
-    def take_of(self, nodes: frozenset[str]) -> Iterator[Forward]:
+    def take_of(self, nodes: frozenset[str]) -> Iterator[PendingForward]:
         """Remove the envelopes that these nodes have."""
         yield from self._take_all([number for number, forward in self._waiting.items() if forward.node in nodes])
 
-    def take_all(self) -> Iterator[Forward]:
+    def take_all(self) -> Iterator[PendingForward]:
         """Remove all envelopes."""
         yield from self._take_all(list(self._waiting))
 
-    def _take_all(self, numbers: Iterable[int]) -> Iterator[Forward]:
+    def _take_all(self, numbers: Iterable[int]) -> Iterator[PendingForward]:
         for number in numbers:
             if number in self._waiting:
                 yield self._pop(number)

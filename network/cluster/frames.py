@@ -55,14 +55,14 @@ class Moved(Frame, tag="moved"):
     n: int
 
 
-class Look(Frame, tag="look"):
+class Stored(Frame, tag="look"):
     """An envelope was stored for a device attached to the receiving node."""
 
     number: str
     rows: list[Envelope] = []  # The stored envelopes; empty to have the mailbox read.
 
 
-class LookAtAll(Frame, tag="look_at_all"):
+class ReadAll(Frame, tag="look_at_all"):
     """Envelopes may have been stored for any device attached to the receiving node."""
 
 
@@ -120,8 +120,8 @@ FromNode = (
     | Refused
     | Superseded
     | Moved
-    | Look
-    | LookAtAll
+    | Stored
+    | ReadAll
     | Expel
     | Changed
     | Noted
@@ -142,7 +142,7 @@ class Call(Frame, tag="call"):
     token: str  # Token of the called node.
 
 
-class Packet(Frame, tag="packet"):
+class FrameBatch(Frame, tag="packet"):
     """Batch of the frames that one node had for another at one moment."""
 
     frames: bytes  # Encoded by `encode`.
@@ -152,7 +152,7 @@ class Taken(Frame, tag="taken"):
     """Response: the batch was read and its frames are being processed; the next batch may be sent."""
 
 
-FromCaller = Call | Packet
+FromCaller = Call | FrameBatch
 FromCalled = Taken
 
 
@@ -238,6 +238,6 @@ def size_of(frame: FromNode) -> int:
     """Return the approximate size of a frame in bytes."""
     if isinstance(frame, Forward):
         return 256 + len(frame.send.body) + 24 * len(frame.send.refs)
-    if isinstance(frame, Look):
+    if isinstance(frame, Stored):
         return 256 + sum(256 + len(row.body) for row in frame.rows)
     return 256

@@ -21,17 +21,17 @@ from prometheus_client import Counter
 
 from network.cluster import frames
 from network.cluster.frames import FromNode, LinkAddress
-from network.cluster.membership import Membership
-from network.cluster.server import RedisAway
+from network.cluster.membership import NodeMembership
+from network.cluster.redis_client import RedisAway
 from network.errors import CannotListen, NetworkError
 from network.settings import Cluster
 from tidings.runtime import tls
 from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.tls import Clients, FileContext, TlsFiles
 from tidings.runtime.tls_server import Handshakes
-from tidings.wire import newcomers
+from tidings.wire import unauthenticated_links
 from tidings.wire.connection import Connection, connect, listen
-from tidings.wire.newcomers import Newcomers
+from tidings.wire.unauthenticated_links import UnauthenticatedLinks
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class NodeAway(NetworkError):
     """Another node cannot be reached or does not respond. Whether it has received the batch is unknown."""
 
 
-class Links:
+class NodeLinks:
     """Service with all links of one node. It receives from `open` until it is stopped, and sends until `close`.
 
     contexts: TLS of both sides; `None` without a certificate.
@@ -59,7 +59,7 @@ class Links:
 
     name = "links"
 
-    def __init__(self, membership: Membership, settings: Cluster, files: TlsFiles) -> None:
+    def __init__(self, membership: NodeMembership, settings: Cluster, files: TlsFiles) -> None:
         """files: certificate of the installation; without one the links do not use TLS. Raises `CannotListen` when it
         cannot be used.
         """
@@ -86,14 +86,14 @@ class Links:
         received: called with (source, frame) for each frame, in the order of its source.
         """
         host, port = self._settings.node_address
-        strangers, token = Newcomers(), secrets.token_urlsafe(32)
+        unauthenticated_links, token = UnauthenticatedLinks(), secrets.token_urlsafe(32)
         try:
             host = host or await _own_address(self._settings.address.hosts)
             self._listening = await listen(
                 host,
                 port,
                 frames.FromCaller,
-                lambda: _Caller(received, token, strangers=strangers, callers=self._callers),
+                lambda: _Caller(received, token, unauthenticated_links=unauthenticated_links, callers=self._callers),
                 tls=self._accepting,
                 handshakes=Handshakes("nodes", rate=CONNECTIONS, burst=BURST),
                 rate=CONNECTIONS,
@@ -143,7 +143,7 @@ class Links:
 class _Link:
     """Connection to one other node, opened when there are frames to send, and opened again after a failure."""
 
-    def __init__(self, membership: Membership, node: str, context: ssl.SSLContext | None) -> None:
+    def __init__(self, membership: NodeMembership, node: str, context: ssl.SSLContext | None) -> None:
         self._membership = membership
         self._node = node
         self._context = context
@@ -170,7 +170,7 @@ class _Link:
             if connection is not self._connection:
                 raise NodeAway("it hung up at once")
             self._answer = loop.create_future()
-            connection.send(frames.Packet(packet))
+            connection.send(frames.FrameBatch(packet))
             async with asyncio.timeout(PATIENCE):
                 await self._answer
         except (OSError, TimeoutError, RedisAway, NodeAway) as error:
@@ -237,36 +237,43 @@ class _Link:
 class _Caller:
     """Connection from another node; a newer one of the same node replaces it. Its first frame must be a `Call`."""
 
-    def __init__(self, received: Received, token: str, *, strangers: Newcomers, callers: dict[str, Connection]) -> None:
+    def __init__(
+        self,
+        received: Received,
+        token: str,
+        *,
+        unauthenticated_links: UnauthenticatedLinks,
+        callers: dict[str, Connection],
+    ) -> None:
         self._received = received
         self._token = token.encode()
-        self._strangers = strangers
+        self._unauthenticated_links = unauthenticated_links
         self._callers = callers
         self._source = ""
 
     def opened(self, connection: Connection) -> None:
-        self._strangers.came(connection)
+        self._unauthenticated_links.opened(connection)
 
     def received(self, connection: Connection, frame: frames.FromCaller) -> None:
         if isinstance(frame, frames.Call):
             self._greet(connection, frame)
         elif not self._source:
-            self._strangers.refuse(connection, newcomers.NO_HELLO)
+            self._unauthenticated_links.refuse(connection, unauthenticated_links.NO_HELLO)
         else:
             self._take(frame.frames)
             connection.send(frames.Taken())
 
     def closed(self, connection: Connection, reason: str) -> None:
-        self._strangers.left(connection)
+        self._unauthenticated_links.closed(connection)
         if self._callers.get(self._source) is connection:
             del self._callers[self._source]
             log.debug("node.hung_up", extra={"node": self._source, "reason": reason})
 
     def _greet(self, connection: Connection, call: frames.Call) -> None:
         if not hmac.compare_digest(call.token.encode(), self._token):
-            self._strangers.refuse(connection, newcomers.WRONG_KEY)
+            self._unauthenticated_links.refuse(connection, unauthenticated_links.WRONG_KEY)
             return
-        self._strangers.trusted(connection)
+        self._unauthenticated_links.authenticated(connection)
         former = self._callers.get(call.source)
         if former is not None:
             # Its sender has given up the frames left on it, and they would arrive after those sent on this one.

@@ -15,7 +15,7 @@ from prometheus_client import Gauge
 
 from network.cluster import frames, scripts
 from network.cluster.frames import LinkAddress, Load
-from network.cluster.server import RedisAway, Script, Server
+from network.cluster.redis_client import RedisAway, RedisClient, Script
 from network.cluster.shared_clock import SharedClock
 from network.routing.sequence import SLOTS
 from network.settings import Cluster
@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(Load)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class MembershipChange:
     """Result of a heartbeat."""
 
     came: frozenset[str]  # Incarnations that have joined.
@@ -46,10 +46,10 @@ class Change:
     was_away: bool  # The others considered this node dead, or Redis was away or replaced.
 
 
-_NONE = Change(frozenset(), frozenset(), was_away=False)
+_NONE = MembershipChange(frozenset(), frozenset(), was_away=False)
 
 
-class Membership:
+class NodeMembership:
     """Service with this node's heartbeat and its view of the other nodes.
 
     me: incarnation of this process: the node's name and a random part.
@@ -64,14 +64,14 @@ class Membership:
     name = "membership"
 
     def __init__(
-        self, server: Server, settings: Cluster, measure: Callable[[], Load], *, clock: Clock | None = None
+        self, server: RedisClient, settings: Cluster, measure: Callable[[], Load], *, clock: Clock | None = None
     ) -> None:
         """measure: return the load of this process.
         clock: `None` for the system's.
         """
         self.clock = SharedClock(clock or SystemClock())
         self._server = server
-        self._silence = settings.silence
+        self._heartbeat_timeout = settings.heartbeat_timeout
         self._measure = measure
         self.me = f"{settings.node}.{secrets.token_hex(6)}"
         self.slot = 0
@@ -81,7 +81,7 @@ class Membership:
         self.link: LinkAddress | None = None
         self._key, self._loads_key = server.key("nodes"), server.key("loads")
         # Called with each change; `None` for no call.
-        self.on_change: Callable[[Change], Awaitable[None]] | None = None
+        self.on_change: Callable[[MembershipChange], Awaitable[None]] | None = None
         self._change = _NONE
         # Servers that responded to the last heartbeat. After a fail-over the new server may lack the last claims.
         self._servers: tuple[bytes, frozenset[str]] | None = None
@@ -149,7 +149,9 @@ class Membership:
             # Before other nodes learn of this process and have frames for it.
             await self._server.renew(self._link_key(self.me), msgspec.json.encode(self.link), LINK_SECONDS)
         asked = self.clock.start()
-        known, run_id, now, *members = await self._server.run(_BEAT, self._key, self.me, int(self._silence * 1000))
+        known, run_id, now, *members = await self._server.run(
+            _BEAT, self._key, self.me, int(self._heartbeat_timeout * 1000)
+        )
         self.clock.learn(asked, int(now) / 1_000_000)
         found = frozenset(filter(None, map(_decode, members)))
         servers = run_id, self._server.primaries
@@ -158,7 +160,7 @@ class Membership:
             log.info("redis.replaced", extra={"node": self.me})
         self._servers = servers
         before, now = self._change, found - self.nodes
-        self._change = Change(
+        self._change = MembershipChange(
             (before.came | now) & found, before.gone | (self.nodes - found), before.was_away or was_away
         )
         self.nodes = found

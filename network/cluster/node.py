@@ -8,16 +8,16 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from network.cluster import frames
+from network.cluster.announcements import Announcements
 from network.cluster.exchange import Exchange
 from network.cluster.frames import Claim, FromNode
-from network.cluster.links import Links
-from network.cluster.membership import Change, Membership
-from network.cluster.news import News
+from network.cluster.links import NodeLinks
+from network.cluster.mailbox_polls import Filled, MailboxPolls
+from network.cluster.membership import MembershipChange, NodeMembership
 from network.cluster.outbox import Outbox
-from network.cluster.presence import Place, Presence
-from network.cluster.rounds import Filled, Rounds
-from network.cluster.server import RedisAway, Server
-from network.directory.logins import Logins
+from network.cluster.presence import DevicePart, Presence
+from network.cluster.redis_client import RedisAway, RedisClient
+from network.directory.logins import DeviceLogins
 from network.directory.recipients import Recipients
 from network.directory.refills import Refills
 from network.routing.shared_router import SharedRouter
@@ -38,7 +38,7 @@ PRESSING = 10
 # Expulsions of devices attached to other nodes that may wait to be repeated.
 MAX_EXPELS = 10_000
 # Seconds, when this node stops, that other nodes have to respond to forwarded envelopes.
-FAREWELL = 2.0
+CLOSE_GRACE = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Local:
 
     router: SharedRouter
     recipients: Recipients
-    logins: Logins
+    logins: DeviceLogins
     refills: Refills
     # Announces (id, text) to all devices attached here; returns their number.
     announce: Callable[[str, bytes], Awaitable[int]]
@@ -55,7 +55,7 @@ class Local:
     filled: Filled
 
 
-class Node:
+class ClusterNode:
     """Service of one node. While Redis is away it serves the devices attached to it and stores all other envelopes.
 
     tell_askers: called with the identity keys, by number, of devices registered on other nodes; `None` for no call.
@@ -65,17 +65,17 @@ class Node:
 
     def __init__(
         self,
-        server: Server,
-        membership: Membership,
+        server: RedisClient,
+        membership: NodeMembership,
         local: Local,
         *,
-        links: Links,
+        links: NodeLinks,
         clock: Clock,
         limits: Limits,
     ) -> None:
         self._server = server
         self._local = local
-        self._rounds = Rounds(local.router, local.filled)
+        self._mailbox_polls = MailboxPolls(local.router, local.filled)
         self.membership = membership
         self.links = links
         self._outbox = Outbox(links, self._unsent, is_wanted=self._is_wanted)
@@ -95,7 +95,7 @@ class Node:
             clock=clock,
             limits=limits,
         )
-        self._news = News(membership, self._outbox)
+        self._announcements = Announcements(membership, self._outbox)
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: asyncio.Task[None] | None = None
         self._greeting: asyncio.Task[None] | None = None
@@ -108,11 +108,11 @@ class Node:
     async def join(self) -> None:
         """Listen and join the cluster. Raises `CannotListen` and `RedisAway`."""
         await self.membership.join(await self.links.open(self._received))
-        self.exchange.lookout.joined()
+        self.exchange.relocation_check.joined()
 
     def services(self) -> Sequence[Service]:
         """Return the services in the order in which they start."""
-        return [self.membership, self.links, self, self._rounds]
+        return [self.membership, self.links, self, self._mailbox_polls]
 
     async def run(self, stop: asyncio.Event) -> None:
         self._to_all(frames.Hello())
@@ -130,14 +130,14 @@ class Node:
         self._say_expels_again()
         if self._ticks % AGAIN == 0:
             self.presence.unclaimed = True
-        pressing = self._ticks % PRESSING == 0 and (self._news.untold or self.presence.unclaimed)
-        if pressing or self.exchange.lookout.lost_track:
+        pressing = self._ticks % PRESSING == 0 and (self._announcements.untold or self.presence.unclaimed)
+        if pressing or self.exchange.relocation_check.lost_track:
             self._return()
 
     async def close(self) -> None:
         """Wait up to 2 s for responses to forwarded envelopes; store the rest."""
         try:
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(CLOSE_GRACE):
                 await self.exchange.wait()
         except TimeoutError:
             log.warning("forwards.unanswered", extra={"envelopes": self.exchange.waiting})
@@ -166,7 +166,7 @@ class Node:
         self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] | None = None
     ) -> None:
         """Announce changed blocks or registrations; return when the other nodes have processed it."""
-        await self._news.tell(lambda n: frames.Changed(n, list(numbers), list(expelled), dict(keys or {})))
+        await self._announcements.announce(lambda n: frames.Changed(n, list(numbers), list(expelled), dict(keys or {})))
 
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
         """Announce that one-time pre-keys were handed out, of devices that may be attached to other nodes."""
@@ -201,7 +201,7 @@ class Node:
     async def broadcast(self, id: str, body: bytes) -> tuple[int, int]:
         """Announce to every attached device of all nodes; return the number of devices and the number of nodes."""
         here, elsewhere = await asyncio.gather(
-            self._local.announce(id, body), self._news.tell(lambda n: frames.Broadcast(n, id, body))
+            self._local.announce(id, body), self._announcements.announce(lambda n: frames.Broadcast(n, id, body))
         )
         return here + elsewhere, len(self.membership.nodes)
 
@@ -219,14 +219,14 @@ class Node:
         if self.exchange.received(source, frame):
             return
         if isinstance(frame, frames.Noted):
-            self._news.noted(source, frame.n, frame.count)
+            self._announcements.noted(source, frame.n, frame.count)
         elif isinstance(frame, frames.Changed):
             self._note(frame)
             self._outbox.put(source, frames.Noted(frame.n))
-        elif isinstance(frame, frames.LookAtAll):
+        elif isinstance(frame, frames.ReadAll):
             # Later envelopes wait until the mailboxes have been read, a page of devices at a time.
             local.router.look_first()
-            self._start(self._rounds.make())
+            self._start(self._mailbox_polls.make())
         elif isinstance(frame, frames.Expel):
             self._expel((frame.number, frame.partition), frame.token)
         elif isinstance(frame, frames.KeysTaken):
@@ -259,14 +259,14 @@ class Node:
         count = await self._local.announce(frame.id, frame.body)
         self._outbox.put(source, frames.Noted(frame.n, count))
 
-    def _expel(self, place: Place, token: int) -> None:
+    def _expel(self, place: DevicePart, token: int) -> None:
         """Expel the device, unless it has attached here again since."""
         if self.presence.token_of(place) == token:
             self._lost(place)
 
     # Claims that other nodes end.
 
-    def _replaced(self, place: Place, former: Claim) -> None:
+    def _replaced(self, place: DevicePart, former: Claim) -> None:
         self._expel_there(former.node, frames.Expel(*place, former.token))
 
     def _expel_there(self, node: str, frame: frames.Expel) -> None:
@@ -286,17 +286,17 @@ class Node:
             if node in self.membership.nodes:
                 self._expel_there(node, frame)
 
-    def _lost(self, place: Place) -> None:
+    def _lost(self, place: DevicePart) -> None:
         self._local.router.expel_part(*place, device.REPLACED)
 
     # Changes of membership, and returns of Redis.
 
-    async def _changed(self, change: Change) -> None:
+    async def _changed(self, change: MembershipChange) -> None:
         self.exchange.changed(change.gone)
-        self._news.gone(change.gone)
+        self._announcements.gone(change.gone)
         if change.was_away:
             self._local.recipients.changed_all()
-            self._news.untold = self.presence.unclaimed = True
+            self._announcements.untold = self.presence.unclaimed = True
             self._return()
 
     def _return(self) -> None:
@@ -309,11 +309,15 @@ class Node:
         Repeat the claims of this node, search for envelopes stored in the meantime, and have the other nodes clear
         their caches if they missed announcements.
         """
-        untold, lost, unclaimed = self._news.untold, self.exchange.lookout.lost_track, self.presence.unclaimed
-        self._news.untold = self.exchange.lookout.lost_track = self.presence.unclaimed = False
+        untold, lost, unclaimed = (
+            self._announcements.untold,
+            self.exchange.relocation_check.lost_track,
+            self.presence.unclaimed,
+        )
+        self._announcements.untold = self.exchange.relocation_check.lost_track = self.presence.unclaimed = False
         if lost:
             # Sent before any envelope, which would overtake those that the notice is about.
-            self.exchange.lookout.tell_all()
+            self.exchange.relocation_check.request_read_all()
         if unclaimed:
             # Other nodes may find this node's claims before this call returns.
             self._local.router.look_first()
@@ -323,14 +327,14 @@ class Node:
         except (RedisAway, BatcherFull) as error:
             log.warning("claims.not_said_again", extra={"error": str(error)})
             # Flags that were set in the meantime stay set.
-            self._news.untold |= untold
-            self.exchange.lookout.lost_track |= lost
+            self._announcements.untold |= untold
+            self.exchange.relocation_check.lost_track |= lost
             self.presence.unclaimed |= unclaimed
             return
         if untold:
-            await self._news.tell(lambda n: frames.Changed(n, everything=True))
+            await self._announcements.announce(lambda n: frames.Changed(n, everything=True))
         if untold or lost or unclaimed:
-            await self._rounds.make()
+            await self._mailbox_polls.make()
 
     def _is_wanted(self, node: str, frame: FromNode) -> bool:
         return self.exchange.is_wanted(node, frame)

@@ -10,7 +10,7 @@ from prometheus_client import Counter
 
 from network.cluster import frames
 from network.cluster.frames import FromNode
-from network.cluster.links import Links, NodeAway
+from network.cluster.links import NodeAway, NodeLinks
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Outbox:
 
     def __init__(
         self,
-        links: Links,
+        links: NodeLinks,
         unsent: Callable[[str, Sequence[FromNode]], None],
         *,
         is_wanted: Callable[[str, FromNode], bool],

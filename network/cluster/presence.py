@@ -14,8 +14,8 @@ from prometheus_client import Counter
 
 from network.cluster import scripts
 from network.cluster.frames import Claim, Claims, decode_claim, decode_claims, encode_claim
-from network.cluster.membership import Membership
-from network.cluster.server import RedisAway, Script, Server
+from network.cluster.membership import NodeMembership
+from network.cluster.redis_client import RedisAway, RedisClient, Script
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.storage.database import pages
 from tidings.wire import device
@@ -35,7 +35,7 @@ _CLAIM = Script(scripts.CLAIM)
 _RELEASE = Script(scripts.RELEASE)
 
 # (number, partition of its device)
-Place = tuple[str, int]
+DevicePart = tuple[str, int]
 
 
 _NOBODY: Mapping[int, Claim] = {}
@@ -63,11 +63,11 @@ class Presence:
 
     def __init__(
         self,
-        server: Server,
-        membership: Membership,
+        server: RedisClient,
+        membership: NodeMembership,
         *,
-        on_replaced: Callable[[Place, Claim], None],
-        on_lost: Callable[[Place], None],
+        on_replaced: Callable[[DevicePart, Claim], None],
+        on_lost: Callable[[DevicePart], None],
         on_repeated: Callable[[str], None] = lambda number: None,
     ) -> None:
         """on_replaced: called with (place, claim) when a claim of this node has ended another node's claim.
@@ -85,10 +85,10 @@ class Presence:
         self._claiming: collections.Counter[str] = collections.Counter()
         self._putting: set[asyncio.Task[None]] = set()
         self.unclaimed = False
-        self._claims: Batcher[tuple[Place, Claim, bool, frozenset[str]], list[bytes]] = Batcher(
+        self._claims: Batcher[tuple[DevicePart, Claim, bool, frozenset[str]], list[bytes]] = Batcher(
             "claims", self._claim, max_size=BATCH, max_in_flight=4
         )
-        self._releases: Batcher[tuple[Place, Claim], None] = Batcher(
+        self._releases: Batcher[tuple[DevicePart, Claim], None] = Batcher(
             "releases", self._release, max_size=BATCH, max_in_flight=4
         )
         self._questions: Batcher[str, Claims] = Batcher("presence", self._ask, max_size=BATCH, max_in_flight=4)
@@ -101,7 +101,7 @@ class Presence:
         """Return whether a claim of this number is being repeated, so that other nodes may find it already."""
         return number in self._repeating
 
-    def token_of(self, place: Place) -> int:
+    def token_of(self, place: DevicePart) -> int:
         """Return the token of this node's claim, 0 for none."""
         claim = self._held.get(place[0], _NOBODY).get(place[1])
         return claim.token if claim is not None else 0
@@ -138,7 +138,7 @@ class Presence:
         self._held.setdefault(number, {})[part.partition] = claim
         return True
 
-    def _abandoned(self, place: Place, claim: Claim, putting: asyncio.Task[None]) -> None:
+    def _abandoned(self, place: DevicePart, claim: Claim, putting: asyncio.Task[None]) -> None:
         """Release a claim whose connection closed during the claim: Redis may have it without an attached device."""
         if putting.cancelled() or isinstance(putting.exception(), Held):
             return
@@ -147,17 +147,17 @@ class Presence:
             # It has ended the claim of a device that is still attached.
             self.unclaimed = True
 
-    def release(self, place: Place) -> None:
+    def release(self, place: DevicePart) -> None:
         """Release the claim of a device that has detached."""
         claim = self._forget(place)
         if claim is not None:
             self._end(place, claim)
 
-    def _end(self, place: Place, claim: Claim) -> None:
+    def _end(self, place: DevicePart, claim: Claim) -> None:
         with contextlib.suppress(BatcherFull, BatcherClosed):
             self._releases.put((place, claim))
 
-    def _forget(self, place: Place) -> Claim | None:
+    def _forget(self, place: DevicePart) -> Claim | None:
         number, partition = place
         held = self._held.get(number)
         if held is None:
@@ -184,7 +184,7 @@ class Presence:
         for page in pages(claims, BATCH):
             await asyncio.gather(*[self._say_again(place, claim) for place, claim in page])
 
-    async def _say_again(self, place: Place, claim: Claim) -> None:
+    async def _say_again(self, place: DevicePart, claim: Claim) -> None:
         if self.token_of(place) != claim.token:
             return
         number = place[0]
@@ -205,7 +205,7 @@ class Presence:
             if not self._repeating[number]:
                 del self._repeating[number]
 
-    async def _put(self, place: Place, claim: Claim, *, again: bool) -> None:
+    async def _put(self, place: DevicePart, claim: Claim, *, again: bool) -> None:
         """Write a claim to Redis. Raises `Held` and `RedisAway`.
 
         again: repeat a claim; a claim of another node wins.
@@ -243,13 +243,13 @@ class Presence:
             await self._membership.beat()
         return node in self._membership.nodes
 
-    async def _claim(self, claims: Sequence[tuple[Place, Claim, bool, frozenset[str]]]) -> Sequence[list[bytes]]:
+    async def _claim(self, claims: Sequence[tuple[DevicePart, Claim, bool, frozenset[str]]]) -> Sequence[list[bytes]]:
         steps: list[tuple[str, Sequence[str | bytes | int]]] = []
         for (number, partition), claim, again, dead in claims:
             steps.append((self._key(number), (partition, *claim, CLAIM_SECONDS, int(again), *sorted(dead))))
         return await self._server.run_all(_CLAIM, steps)
 
-    async def _release(self, claims: Sequence[tuple[Place, Claim]]) -> Sequence[None]:
+    async def _release(self, claims: Sequence[tuple[DevicePart, Claim]]) -> Sequence[None]:
         try:
             await self._server.run_all(
                 _RELEASE,

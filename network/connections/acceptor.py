@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from network.connections.places import Place
+from network.connections.connection_slots import ConnectionSlot
 from tidings.runtime.socket_server import SocketServer
 
 # At most 25 connections are refused per 0.05 s; the rest waits in the system's backlog for the next interval. A refusal
@@ -15,14 +15,14 @@ from tidings.runtime.socket_server import SocketServer
 REFUSALS, WINDOW = 25, 0.05
 
 
-class Acceptor(SocketServer):
+class DeviceAcceptor(SocketServer):
     """Connections of one listening socket: each gets a slot, or is refused at once."""
 
     def __init__(
         self,
         listening: socket.socket,
-        enter: Callable[[str], Place | None],
-        serve: Callable[[socket.socket, Place], Coroutine[Any, Any, None]],
+        enter: Callable[[str], ConnectionSlot | None],
+        serve: Callable[[socket.socket, ConnectionSlot], Coroutine[Any, Any, None]],
         *,
         last_word: bytes,
     ) -> None:
@@ -36,9 +36,9 @@ class Acceptor(SocketServer):
         self._last_word = last_word
 
     def taken(self, connection: socket.socket, host: str) -> None:
-        place = self._enter(host)
-        if place is not None:
-            place.on_eviction(self.begin(self._serve(connection, place)).cancel)
+        slot = self._enter(host)
+        if slot is not None:
+            slot.on_eviction(self.begin(self._serve(connection, slot)).cancel)
             return
         with connection, contextlib.suppress(OSError):
             if self._last_word:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-from network.connections.places import Places
+from network.connections.connection_slots import ConnectionSlots
 from network.delay import Delay
 from network.directory import bundles, lookups
-from network.directory.allowances import DeviceAllowances
-from network.directory.logins import Logins
+from network.directory.device_rate_limits import DeviceRateLimiter
+from network.directory.logins import DeviceLogins
 from network.directory.refills import Refills
 from network.groups.copies import Copies
 from network.groups.kept_messages import KeptMessages
@@ -18,7 +18,7 @@ from network.settings import Limits
 from tidings.wire import device
 
 
-class Presence(Protocol):
+class PresenceRecord(Protocol):
     """Record of the node that each device is attached to."""
 
     async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
@@ -39,12 +39,12 @@ class Backend:
     router: Router
     copies: Copies
     kept: KeptMessages
-    logins: Logins
+    logins: DeviceLogins
     lookups: lookups.Lookups
     bundles: bundles.PreKeyBundles
     refills: Refills
-    places: Places
-    allowances: DeviceAllowances
+    slots: ConnectionSlots
+    rate_limits: DeviceRateLimiter
     delay: Delay
     limits: Limits
-    presence: Presence | None = None  # `None` when there are no other nodes.
+    presence: PresenceRecord | None = None  # `None` when there are no other nodes.

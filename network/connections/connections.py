@@ -13,8 +13,8 @@ from typing import Protocol
 from prometheus_client import Gauge
 
 from network.connections.backend import Backend
-from network.connections.places import LATE, REFUSED, Place
-from network.connections.session import Session
+from network.connections.connection_slots import LATE, REFUSED, ConnectionSlot
+from network.connections.session import DeviceSession
 from network.connections.transport import Transport
 from network.routing.router import Router
 from tidings.runtime.service import wait_for
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 OPEN = Gauge("tidings_network_connections", "Open connections")
 
 # Close grace period in seconds: time that a peer has to read the last frames before the connection is aborted.
-FAREWELL = 5.0
+CLOSE_GRACE = 5.0
 # Checks in which each connection is checked once. Checking 20,000 connections at once would block the loop for 15 ms.
 PARTS = 20
 # Seconds between two steps of draining.
@@ -35,7 +35,7 @@ DRAIN_STEP = 0.1
 STORING = 8.0
 
 
-class Node(Protocol):
+class NodeExchange(Protocol):
     """Envelopes that this process exchanges with other nodes."""
 
     async def close(self) -> None:
@@ -57,7 +57,9 @@ class Connections:
 
     name = "connections"
 
-    def __init__(self, backend: Backend, router: Router, *, node: Node | None = None, drain: float = 0.0) -> None:
+    def __init__(
+        self, backend: Backend, router: Router, *, node: NodeExchange | None = None, drain: float = 0.0
+    ) -> None:
         """node: `None` when there are no other nodes.
         drain: seconds over which devices are disconnected.
         """
@@ -69,35 +71,35 @@ class Connections:
         self.is_draining = False
         self.unfinished = Unfinished()
         # Sessions without a login yet, with the loop time by which one must come, in this order.
-        self._newcomers: dict[Session, float] = {}
-        self._sessions: set[Session] = set()
+        self._unauthenticated: dict[DeviceSession, float] = {}
+        self._sessions: set[DeviceSession] = set()
         # Sessions that are still to be checked in this round.
-        self._round: Iterator[Session] = iter(())
+        self._round: Iterator[DeviceSession] = iter(())
         self._part = 1
         # Closed sessions, with the loop time at which they are aborted.
-        self._leaving: dict[Session, float] = {}
+        self._leaving: dict[DeviceSession, float] = {}
         self._gone = asyncio.Event()
         self._stopping = False
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def enter(self, host: str, tokens: float) -> Place | None:
+    def enter(self, host: str, tokens: float) -> ConnectionSlot | None:
         """Return a slot for a connection about to be opened, `None` when this address may have none now.
 
         tokens: rate-limit tokens that the connection costs.
         """
-        return self._backend.places.enter(host, tokens)
+        return self._backend.slots.enter(host, tokens)
 
     def speaks_for(self, host: str, forwarded: str | None) -> str:
         """Return the client's address: the peer's, or the one that a trusted proxy names in `X-Forwarded-For`."""
-        return self._backend.places.table.speaks_for(host, forwarded.encode() if forwarded else None)
+        return self._backend.slots.table.speaks_for(host, forwarded.encode() if forwarded else None)
 
-    def open(self, transport: Transport, place: Place) -> Session:
+    def open(self, transport: Transport, slot: ConnectionSlot) -> DeviceSession:
         """Register a new connection. It may be closed again at once, with a reason."""
-        session = Session(transport, self._backend, place)
+        session = DeviceSession(transport, self._backend, slot)
         self._sessions.add(session)
-        self._newcomers[session] = asyncio.get_running_loop().time() + self._backend.limits.login
+        self._unauthenticated[session] = asyncio.get_running_loop().time() + self._backend.limits.login
         OPEN.set(len(self._sessions))
         if self.is_draining:
             self._close(session, device.SHUTDOWN)
@@ -105,16 +107,16 @@ class Connections:
             self._close(session, device.OVERLOADED)
         return session
 
-    def received(self, session: Session, frame: device.FromDevice) -> None:
+    def received(self, session: DeviceSession, frame: device.FromDevice) -> None:
         """Handle one frame; it is ignored while the process is stopping."""
         if not self._stopping:
             session.received(frame)
 
-    def closed(self, session: Session, reason: str) -> None:
+    def closed(self, session: DeviceSession, reason: str) -> None:
         """Remove a closed connection."""
         self._sessions.discard(session)
         self._leaving.pop(session, None)
-        self._newcomers.pop(session, None)
+        self._unauthenticated.pop(session, None)
         self._gone.set()
         OPEN.set(len(self._sessions))
         session.closed(reason)
@@ -143,7 +145,7 @@ class Connections:
         for session in list(self._sessions):
             self._close(session, device.SHUTDOWN)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(CLOSE_GRACE):
                 while self._sessions:
                     self._gone.clear()
                     await self._gone.wait()
@@ -156,7 +158,7 @@ class Connections:
             call()
         loop = asyncio.get_running_loop()
         began, total = loop.time(), len(self._sessions)
-        while self._sessions and (passed := loop.time() - began) < self._drain_seconds + FAREWELL:
+        while self._sessions and (passed := loop.time() - began) < self._drain_seconds + CLOSE_GRACE:
             due = min(total, math.ceil(total * (passed + DRAIN_STEP) / self._drain_seconds))
             here = [session for session in self._sessions if session not in self._leaving]
             for session in here[: due - (total - len(here))]:
@@ -182,7 +184,7 @@ class Connections:
                 # If reading was stopped on this side, the peer is not idle: its frames have waited for that long.
                 self._close(session, device.OVERLOADED if transport.is_held else device.IDLE)
 
-    def _next_part(self) -> Iterator[Session]:
+    def _next_part(self) -> Iterator[DeviceSession]:
         part = list(itertools.islice(self._round, self._part))
         if len(part) < self._part:
             # Connections opened since then are checked in the next round.
@@ -191,17 +193,17 @@ class Connections:
         return (session for session in part if session in self._sessions)
 
     def _close_late(self, now: float) -> None:
-        for session, deadline in list(self._newcomers.items()):
+        for session, deadline in list(self._unauthenticated.items()):
             if not session.is_new:
-                del self._newcomers[session]
+                del self._unauthenticated[session]
             elif now < deadline:
                 return
             elif session.is_waiting_for_login:
-                del self._newcomers[session]
+                del self._unauthenticated[session]
                 REFUSED.labels(LATE).inc()
                 self._close(session, device.NO_LOGIN)
 
-    def _close(self, session: Session, reason: str) -> None:
+    def _close(self, session: DeviceSession, reason: str) -> None:
         if session not in self._leaving:
-            self._leaving[session] = asyncio.get_running_loop().time() + FAREWELL
+            self._leaving[session] = asyncio.get_running_loop().time() + CLOSE_GRACE
             session.close(reason)

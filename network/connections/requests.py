@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from prometheus_client import Counter
 
-from network.connections.backend import Backend, Presence
+from network.connections.backend import Backend, PresenceRecord
 from network.connections.transport import Transport
 from network.directory import bundles, lookups
 from network.directory.logins import Proven
@@ -31,7 +31,7 @@ class LoggedIn:
     identity_key: bytes  # Key that the device was registered with at its login.
 
 
-class Caller(Protocol):
+class DeviceCaller(Protocol):
     """Connection that sends requests; `devices` are the devices on it, by number."""
 
     @property
@@ -40,7 +40,7 @@ class Caller(Protocol):
     @property
     def devices(self) -> Mapping[str, LoggedIn]: ...
 
-    def charge(self) -> None:
+    def consume(self) -> None:
         """Consume tokens for a request without effect."""
         ...
 
@@ -55,12 +55,12 @@ class Caller(Protocol):
         ...
 
 
-class Requests:
+class DeviceRequests:
     """Requests in flight, at most `Limits.requests`; one more fails."""
 
     __slots__ = ("_backend", "_caller", "_delay", "_tasks", "_transport")
 
-    def __init__(self, caller: Caller, backend: Backend) -> None:
+    def __init__(self, caller: DeviceCaller, backend: Backend) -> None:
         self._caller = caller
         self._transport = caller.transport
         self._backend = backend
@@ -116,7 +116,7 @@ class Requests:
                 self._backend.lookups.end(asker)
 
     def _may(self, frame: device.Check | device.Fetch, call: str) -> bool:
-        wait = self._backend.allowances.take(call, frame.number, len(frame.numbers))
+        wait = self._backend.rate_limits.take(call, frame.number, len(frame.numbers))
         if wait:
             self._failed(frame.n, device.RATE_LIMITED, "too many numbers", math.ceil(wait))
         return not wait
@@ -157,7 +157,7 @@ class Requests:
         return True
 
     async def _claim(
-        self, presence: Presence, frame: device.Login, part: device.Partition, proven: Proven | None
+        self, presence: PresenceRecord, frame: device.Login, part: device.Partition, proven: Proven | None
     ) -> Proven | None:
         """Return the verified device once the other nodes let it attach; `None` when it may not."""
         logins, is_claimed = self._backend.logins, False
@@ -219,7 +219,7 @@ class Requests:
 
     def _fault(self, n: int, reason: str, detail: str) -> None:
         """Fail a request for a reason that the device could have known, and consume tokens for it."""
-        self._caller.charge()
+        self._caller.consume()
         self._failed(n, reason, detail)
 
     def _failed(self, n: int, reason: str, detail: str, retry_after: int = 0) -> None:

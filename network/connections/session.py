@@ -7,13 +7,13 @@ import functools
 import logging
 from collections.abc import Callable
 
-from network.connections import guest, sends
+from network.connections import sends, unauthenticated_session
 from network.connections.backend import Backend
-from network.connections.guest import Guest
-from network.connections.pace import Pace
-from network.connections.places import Place
-from network.connections.requests import LoggedIn, Requests
+from network.connections.connection_slots import ConnectionSlot
+from network.connections.frame_rate_limit import FrameRateLimit
+from network.connections.requests import DeviceRequests, LoggedIn
 from network.connections.transport import Transport
+from network.connections.unauthenticated_session import UnauthenticatedSession
 from network.directory.logins import Proven
 from network.routing.delivery_queue import DeliveryQueue
 from tidings.storage.network.prekeys import Counts
@@ -30,11 +30,12 @@ UNREAD = 1024 * 1024
 STRAYS = 100
 
 
-class Session:
+class DeviceSession:
     """One connection with any number of devices on it. Every method is called on the event loop and returns at once.
 
-    Slower work is done by its `Requests`. Reading stops while `Limits.sends` of its sends have no response. Frames
-    without effect are rate-limited by its `Pace`. While no device is logged in, its `Guest` handles all frames.
+    Slower work is done by its `DeviceRequests`. Reading stops while `Limits.sends` of its sends have no response.
+    Frames without effect are rate-limited by its `FrameRateLimit`. While no device is logged in, its
+    `UnauthenticatedSession` handles all frames.
 
     is_new: no device has ever logged in on it.
     devices: devices on it, by number. Registering one again detaches it.
@@ -46,18 +47,18 @@ class Session:
         "_backend",
         "_delay",
         "_delayed",
-        "_guest",
         "_is_full",
         "_is_paced",
         "_last_delivery",
         "_loop",
         "_opened_at",
-        "_pace",
+        "_rate_limit",
         "_requests",
         "_router",
         "_sent",
         "_transport",
         "_unanswered",
+        "_unauthenticated",
         "deliveries",
         "devices",
         "in_flight_bytes",
@@ -65,13 +66,15 @@ class Session:
         "waiting",
     )
 
-    def __init__(self, transport: Transport, backend: Backend, place: Place) -> None:
+    def __init__(self, transport: Transport, backend: Backend, slot: ConnectionSlot) -> None:
         self._transport = transport
-        transport.limit(frame=guest.FRAME, unread=guest.UNREAD)
-        self._guest: Guest | None = Guest(transport, place, self._only_login, evict=self._evicted)
+        transport.limit(frame=unauthenticated_session.FRAME, unread=unauthenticated_session.UNREAD)
+        self._unauthenticated: UnauthenticatedSession | None = UnauthenticatedSession(
+            transport, slot, self._only_login, evict=self._evicted
+        )
         self.is_new = True
         # Created with the first frame that consumes tokens.
-        self._pace: Pace | None = None
+        self._rate_limit: FrameRateLimit | None = None
         self._is_paced = self._is_full = False
         self._unanswered = 0
         self._backend = backend
@@ -80,7 +83,7 @@ class Session:
         self._delayed = backend.delay.active
         self._loop = asyncio.get_running_loop()
         # Requests in flight; `None` when there are none.
-        self._requests: Requests | None = None
+        self._requests: DeviceRequests | None = None
         # Sends to be confirmed in one `Accepted` frame; `None` when there are none.
         self._accepted: list[int] | None = None
         self._last_delivery = 0
@@ -100,26 +103,26 @@ class Session:
 
     def received(self, frame: device.FromDevice) -> None:
         """Handle one frame."""
-        if self._guest is not None:
-            self._guest.received(frame)
+        if self._unauthenticated is not None:
+            self._unauthenticated.received(frame)
         elif isinstance(frame, device.Send):
             self._sent += 1
             self._send(frame)
         elif isinstance(frame, device.Ack):
             strays = self._router.acked(self, frame.n)
             if strays:
-                self.charge(strays / STRAYS)
+                self.consume(strays / STRAYS)
         elif isinstance(frame, device.Ping):
-            self.charge()
+            self.consume()
             self._transport.send(device.Pong())
         else:
             self._get_requests().begin(frame)
 
-    def charge(self, cost: float = 1.0) -> None:
+    def consume(self, cost: float = 1.0) -> None:
         """Consume tokens for a frame without effect; reading continues when they are available."""
-        if self._pace is None:
-            self._pace = Pace()
-        wait = self._pace.take(self._loop.time(), cost)
+        if self._rate_limit is None:
+            self._rate_limit = FrameRateLimit()
+        wait = self._rate_limit.take(self._loop.time(), cost)
         if wait > 0 and not self._is_paced:
             self._is_paced = True
             self._transport.pause(PACED)
@@ -134,7 +137,7 @@ class Session:
     @property
     def is_waiting_for_login(self) -> bool:
         """Return whether no device is logged in and no login is in progress."""
-        return self._guest is not None and not self._guest.is_busy
+        return self._unauthenticated is not None and not self._unauthenticated.is_busy
 
     def _only_login(self, frame: device.Login, answered: Callable[[], None]) -> None:
         self._get_requests().begin_login(frame, answered)
@@ -142,10 +145,10 @@ class Session:
     def log_in(self, frame: device.Login, part: device.Partition, proven: Proven) -> None:
         """Attach this device, which has proved its identity, to this connection."""
         if frame.number in self.devices:
-            self.charge()
-        if self._guest is not None:
-            self._guest.proved()
-            self._guest = None
+            self.consume()
+        if self._unauthenticated is not None:
+            self._unauthenticated.mark_authenticated()
+            self._unauthenticated = None
             self.is_new = False
             self._transport.limit(frame=MAX_FRAME, unread=UNREAD)
         self._transport.send(device.Ok(n=frame.n))
@@ -156,11 +159,11 @@ class Session:
 
     def _left(self) -> None:
         """Handle the detachment of the last device: take a slot for unauthenticated connections again, or close."""
-        place = self._backend.places.enter_again(self._transport.host)
-        if place is None:
+        slot = self._backend.slots.enter_again(self._transport.host)
+        if slot is None:
             self._evicted()
         else:
-            self._guest = Guest(self._transport, place, self._only_login, evict=self._evicted)
+            self._unauthenticated = UnauthenticatedSession(self._transport, slot, self._only_login, evict=self._evicted)
 
     def _evicted(self) -> None:
         if self._transport.is_open:
@@ -174,7 +177,7 @@ class Session:
         sender = self.devices.get(frame.sender)
         reason, detail = sends.judge(frame, sender.identity_key if sender is not None else None)
         if reason:
-            self.charge()
+            self.consume()
             self.refused(frame.n, reason, detail)
             return
         # A larger TTL is capped by the network anyway; this cap keeps it readable for every node.
@@ -200,9 +203,9 @@ class Session:
 
     # Requests.
 
-    def _get_requests(self) -> Requests:
+    def _get_requests(self) -> DeviceRequests:
         if self._requests is None:
-            self._requests = Requests(self, self._backend)
+            self._requests = DeviceRequests(self, self._backend)
         return self._requests
 
     def log_out(self, number: str) -> None:
@@ -210,7 +213,7 @@ class Session:
         self._router.detach(number, self)
 
     def requests_ended(self) -> None:
-        """Drop `Requests`: none is in flight any longer."""
+        """Drop `DeviceRequests`: none is in flight any longer."""
         self._requests = None
 
     # Calls by the router.
@@ -258,7 +261,7 @@ class Session:
         self._backend.refills.detached(number, self)
         if reason:
             self._transport.send(device.Closing(reason=reason, number=number))
-        if not self.devices and self._guest is None and self._transport.is_open:
+        if not self.devices and self._unauthenticated is None and self._transport.is_open:
             self._left()
 
     def prekeys_low(self, number: str, left: Counts) -> None:
@@ -285,8 +288,8 @@ class Session:
         self.waiting.clear()
         for number in list(self.devices):
             self._router.detach(number, self)
-        if self._guest is not None:
-            self._guest.left()
+        if self._unauthenticated is not None:
+            self._unauthenticated.left()
         # At INFO, unauthenticated clients could fill the log.
         log.log(
             logging.DEBUG if self.is_new else logging.INFO,

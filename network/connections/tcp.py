@@ -6,15 +6,15 @@ import asyncio
 import functools
 import socket
 
-from network.connections.acceptor import Acceptor
+from network.connections.acceptor import DeviceAcceptor
+from network.connections.connection_slots import HANDSHAKE, ConnectionSlot
 from network.connections.connections import Connections
-from network.connections.places import HANDSHAKE, Place
 from network.connections.session_handler import SessionHandler
 from network.errors import CannotListen
 from tidings.runtime import tls
-from tidings.runtime.strangers import key_of
 from tidings.runtime.tls import FileContext, TlsFiles
 from tidings.runtime.tls_server import Handshakes
+from tidings.runtime.unauthenticated import key_of
 from tidings.wire import device
 from tidings.wire.connection import Connection, framed
 from tidings.wire.small_reads import SmallReads
@@ -51,7 +51,7 @@ class TcpListener:
         self._connections = connections
         self._write_buffer = write_buffer
         self._handshakes = Handshakes("tcp")
-        self._acceptor: Acceptor | None = None
+        self._acceptor: DeviceAcceptor | None = None
         self.tls: FileContext | None = None
 
     async def open(self) -> tuple[str, int]:
@@ -68,19 +68,19 @@ class TcpListener:
         if self.tls is not None:
             # No frame can be sent before the handshake.
             tokens, last_word = HANDSHAKE, b""
-        self._acceptor = Acceptor(
+        self._acceptor = DeviceAcceptor(
             listening, functools.partial(self._connections.enter, tokens=tokens), self._serve, last_word=last_word
         )
         self._acceptor.start()
         return bound
 
-    async def _serve(self, accepted: socket.socket, place: Place) -> None:
+    async def _serve(self, accepted: socket.socket, slot: ConnectionSlot) -> None:
         def make() -> SmallReads:
             # Small reads until the first login.
             return SmallReads(
                 Connection(
                     device.FromDevice,
-                    SessionHandler(self._connections, place),
+                    SessionHandler(self._connections, slot),
                     max_write_buffer=self._write_buffer,
                     last_words=_bad_frame,
                     unfinished=self._connections.unfinished,
@@ -92,14 +92,14 @@ class TcpListener:
             if self.tls is None:
                 await asyncio.get_running_loop().connect_accepted_socket(make, accepted)
             else:
-                key = key_of(place.host)
+                key = key_of(slot.host)
                 if not self._handshakes.enter(key):
                     raise ConnectionRefusedError("too many handshakes are under way")
                 await self._handshakes.shake(make, accepted, self.tls, key)
         except (OSError, asyncio.CancelledError):
             # The peer disconnected, does not use TLS, or took too long for the handshake.
             accepted.close()
-            place.left()
+            slot.left()
 
     async def run(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -32,20 +32,20 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
         peer = websocket.client.host if websocket.client is not None else ""
         # Some proxies add a second header line instead of extending the first.
         host = connections.speaks_for(peer, ",".join(websocket.headers.getlist("x-forwarded-for")))
-        place = connections.enter(host, UPGRADE)
-        if place is None:
+        slot = connections.enter(host, UPGRADE)
+        if slot is None:
             detail = "too many connections on which nobody has logged in"
             answer = JSONResponse({"error": {"reason": "rate_limited", "detail": detail}}, 429, {"Retry-After": "1"})
             await websocket.send_denial_response(answer)
             return
         protocol: UpgradeProtocol = websocket.scope["extensions"][EXTENSION]
-        place.on_proof(protocol.on_login)
+        slot.on_proof(protocol.on_login)
         opened = False
         try:
             await websocket.accept(subprotocol=name)
             connection = WebSocketConnection(
                 SUBPROTOCOLS[name],
-                SessionHandler(connections, place),
+                SessionHandler(connections, slot),
                 host,
                 max_write_buffer=write_buffer,
                 unfinished=connections.unfinished,
@@ -53,6 +53,6 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
             opened = protocol.hand_over(connection)
         finally:
             if not opened:
-                place.left()
+                slot.left()
 
     return routes

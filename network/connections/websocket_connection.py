@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from network.connections import websocket_frames
-from network.connections.pace import Pace
+from network.connections.frame_rate_limit import FrameRateLimit
 from network.connections.websocket_frames import Head, Violation
 from tidings.wire import device
 from tidings.wire.connection import MAX_FRAME, STALL, TURNING, WRITING, Connection, FrameTooLong, Handler
@@ -22,7 +22,7 @@ from tidings.wire.unfinished import Unfinished
 log = logging.getLogger(__name__)
 
 # Close grace period in seconds: time that a peer has to read the last frames before the connection is aborted.
-FAREWELL = 5.0
+CLOSE_GRACE = 5.0
 CLOSE_CODES = {
     device.BAD_FRAME: websocket_frames.INCONSISTENT,
     device.SHUTDOWN: websocket_frames.RESTART,
@@ -93,12 +93,12 @@ class WebSocketConnection(Connection):
     ) -> None:
         """host: address of the client, also behind a trusted proxy."""
         super().__init__(
-            device.FromDevice, handler, max_write_buffer=max_write_buffer, linger=FAREWELL, unfinished=unfinished
+            device.FromDevice, handler, max_write_buffer=max_write_buffer, linger=CLOSE_GRACE, unfinished=unfinished
         )
         self._codec = codec
         self._host = host
         # Before the first login each connection has one; afterwards it is created with the first control frame.
-        self._pace: Pace | None = Pace(*FIRST_PACE)
+        self._pace: FrameRateLimit | None = FrameRateLimit(*FIRST_PACE)
         self._is_control_paced = False
         # Bytes received after our `CLOSE`.
         self._behind = 0
@@ -232,7 +232,7 @@ class WebSocketConnection(Connection):
 
     def _charge(self, cost: float = 1.0) -> None:
         if self._pace is None:
-            self._pace = Pace()
+            self._pace = FrameRateLimit()
         wait = self._pace.take(self._loop.time(), cost)
         if wait > 0 and not self._is_control_paced:
             self._is_control_paced = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from network.directory.changes import Changes
+from network.directory.changes import DirectoryChanges
 from network.errors import BadRequest
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
@@ -13,7 +13,7 @@ MAX_BLOCKED = 1000  # Numbers that one device may block.
 class Blocks:
     """Blocked numbers of each device. A block applies to every envelope that arrives after the response."""
 
-    def __init__(self, database: Database, changes: Changes) -> None:
+    def __init__(self, database: Database, changes: DirectoryChanges) -> None:
         self._database = database
         self._changes = changes
 

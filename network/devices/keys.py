@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from network.devices import signatures
-from network.directory.others import NOBODY, Others
+from network.directory.other_nodes import NO_NODES, OtherNodes
 from network.directory.refills import Refills
 from network.errors import BadRequest, NotFound, StaleEpoch
 from network.routing.router import Router
@@ -40,8 +40,10 @@ class Left:
 class KeyUploads:
     """Key uploads of authenticated devices."""
 
-    def __init__(self, database: Database, router: Router, refills: Refills, *, others: Others = NOBODY) -> None:
-        self._others = others
+    def __init__(
+        self, database: Database, router: Router, refills: Refills, *, other_nodes: OtherNodes = NO_NODES
+    ) -> None:
+        self._other_nodes = other_nodes
         self._database = database
         self._router = router
         self._refills = refills
@@ -52,7 +54,7 @@ class KeyUploads:
 
         Raises `BadRequest`, `NotFound` and `StaleEpoch`.
         """
-        if self._router.is_stale(number, keys.epoch) or await self._others.is_stale(number, keys.epoch):
+        if self._router.is_stale(number, keys.epoch) or await self._other_nodes.is_stale(number, keys.epoch):
             raise StaleEpoch(f"{number} is logged in under a higher epoch")
         device = (await self._database.query(lambda c: directory.list_registrations(c, [number]), patience=20)).get(
             number
@@ -83,7 +85,7 @@ class KeyUploads:
         left = await self._database.persist(work, patience=20)
         counts = Counts(len(left.prekeys), len(left.kyber_prekeys))
         self._refills.uploaded(number, counts)
-        self._others.keys_left(number, counts)
+        self._other_nodes.keys_left(number, counts)
         return left
 
     async def list_left(self, number: str) -> Left:

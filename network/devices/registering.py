@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from network import http
+from network.devices.code_rate_limits import CodeRateLimits
 from network.devices.codes import KEY_HOLDER, Codes
 from network.devices.locks import Locks
-from network.devices.rations import Rations
 from network.devices.registrations import Registrations
 from network.errors import KeyRequired, Unauthorized
 from tidings.wire import registration
@@ -52,7 +52,7 @@ class RegistrationEndpoints:
         self,
         *,
         codes: Codes,
-        rations: Rations,
+        code_rate_limits: CodeRateLimits,
         locks: Locks,
         registrations: Registrations,
         key: RegistrationKey,
@@ -60,7 +60,7 @@ class RegistrationEndpoints:
     ) -> None:
         """businesses: numbers that register with the registration key only."""
         self._codes = codes
-        self._rations = rations
+        self._code_rate_limits = code_rate_limits
         self._locks = locks
         self._registrations = registrations
         self._key = key
@@ -85,7 +85,7 @@ class RegistrationEndpoints:
         else:
             self._require_ordinary(body.number)
             origin = self._origin(request)
-            self._rations.take_code(origin)
+            self._code_rate_limits.take_code(origin)
         await self._codes.issue(body.number, origin)
         return JSONResponse({"number": body.number}, 202)
 
@@ -100,12 +100,12 @@ class RegistrationEndpoints:
             self._key.require(request)
         else:
             origin = self._origin(request)
-            self._rations.take_try(origin)
+            self._code_rate_limits.take_try(origin)
             # The token of this registration is sufficient proof for repeating it.
             made = await self._registrations.are_made([body])
             if not made:
                 opened = {body.number: await self._prove(request, body, origin)}
-            self._rations.was_right(origin)
+            self._code_rate_limits.was_right(origin)
             if made:
                 return JSONResponse({"number": body.number, "token": body.token}, 201)
         (token,) = await self._registrations.register([body], opened=opened)
@@ -140,4 +140,4 @@ class RegistrationEndpoints:
 
     def _origin(self, request: Request) -> str:
         peer = request.client.host if request.client is not None else ""
-        return self._rations.origin_of(peer, request.headers.get("x-forwarded-for"))
+        return self._code_rate_limits.origin_of(peer, request.headers.get("x-forwarded-for"))

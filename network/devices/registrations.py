@@ -12,8 +12,8 @@ from network.devices import signatures
 from network.devices.keys import kyber_rows, prekey_rows
 from network.devices.locks import Locks, is_expired
 from network.directory import tokens
-from network.directory.absences import Absences
-from network.directory.changes import Changes
+from network.directory.changes import DirectoryChanges
+from network.directory.missing_numbers import MissingNumbers
 from network.errors import BadRequest, Locked, StaleEpoch
 from network.groups.chats import LEAVING, Chats
 from network.routing.notices import Notice, Notices
@@ -46,9 +46,9 @@ class Registrations:
         database: Database,
         *,
         router: Router,
-        changes: Changes,
+        changes: DirectoryChanges,
         notices: Notices,
-        absences: Absences,
+        missing_numbers: MissingNumbers,
         chats: Chats,
         locks: Locks,
         clock: Clock,
@@ -57,7 +57,7 @@ class Registrations:
         self._router = router
         self._changes = changes
         self._notices = notices
-        self._absences = absences
+        self._missing_numbers = missing_numbers
         self._chats = chats
         self._locks = locks
         self._clock = clock
@@ -164,7 +164,7 @@ class Registrations:
 
         keys: new identity keys by number.
         """
-        due = [Notice(device.IDENTITY, who, asker, body=keys[who]) for who, asker in self._absences.take(keys)]
+        due = [Notice(device.IDENTITY, who, asker, body=keys[who]) for who, asker in self._missing_numbers.take(keys)]
         if not due:
             return
         with self._notices.reservations() as reservations:

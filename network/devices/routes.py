@@ -12,7 +12,7 @@ from network.devices.blocks import Blocks
 from network.devices.keys import KeyUploads, Left
 from network.devices.locks import Locks
 from network.devices.registrations import Registrations
-from network.directory.logins import Logins
+from network.directory.logins import DeviceLogins
 from network.errors import NotFound
 from tidings.wire import addresses, registration
 
@@ -24,7 +24,7 @@ class DeviceEndpoints:
     """Endpoints of registered devices; each requires the device's token."""
 
     def __init__(
-        self, *, registrations: Registrations, locks: Locks, keys: KeyUploads, blocks: Blocks, logins: Logins
+        self, *, registrations: Registrations, locks: Locks, keys: KeyUploads, blocks: Blocks, logins: DeviceLogins
     ) -> None:
         self._registrations = registrations
         self._locks = locks

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 
 from prometheus_client import Counter
 
-from network.directory.allowances import DeviceAllowances
-from network.directory.others import NOBODY, Others
+from network.directory.device_rate_limits import DeviceRateLimiter
+from network.directory.other_nodes import NO_NODES, OtherNodes
 from network.directory.refills import Refills
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
@@ -36,12 +36,12 @@ class PreKeyBundles:
     number gets bundles without them: the long-term keys suffice, and the remaining keys are kept for others.
     """
 
-    def __init__(self, database: Database, refills: Refills, allowances: DeviceAllowances) -> None:
+    def __init__(self, database: Database, refills: Refills, rate_limits: DeviceRateLimiter) -> None:
         # Other nodes, to which the devices may be attached whose keys are handed out.
-        self.others: Others = NOBODY
+        self.other_nodes: OtherNodes = NO_NODES
         self._database = database
         self._refills = refills
-        self._allowances = allowances
+        self._rate_limits = rate_limits
         self._batcher: Batcher[tuple[str, str], device.Bundle | None] = Batcher(
             "bundles", self._flush, max_size=MAX_NUMBERS, max_pending=50_000
         )
@@ -57,7 +57,7 @@ class PreKeyBundles:
         return [bundle for bundle in bundles if bundle is not None]
 
     async def _flush(self, wanted: Sequence[tuple[str, str]]) -> Sequence[device.Bundle | None]:
-        withheld = {index for index, pair in enumerate(wanted) if not self._allowances.take_one_time(*pair)}
+        withheld = {index for index, pair in enumerate(wanted) if not self._rate_limits.take_one_time(*pair)}
 
         async def work(connection: Connection) -> list[tuple[device.Bundle | None, bool]]:
             return await _take_bundles(connection, wanted, withheld)
@@ -75,14 +75,14 @@ class PreKeyBundles:
         for index, (bundle, kyber_one_time) in enumerate(taken):
             one_time = bundle is not None and bundle.prekey is not None
             if index not in withheld and not (one_time or kyber_one_time):
-                self._allowances.give_back_one_time(*wanted[index])
+                self._rate_limits.refund_one_time(*wanted[index])
             if bundle is not None:
                 (WITH_ONE_TIME if one_time else WITHHELD if index in withheld else WITHOUT_ONE_TIME).inc()
                 self._refills.taken(bundle.number, prekey=one_time, kyber_prekey=kyber_one_time)
                 if one_time or kyber_one_time:
                     keys.append((bundle.number, one_time, kyber_one_time))
         if keys:
-            self.others.keys_taken(keys)
+            self.other_nodes.keys_taken(keys)
         return [bundle for bundle, _ in taken]
 
 

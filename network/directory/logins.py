@@ -31,7 +31,7 @@ class Proven:
     identity_key: bytes  # Key that the device is registered with.
 
 
-class Logins:
+class DeviceLogins:
     """Logins, verified in batches: a thousand simultaneous ones take a few queries."""
 
     def __init__(self, database: Database) -> None:

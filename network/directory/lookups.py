@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Histogram
 
-from network.directory.absences import Absences
+from network.directory.missing_numbers import MissingNumbers
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 from tidings.wire import addresses
@@ -29,9 +29,9 @@ class Busy(Exception):
 class Lookups:
     """Checks, one in flight for each asker; the number of askers is bounded by the connections."""
 
-    def __init__(self, database: Database, absences: Absences) -> None:
+    def __init__(self, database: Database, missing_numbers: MissingNumbers) -> None:
         self._database = database
-        self._absences = absences
+        self._missing_numbers = missing_numbers
         self._asking: set[Asker] = set()
 
     def begin(self, asker: Asker) -> None:
@@ -56,7 +56,7 @@ class Lookups:
         async def work(connection: Connection) -> set[str]:
             return await directory.list_registered(connection, wanted)
 
-        self._absences.asked(asker, wanted)
+        self._missing_numbers.asked(asker, wanted)
         registered = await self._database.query(work, patience=math.inf)
-        self._absences.found(asker, registered)
+        self._missing_numbers.found(asker, registered)
         return [number for number in wanted if number in registered]

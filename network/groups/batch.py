@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Collection
 
 from tidings.storage.network import mailbox
-from tidings.storage.network.group_messages import GroupMessage
+from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
 
 
 @dataclasses.dataclass(slots=True)
-class Batch:
+class GroupBatch:
     """Effects of one transaction on its messages."""
 
     # For each message, reason and detail of a refusal, both empty when it is accepted.
@@ -23,7 +23,7 @@ class Batch:
     # Copies that are stored in mailboxes.
     rows: list[mailbox.Envelope] = dataclasses.field(default_factory=list)
     # Messages that are stored for copies in memory only.
-    kept: list[GroupMessage] = dataclasses.field(default_factory=list)
+    kept: list[StoredGroupMessage] = dataclasses.field(default_factory=list)
     # Number of copies that were not made, because their mailboxes had no room.
     dropped: int = 0
 
@@ -37,10 +37,10 @@ class Tries:
     # `seq` of messages of earlier attempts of this transaction.
     kept: set[int] = dataclasses.field(default_factory=set)
     # Effects of the latest attempt, which are counted in the usage of mailboxes; `None` before the first.
-    batch: Batch | None = None
+    batch: GroupBatch | None = None
 
 
-def make_copy(message: GroupMessage, recipient: str, seq: int) -> mailbox.Envelope:
+def make_copy(message: StoredGroupMessage, recipient: str, seq: int) -> mailbox.Envelope:
     """Return the row of the copy for one recipient."""
     return mailbox.Envelope(
         seq,

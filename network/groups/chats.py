@@ -13,7 +13,7 @@ from prometheus_client import Counter
 
 from network import errors
 from network.groups import rules, schemas
-from network.groups.rules import Outcome, Rule, State
+from network.groups.rules import GroupOutcome, GroupState, Rule
 from network.routing.notices import Notice, Notices, Reservations
 from tidings.runtime import crashpoints
 from tidings.runtime.clock import Clock
@@ -45,12 +45,12 @@ class Chats:
         # Two groups of one creator in the same second need different ids.
         self._creating = asyncio.Lock()
 
-    async def create(self, number: str, subject: str) -> State:
+    async def create(self, number: str, subject: str) -> GroupState:
         """Create a group. Raises `BadRequest` when the number is in too many groups."""
         now = int(self._clock.now() * 1000)
         code = secrets.token_urlsafe(_CODE_BYTES)
 
-        async def work(connection: Connection, reservations: Reservations) -> State:
+        async def work(connection: Connection, reservations: Reservations) -> GroupState:
             await _require_registered(connection, number)
             if (made := await groups.find_id(connection, code)) is not None:
                 return await _get(connection, made)
@@ -58,7 +58,7 @@ class Chats:
             chat = Chat(await _choose_id(connection, number, now), number, subject, now, 1, code, "")
             await groups.add(connection, chat)
             outcome = rules.create(chat)
-            await _apply(connection, reservations, State(chat, ()), outcome)
+            await _apply(connection, reservations, GroupState(chat, ()), outcome)
             return outcome.state
 
         async with self._creating:
@@ -72,16 +72,16 @@ class Chats:
             lambda c: groups.list_of(c, number, limit=rules.MAX_GROUPS), patience=PATIENCE
         )
 
-    async def get(self, number: str, id: str) -> State:
+    async def get(self, number: str, id: str) -> GroupState:
         """Return a group. Raises `NotFound` and `Forbidden`."""
         state = await self._database.query(lambda c: _get(c, id), patience=PATIENCE)
         rules.require_participant(state, number)
         return state
 
-    async def join(self, number: str, code: str) -> State:
+    async def join(self, number: str, code: str) -> GroupState:
         """Join a group. Raises `NotFound` for an unknown code, `BadRequest` when group or number have no room."""
 
-        async def work(connection: Connection, reservations: Reservations) -> State:
+        async def work(connection: Connection, reservations: Reservations) -> GroupState:
             await _require_registered(connection, number)
             id_ = await groups.find_id(connection, code) if code.isascii() else None
             if id_ is None:
@@ -115,19 +115,19 @@ class Chats:
         chats = await groups.list_chats(connection, ids, lock=True)
         members = await groups.list_members(connection, ids)
         for id_, chat in chats.items():
-            before = State(chat, tuple(members[id_]))
+            before = GroupState(chat, tuple(members[id_]))
             await _apply(connection, reservations, before, rules.leave(before, number))
         return len(ids)
 
-    async def remove(self, by: str, id: str, numbers: Sequence[str]) -> State:
+    async def remove(self, by: str, id: str, numbers: Sequence[str]) -> GroupState:
         """Remove participants. Raises `NotFound`, `Forbidden`, `BadRequest`."""
         return await self._change(id, functools.partial(rules.remove, by=by, numbers=numbers))
 
-    async def set_admins(self, by: str, id: str, numbers: Sequence[str], *, admin: bool) -> State:
+    async def set_admins(self, by: str, id: str, numbers: Sequence[str], *, admin: bool) -> GroupState:
         """Promote or demote participants. Raises `NotFound`, `Forbidden`, `BadRequest`."""
         return await self._change(id, functools.partial(rules.set_admins, by=by, numbers=numbers, admin=admin))
 
-    async def set_subject(self, by: str, id: str, subject: str) -> State:
+    async def set_subject(self, by: str, id: str, subject: str) -> GroupState:
         """Set the subject. Raises `NotFound`, `Forbidden`."""
         return await self._change(id, functools.partial(rules.set_subject, by=by, subject=subject))
 
@@ -146,7 +146,7 @@ class Chats:
     async def get_icon(self, number: str, id: str) -> tuple[str, bytes]:
         """Return the MIME type and the bytes of the icon. Raises `NotFound`, `Forbidden`."""
 
-        async def work(connection: Connection) -> tuple[State, bytes | None]:
+        async def work(connection: Connection) -> tuple[GroupState, bytes | None]:
             return await _get(connection, id), await groups.find_icon(connection, id)
 
         state, data = await self._database.query(work, patience=PATIENCE)
@@ -155,11 +155,11 @@ class Chats:
             raise errors.NotFound("the group has no icon", reason=NO_ICON)
         return state.chat.icon_type, data
 
-    async def set_icon(self, by: str, id: str, data: bytes) -> State:
+    async def set_icon(self, by: str, id: str, data: bytes) -> GroupState:
         """Set the icon, or remove it when `data` is empty. Raises `NotFound`, `Forbidden`, `BadRequest`."""
         icon_type = _icon_type(data)
 
-        async def work(connection: Connection, reservations: Reservations) -> State:
+        async def work(connection: Connection, reservations: Reservations) -> GroupState:
             before = await _get(connection, id, lock=True)
             same = (await groups.find_icon(connection, id) or b"") == data
             outcome = rules.set_icon(before, by, icon_type, same=same)
@@ -172,8 +172,8 @@ class Chats:
         CHANGES.labels(ICON).inc()
         return state
 
-    async def _change(self, id: str, rule: Rule) -> State:
-        async def work(connection: Connection, reservations: Reservations) -> Outcome:
+    async def _change(self, id: str, rule: Rule) -> GroupState:
+        async def work(connection: Connection, reservations: Reservations) -> GroupOutcome:
             before = await _get(connection, id, lock=True)
             outcome = rule(before)
             await _apply(connection, reservations, before, outcome)
@@ -221,14 +221,14 @@ async def _choose_id(connection: Connection, number: str, now: int) -> str:
         second += len(ids)
 
 
-async def _get(connection: Connection, id: str, *, lock: bool = False) -> State:
+async def _get(connection: Connection, id: str, *, lock: bool = False) -> GroupState:
     chat = (await groups.list_chats(connection, [id], lock=lock)).get(id)
     if chat is None:
         raise errors.NotFound(f"there is no group {id}", reason=NO_SUCH_GROUP)
-    return State(chat, tuple((await groups.list_members(connection, [id]))[id]))
+    return GroupState(chat, tuple((await groups.list_members(connection, [id]))[id]))
 
 
-async def _apply(connection: Connection, reservations: Reservations, before: State, outcome: Outcome) -> None:
+async def _apply(connection: Connection, reservations: Reservations, before: GroupState, outcome: GroupOutcome) -> None:
     """Write the differences, and the notices about them."""
     after = outcome.state
     id_ = after.chat.id

@@ -12,15 +12,15 @@ from prometheus_client import Counter
 
 from network.directory.recipients import Recipients
 from network.groups.addressed import AddressedGroup, judge, readers
-from network.groups.batch import Batch, Tries, make_copy
-from network.groups.group_share import GroupShare
+from network.groups.batch import GroupBatch, Tries, make_copy
+from network.groups.group_usage import GroupUsage
 from network.groups.kept_messages import KeptMessages, count_fitting
 from network.groups.memberships import Memberships
 from network.routing import admission
-from network.routing.delivery_queue import Origin
+from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notices, Reservations
-from network.routing.quotas import Judge, Refusal, Usage, refused
+from network.routing.quotas import QuotaCheck, QuotaRefusal, Usage, refused
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.runtime.clock import Clock
@@ -28,7 +28,7 @@ from tidings.runtime.lru import LRU
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, group_messages, groups, mailbox
-from tidings.storage.network.group_messages import GroupMessage
+from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ BATCH = 64
 # Bytes of copies of one sender's messages that may wait for the database, because others wait behind them. One message
 # is always admitted.
 SENDERS_BYTES = 32 * 1024 * 1024
-TOO_MANY_WAIT = Refusal(device.RATE_LIMITED, "too many messages of this sender to groups wait", 1)
+TOO_MANY_WAIT = QuotaRefusal(device.RATE_LIMITED, "too many messages of this sender to groups wait", 1)
 # Seconds that a batch waits while the database is away; the mailboxes of members are delayed for as long.
 PATIENCE = 5.0
 
@@ -72,7 +72,7 @@ class Copies:
         *,
         kept: KeptMessages,
         recipients: Recipients,
-        judge: Judge,
+        judge: QuotaCheck,
         clock: Clock,
         ttl: int,
     ) -> None:
@@ -86,7 +86,7 @@ class Copies:
         self._judge = judge
         self._clock = clock
         self._ttl = ttl
-        self._shares: LRU[tuple[str, str], GroupShare] = LRU(REMEMBERED)
+        self._shares: LRU[tuple[str, str], GroupUsage] = LRU(REMEMBERED)
         self._waiting: collections.Counter[str] = collections.Counter()
         self._bytes: collections.Counter[str] = collections.Counter()
         # One batch in flight, so messages of one sender stay in order.
@@ -94,7 +94,7 @@ class Copies:
             "group_messages", self._flush, max_size=BATCH, max_pending=WAITING, isolate=outages.refuses_row
         )
 
-    def send(self, origin: Origin, frame: device.Send) -> None:
+    def send(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Accept or refuse one message, whose form its connection has checked."""
         now = self._clock.monotonic()
         share = self._share_of(frame)
@@ -124,15 +124,17 @@ class Copies:
             return True
         return waiting >= max(1, WAITING - self._waiting.total())
 
-    def _share_of(self, frame: device.Send) -> GroupShare:
+    def _share_of(self, frame: device.Send) -> GroupUsage:
         pair = (frame.sender, frame.to)
         share = self._shares.get(pair)
         if share is None:
-            share = GroupShare()
+            share = GroupUsage()
             self._shares.put(pair, share)
         return share
 
-    def _answered(self, origin: Origin, frame: device.Send, size: int, done: asyncio.Future[tuple[str, str]]) -> None:
+    def _answered(
+        self, origin: EnvelopeOrigin, frame: device.Send, size: int, done: asyncio.Future[tuple[str, str]]
+    ) -> None:
         self._waiting[frame.sender] -= 1
         self._bytes[frame.sender] -= size
         if not self._waiting[frame.sender]:
@@ -191,7 +193,7 @@ class Copies:
 
     async def _copy(
         self, frames: Sequence[device.Send], reservations: Reservations, tries: Tries, connection: Connection
-    ) -> Batch:
+    ) -> GroupBatch:
         """Run one attempt to store these messages."""
         self._uncount(tries)
         addressed = await self._look_up(connection, {frame.to for frame in frames})
@@ -200,7 +202,7 @@ class Copies:
         taken = await groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
         usages = await self._count(connection, frames, addressed)
         now = int(self._clock.now() * 1000)
-        tries.batch = batch = Batch(settled=settled)
+        tries.batch = batch = GroupBatch(settled=settled)
         for frame in frames:
             group, answer = addressed.get(frame.to), ("", "")
             if (frame.sender, frame.id) not in taken:
@@ -223,7 +225,7 @@ class Copies:
         numbers: Sequence[str],
         usages: Mapping[str, Usage],
         reservations: Reservations,
-        batch: Batch,
+        batch: GroupBatch,
         now: int,
     ) -> None:
         expires_at = now + (min(frame.ttl, self._ttl) if frame.ttl else self._ttl) * 1000
@@ -238,7 +240,7 @@ class Copies:
                 live[number] = place
             else:
                 stored.append((number, reservations.reserve(number, device.GROUP_SLOT)))
-        message = GroupMessage(
+        message = StoredGroupMessage(
             seq=max(live.values(), default=0),
             sender=frame.sender,
             id=frame.id,
@@ -293,7 +295,7 @@ class Copies:
         return {id_: AddressedGroup(chat, members[id_], blocks) for id_, chat in chats.items()}
 
 
-def _answer(origin: Origin, frame: device.Send, done: asyncio.Future[tuple[str, str]]) -> None:
+def _answer(origin: EnvelopeOrigin, frame: device.Send, done: asyncio.Future[tuple[str, str]]) -> None:
     error = None if done.cancelled() else done.exception()
     if error is not None and outages.refuses_row(error):
         log.error(

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from network import http
-from network.directory.allowances import DeviceAllowances
-from network.directory.logins import Logins
+from network.directory.device_rate_limits import DeviceRateLimiter
+from network.directory.logins import DeviceLogins
 from network.errors import BadRequest, NotFound, TooOften
 from network.groups import schemas
 from network.groups.chats import MAX_ICON, Chats
@@ -20,10 +20,10 @@ from tidings.wire.groups import GroupMembers, GroupSubject, InviteCode
 class GroupEndpoints:
     """Endpoints of groups; `number` in their paths is the caller's own."""
 
-    def __init__(self, chats: Chats, logins: Logins, allowances: DeviceAllowances) -> None:
+    def __init__(self, chats: Chats, logins: DeviceLogins, rate_limits: DeviceRateLimiter) -> None:
         self._chats = chats
         self._logins = logins
-        self._allowances = allowances
+        self._rate_limits = rate_limits
 
     def routes(self) -> APIRouter:
         """Return the router with all endpoints."""
@@ -55,7 +55,7 @@ class GroupEndpoints:
         if not addresses.is_number(number):
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")
         await http.require_device(request, self._logins, number)
-        if request.method != "GET" and (wait := self._allowances.take("group", number)):
+        if request.method != "GET" and (wait := self._rate_limits.take("group", number)):
             raise TooOften("too many changes of groups", retry_after=math.ceil(wait))
         if group and not addresses.is_group(group):
             raise NotFound(f"there is no group {group!r}", reason=groups.NO_SUCH_GROUP)

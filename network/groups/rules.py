@@ -16,7 +16,7 @@ MAX_GROUPS = 10_000  # Groups of one number.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class State:
+class GroupState:
     """A group and its members, in the order in which they joined."""
 
     chat: Chat
@@ -28,7 +28,7 @@ class State:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Note:
+class GroupAnnouncement:
     """Notice to every participant, and to those who have just left."""
 
     change: str
@@ -38,26 +38,26 @@ class Note:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class GroupOutcome:
     """The group after a change, and the notices about it."""
 
-    state: State
-    notes: tuple[Note, ...] = ()
+    state: GroupState
+    notes: tuple[GroupAnnouncement, ...] = ()
 
 
-Rule = Callable[[State], Outcome]
+Rule = Callable[[GroupState], GroupOutcome]
 
 
-def create(chat: Chat) -> Outcome:
+def create(chat: Chat) -> GroupOutcome:
     """Create a group with its creator as admin."""
     first = Member(chat.creator, admin=True, position=chat.epoch)
-    return Outcome(State(chat, (first,)), (Note(groups.CREATED, chat.creator, (chat.creator,)),))
+    return GroupOutcome(GroupState(chat, (first,)), (GroupAnnouncement(groups.CREATED, chat.creator, (chat.creator,)),))
 
 
-def join(state: State, number: str) -> Outcome:
+def join(state: GroupState, number: str) -> GroupOutcome:
     """Add a participant. Raises `BadRequest` when the group is full, `NotFound` when it has no participants left."""
     if state.find(number) is not None:
-        return Outcome(state)
+        return GroupOutcome(state)
     if not state.members:
         raise errors.NotFound("everybody has left this group", reason=groups.NO_SUCH_INVITE)
     if len(state.members) >= groups.MAX_PARTICIPANTS:
@@ -65,67 +65,74 @@ def join(state: State, number: str) -> Outcome:
     epoch = state.chat.epoch + 1
     # Each joining participant starts an epoch, whose number is its position in the order of joining.
     joined = (*state.members, Member(number, admin=False, position=epoch))
-    return Outcome(_with(state, joined, epoch), (Note(groups.JOINED, number, (number,)),))
+    return GroupOutcome(_with(state, joined, epoch), (GroupAnnouncement(groups.JOINED, number, (number,)),))
 
 
-def leave(state: State, number: str) -> Outcome:
+def leave(state: GroupState, number: str) -> GroupOutcome:
     """Remove a participant. When the last admin leaves, the longest-standing participant becomes admin."""
     if state.find(number) is None:
-        return Outcome(state)
+        return GroupOutcome(state)
     left = tuple(member for member in state.members if member.number != number)
-    notes = [Note(groups.LEFT, number, (number,), gone=(number,))]
+    notes = [GroupAnnouncement(groups.LEFT, number, (number,), gone=(number,))]
     if left and not any(member.admin for member in left):
         left = (dataclasses.replace(left[0], admin=True), *left[1:])
-        notes.append(Note(groups.ADMINS, number, (left[0].number,)))
-    return Outcome(_with(state, left, state.chat.epoch + 1), tuple(notes))
+        notes.append(GroupAnnouncement(groups.ADMINS, number, (left[0].number,)))
+    return GroupOutcome(_with(state, left, state.chat.epoch + 1), tuple(notes))
 
 
-def remove(state: State, by: str, numbers: Sequence[str]) -> Outcome:
+def remove(state: GroupState, by: str, numbers: Sequence[str]) -> GroupOutcome:
     """Remove participants. Raises `BadRequest` when an admin removes itself, and `Forbidden`."""
     require_admin(state, by)
     if by in numbers:
         raise errors.BadRequest("to go oneself is to leave")
     gone = tuple(member.number for member in state.members if member.number in set(numbers))
     if not gone:
-        return Outcome(state)
+        return GroupOutcome(state)
     left = tuple(member for member in state.members if member.number not in set(gone))
-    return Outcome(_with(state, left, state.chat.epoch + 1), (Note(groups.REMOVED, by, gone, gone=gone),))
+    return GroupOutcome(
+        _with(state, left, state.chat.epoch + 1), (GroupAnnouncement(groups.REMOVED, by, gone, gone=gone),)
+    )
 
 
-def set_admins(state: State, by: str, numbers: Sequence[str], *, admin: bool) -> Outcome:
+def set_admins(state: GroupState, by: str, numbers: Sequence[str], *, admin: bool) -> GroupOutcome:
     """Promote or demote participants. Raises `BadRequest` when no admin would be left, and `Forbidden`."""
     require_admin(state, by)
     changed = tuple(
         member.number for member in state.members if member.number in set(numbers) and member.admin != admin
     )
     if not changed:
-        return Outcome(state)
+        return GroupOutcome(state)
     members = tuple(
         dataclasses.replace(member, admin=admin) if member.number in set(changed) else member
         for member in state.members
     )
     if not any(member.admin for member in members):
         raise errors.BadRequest("somebody has to remain admin", reason="last_admin")
-    return Outcome(State(state.chat, members), (Note(groups.ADMINS, by, changed),))
+    return GroupOutcome(GroupState(state.chat, members), (GroupAnnouncement(groups.ADMINS, by, changed),))
 
 
-def set_subject(state: State, by: str, subject: str) -> Outcome:
+def set_subject(state: GroupState, by: str, subject: str) -> GroupOutcome:
     """Set the subject. Raises `Forbidden`."""
     require_admin(state, by)
     if state.chat.subject == subject:
-        return Outcome(state)
-    return Outcome(State(dataclasses.replace(state.chat, subject=subject), state.members), (Note(groups.SUBJECT, by),))
+        return GroupOutcome(state)
+    return GroupOutcome(
+        GroupState(dataclasses.replace(state.chat, subject=subject), state.members),
+        (GroupAnnouncement(groups.SUBJECT, by),),
+    )
 
 
-def set_code(state: State, by: str, code: str) -> Outcome:
+def set_code(state: GroupState, by: str, code: str) -> GroupOutcome:
     """Replace the invite code. Raises `Forbidden`."""
     require_admin(state, by)
     if state.chat.code == code:
-        return Outcome(state)
-    return Outcome(State(dataclasses.replace(state.chat, code=code), state.members), (Note(groups.INVITE, by),))
+        return GroupOutcome(state)
+    return GroupOutcome(
+        GroupState(dataclasses.replace(state.chat, code=code), state.members), (GroupAnnouncement(groups.INVITE, by),)
+    )
 
 
-def set_icon(state: State, by: str, icon_type: str, *, same: bool) -> Outcome:
+def set_icon(state: GroupState, by: str, icon_type: str, *, same: bool) -> GroupOutcome:
     """Set the icon. Raises `Forbidden`.
 
     icon_type: MIME type; empty to remove the icon.
@@ -133,11 +140,14 @@ def set_icon(state: State, by: str, icon_type: str, *, same: bool) -> Outcome:
     """
     require_admin(state, by)
     if same:
-        return Outcome(state)
-    return Outcome(State(dataclasses.replace(state.chat, icon_type=icon_type), state.members), (Note(groups.ICON, by),))
+        return GroupOutcome(state)
+    return GroupOutcome(
+        GroupState(dataclasses.replace(state.chat, icon_type=icon_type), state.members),
+        (GroupAnnouncement(groups.ICON, by),),
+    )
 
 
-def require_participant(state: State, number: str) -> Member:
+def require_participant(state: GroupState, number: str) -> Member:
     """Return the participant. Raises `Forbidden` when it is not in the group."""
     member = state.find(number)
     if member is None:
@@ -145,11 +155,11 @@ def require_participant(state: State, number: str) -> Member:
     return member
 
 
-def require_admin(state: State, number: str) -> None:
+def require_admin(state: GroupState, number: str) -> None:
     """Require an admin of the group. Raises `Forbidden`."""
     if not require_participant(state, number).admin:
         raise errors.Forbidden(f"{number} is no admin of this group", reason=groups.NOT_ADMIN)
 
 
-def _with(state: State, members: tuple[Member, ...], epoch: int) -> State:
-    return State(dataclasses.replace(state.chat, epoch=epoch), members)
+def _with(state: GroupState, members: tuple[Member, ...], epoch: int) -> GroupState:
+    return GroupState(dataclasses.replace(state.chat, epoch=epoch), members)

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from network.groups.rules import Note, State
+from network.groups.rules import GroupAnnouncement, GroupState
 from tidings.storage.network.groups import Chat
 from tidings.wire import groups
 from tidings.wire.groups import DescribedGroup, GroupNotice, Participant
 
 
-def show(state: State) -> dict[str, Any]:
+def show(state: GroupState) -> dict[str, Any]:
     """Return the description of a group with its participants."""
     return _show(state.chat, [Participant(member.number, member.admin) for member in state.members])
 
@@ -24,7 +24,7 @@ def show_chat(chat: Chat) -> dict[str, Any]:
     return shown
 
 
-def notice(note: Note, state: State) -> bytes:
+def notice(note: GroupAnnouncement, state: GroupState) -> bytes:
     """Return the body of a `group_changed` envelope.
 
     state: the group after the change.

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from network.routing.delivery_queue import Origin
+from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.quotas import Usage
 from network.routing.undecided import REFUSED
 from tidings.runtime.batcher import BatcherFull
@@ -16,7 +16,7 @@ from tidings.wire import device
 Value = TypeVar("Value")
 
 
-class Directory(Protocol):
+class RecipientDirectory(Protocol):
     """Registered numbers and the numbers that each blocks; `None` for a number that is not registered."""
 
     def get(self, number: str) -> frozenset[str] | None:
@@ -28,7 +28,7 @@ class Directory(Protocol):
         ...
 
 
-class Mailboxes(Protocol):
+class CachedMailboxes(Protocol):
     """Usage of each recipient's mailbox; `get` returns the cached one, `None` when it is not cached."""
 
     get: Callable[[str], Usage | None]
@@ -38,24 +38,24 @@ class Mailboxes(Protocol):
         ...
 
 
-Admit = Callable[[Origin, device.Send, Usage], None]
+Admit = Callable[[EnvelopeOrigin, device.Send, Usage], None]
 
 
-class Admission:
+class EnvelopeAdmission:
     """Admission by directory and mailbox usage. At most `limit` envelopes wait for these; more are `overloaded`.
 
     The directory's result and the usage of the recipient's mailbox are awaited together.
     """
 
-    def __init__(self, directory: Directory, mailboxes: Mailboxes, admit: Admit, *, limit: int) -> None:
+    def __init__(self, directory: RecipientDirectory, mailboxes: CachedMailboxes, admit: Admit, *, limit: int) -> None:
         self._directory = directory
         self._mailboxes = mailboxes
         self._admit = admit
         self._limit = limit
-        self._asking: dict[str, list[tuple[Origin, device.Send]]] = {}
+        self._asking: dict[str, list[tuple[EnvelopeOrigin, device.Send]]] = {}
         self._waiting = 0
 
-    def take(self, origin: Origin, frame: device.Send) -> None:
+    def take(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Admit or refuse one envelope, at once or when the directory has responded."""
         blocked, usage = self._directory.get(frame.to), self._mailboxes.get(frame.to)
         if blocked is None or usage is None or frame.to in self._asking:
@@ -63,7 +63,7 @@ class Admission:
         else:
             self._judge(origin, frame, blocked, usage)
 
-    def _judge(self, origin: Origin, frame: device.Send, blocked: frozenset[str] | None, usage: Usage) -> None:
+    def _judge(self, origin: EnvelopeOrigin, frame: device.Send, blocked: frozenset[str] | None, usage: Usage) -> None:
         if blocked is None:
             refuse(origin, frame, device.NO_SUCH_NUMBER)
         elif frame.sender in blocked:
@@ -71,7 +71,7 @@ class Admission:
         else:
             self._admit(origin, frame, usage)
 
-    def _ask(self, origin: Origin, frame: device.Send) -> None:
+    def _ask(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         if self._waiting >= self._limit:
             refuse(origin, frame, device.OVERLOADED)
             return
@@ -105,7 +105,7 @@ class Admission:
                 self._judge(origin, frame, *answers.result())
 
 
-def refuse(origin: Origin, frame: device.Send, reason: str, detail: str = "", retry_after: int = 0) -> None:
+def refuse(origin: EnvelopeOrigin, frame: device.Send, reason: str, detail: str = "", retry_after: int = 0) -> None:
     """Refuse an envelope and count the refusal.
 
     retry_after: seconds, for a temporary reason; 0 otherwise.

@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from tidings.storage.network import mailbox
-from tidings.storage.network.messages import Message
+from tidings.storage.network.messages import StoredMessage
 from tidings.wire import addresses, device
 
 # States of a `Transit`: WAITING → STORING → STORED, and back to WAITING when the database refuses the row of one in
@@ -31,7 +31,7 @@ _NONE: frozenset[int] = frozenset()
 _NOTHING: collections.deque[Transit] = collections.deque(maxlen=0)
 
 
-class Origin(Protocol):
+class EnvelopeOrigin(Protocol):
     """Sender of an envelope, which is notified of the decision."""
 
     def accepted(self, n: int) -> None: ...
@@ -70,7 +70,7 @@ class Transit(msgspec.Struct, eq=False):
     # Monotonic seconds at which it is stored if it is still undecided.
     due: float = 0.0
     # Connection that sent it last; `None` when no connection waits for the decision.
-    origin: Origin | None = None
+    origin: EnvelopeOrigin | None = None
     # Number under which that connection sent it.
     n: int = 0
     state: int = WAITING
@@ -108,7 +108,7 @@ class Transit(msgspec.Struct, eq=False):
         return device.slot_of(frame.sender, frame.kind, frame.group)
 
 
-class Recipient(Protocol):
+class RecipientConnection(Protocol):
     """Connection with a device on it."""
 
     # Queue of each delivery, by the number with which the device acknowledges it.
@@ -177,7 +177,7 @@ class DeliveryQueue:
     def __init__(self, number: str, page_size: int, part: device.Partition = device.WHOLE) -> None:
         self.number = number
         self.part = part
-        self.session: Recipient | None = None
+        self.session: RecipientConnection | None = None
         self.attachment = 0
         self.epoch = 0
         self.in_flight: dict[int, Transit] = {}
@@ -212,7 +212,7 @@ class DeliveryQueue:
         held[place] = transit
         return count
 
-    def sent(self, session: Recipient, n: int, transit: Transit) -> None:
+    def sent(self, session: RecipientConnection, n: int, transit: Transit) -> None:
         """Record a delivery on the device's connection under this number."""
         self.cursor = transit.seq
         self.in_flight[n] = transit
@@ -220,7 +220,7 @@ class DeliveryQueue:
         session.in_flight_bytes += transit.size
         transit.in_flight = True
 
-    def returned(self, session: Recipient, n: int) -> Transit:
+    def returned(self, session: RecipientConnection, n: int) -> Transit:
         """Remove an envelope from those in flight, and return it."""
         transit = self.in_flight.pop(n)
         self.in_flight_bytes -= transit.size
@@ -228,7 +228,7 @@ class DeliveryQueue:
         transit.in_flight = False
         return transit
 
-    def leave(self, session: Recipient) -> Sequence[Transit]:
+    def leave(self, session: RecipientConnection) -> Sequence[Transit]:
         """Detach the device; return the envelopes that were in flight."""
         transits = list(self.in_flight.values())
         for n in list(self.in_flight):
@@ -294,7 +294,7 @@ class DeliveryQueue:
 
 
 def from_send(
-    origin: Origin | None,
+    origin: EnvelopeOrigin | None,
     frame: device.Send,
     queue: DeliveryQueue,
     *,
@@ -333,7 +333,7 @@ def from_send(
     )
 
 
-def make_frame(message: Message, to: str, kind: str) -> device.Deliver:
+def make_frame(message: StoredMessage, to: str, kind: str) -> device.Deliver:
     """Return the delivery of a stored message to one device."""
     return device.Deliver(
         n=0,

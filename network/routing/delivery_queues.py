@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from network.routing.delivery_queue import STORED, STORING, DeliveryQueue, Recipient, Transit
-from network.routing.reader import PAGE, Reader
+from network.routing.delivery_queue import STORED, STORING, DeliveryQueue, RecipientConnection, Transit
+from network.routing.reader import PAGE, PageReader
 from network.routing.windows import Windows
 from network.routing.writer import Writer
 from network.settings import Limits
@@ -28,7 +28,7 @@ class DeliveryQueues:
     delivered: envelopes sent to devices since the router last counted.
     """
 
-    def __init__(self, reader: Reader, writer: Writer, windows: Windows, *, limits: Limits) -> None:
+    def __init__(self, reader: PageReader, writer: Writer, windows: Windows, *, limits: Limits) -> None:
         self.page = min(PAGE, limits.window)
         self.delivered = 0
         self._reader = reader
@@ -131,7 +131,7 @@ class DeliveryQueues:
             if not divided.queues:
                 del self._divided[number]
 
-    def deliver(self, queue: DeliveryQueue, session: Recipient, transit: Transit) -> None:
+    def deliver(self, queue: DeliveryQueue, session: RecipientConnection, transit: Transit) -> None:
         """Send an envelope to its device."""
         queue.sent(session, session.deliver(transit.frame, queue), transit)
         self.delivered += 1
@@ -176,7 +176,7 @@ class DeliveryQueues:
         elif (queue.backlog or queue.held) and not queue.reading and self._windows.takes(queue, session):
             self._advance(queue, session)
 
-    def give_turns(self, session: Recipient) -> None:
+    def give_turns(self, session: RecipientConnection) -> None:
         """Continue the queues that wait for room on this connection."""
         while (queue := self._windows.next_turn(session)) is not None:
             self._advance(queue, session)
@@ -185,7 +185,7 @@ class DeliveryQueues:
         """Stop delivering and reading."""
         self._closed = True
 
-    def _advance(self, queue: DeliveryQueue, session: Recipient) -> None:
+    def _advance(self, queue: DeliveryQueue, session: RecipientConnection) -> None:
         """Read the mailbox first, then deliver held envelopes."""
         if queue.reading or self._closed:
             return

@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from prometheus_client import Gauge
 
-from network.routing.byte_shares import ByteShares
 from network.routing.delivery_queue import Transit, make_frame
 from network.routing.delivery_queues import DeliveryQueues
+from network.routing.sender_bytes import SenderBytes
 from network.routing.sequence import Numbers
 from network.routing.windows import Windows
 from network.settings import Limits
 from tidings.runtime.clock import Clock
 from tidings.storage.network import mailbox
-from tidings.storage.network.group_messages import GroupMessage
+from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
 
 LIVE = Gauge("tidings_network_group_copies_live", "Copies of messages to groups that are only in memory")
@@ -29,7 +29,7 @@ class LiveMessage:
 
     __slots__ = ("_copies", "message", "size", "undecided")
 
-    def __init__(self, copies: LiveCopies, message: GroupMessage, size: int) -> None:
+    def __init__(self, copies: LiveCopies, message: StoredGroupMessage, size: int) -> None:
         self._copies = copies
         self.message = message
         self.size = size
@@ -72,7 +72,7 @@ class LiveCopies:
         self._store_after = limits.store_after
         self._most = limits.undecided // PART
         self._count = 0
-        self._bytes = ByteShares(limits.undecided_bytes // PART)
+        self._bytes = SenderBytes(limits.undecided_bytes // PART)
         self._closed = False
 
     @property
@@ -104,7 +104,7 @@ class LiveCopies:
         self._count -= 1
         self._queues.pump(queue)
 
-    def hand_over(self, message: GroupMessage) -> None:
+    def hand_over(self, message: StoredGroupMessage) -> None:
         """Deliver or queue the copies of a message that was stored."""
         due = self._clock.monotonic() + self._store_after
         size = mailbox.size_of(message.body, message.refs)

@@ -10,7 +10,7 @@ from typing import Protocol
 from tidings.runtime.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import group_messages, mailbox
-from tidings.storage.network.mailbox import Envelope, Waiting
+from tidings.storage.network.mailbox import Envelope, WaitingEnvelopes
 from tidings.wire import device
 
 # Pages read at the same time; the other connections of the pool are for writes and the directory.
@@ -46,7 +46,7 @@ class MailboxStore(Protocol):
         """Return the highest `seq` that is stored, also of messages to groups."""
         ...
 
-    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
+    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[WaitingEnvelopes]]:
         """Return the waiting envelopes of each recipient by sender, without the network's notices."""
         ...
 
@@ -84,8 +84,8 @@ class SqlMailbox:
 
         return await self._database.query(work)
 
-    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
-        async def work(connection: Connection) -> Mapping[str, Sequence[Waiting]]:
+    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[WaitingEnvelopes]]:
+        async def work(connection: Connection) -> Mapping[str, Sequence[WaitingEnvelopes]]:
             return await mailbox.list_waiting(connection, recipients, notices=device.NOTICES)
 
         async with self._readers:

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from prometheus_client import Gauge
 
-from network.routing.quotas import Judge, Refusal, Share, Total, Usage, refused
+from network.routing.quotas import QuotaCheck, QuotaRefusal, SenderUsage, Total, Usage, refused
 from network.routing.stored_bytes import StoredBytes
 from network.settings import Quotas
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
-from tidings.storage.network.mailbox import Waiting
+from tidings.storage.network.mailbox import WaitingEnvelopes
 from tidings.wire import device
 
 SHARES = Gauge("tidings_network_mailbox_shares", "Senders' shares of mailboxes that are counted in memory")
@@ -26,13 +26,13 @@ MAX_SHARES = 200_000
 COUNT_SECONDS = 60.0
 # The same when other nodes deliver from the mailbox too.
 SHARED_COUNT_SECONDS = 2.0
-COUNT_AGAIN = Refusal("", "", 0)
+COUNT_AGAIN = QuotaRefusal("", "", 0)
 
 
 class MailboxCounts(Protocol):
     """Source of the counts."""
 
-    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
+    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[WaitingEnvelopes]]:
         """Return the waiting envelopes of each recipient by sender."""
         ...
 
@@ -52,7 +52,7 @@ class Mailboxes:
         # Other nodes store, deliver and remove too, so that a count is soon outdated.
         self.is_shared = False
         self._store = store
-        self._judge = Judge(quotas)
+        self._judge = QuotaCheck(quotas)
         self._clock = clock
         self._total = Total()
         self._known: dict[str, Usage] = {}
@@ -63,7 +63,7 @@ class Mailboxes:
         """Count the mailbox of a recipient. Raises `BatcherFull`."""
         return self._counting.put(recipient)
 
-    def take(self, usage: Usage, frame: device.Send, size: int, now: float) -> Refusal | None:
+    def take(self, usage: Usage, frame: device.Send, size: int, now: float) -> QuotaRefusal | None:
         """Count one envelope as waiting; return a refusal instead when a quota or rate limit is exceeded.
 
         Returns `COUNT_AGAIN` when the count is too old for a refusal: look it up again.
@@ -91,7 +91,7 @@ class Mailboxes:
         usage.add(share, size)
         return None
 
-    def refuse_stored(self, share: Share, frame: device.Send, now: float) -> Refusal | None:
+    def refuse_stored(self, share: SenderUsage, frame: device.Send, now: float) -> QuotaRefusal | None:
         """Return the refusal of a sender with too much stored, whose first refused envelope keeps its position."""
         refusal = self.stored.refusal_of(frame.sender)
         if refusal is None:
@@ -137,7 +137,7 @@ class Mailboxes:
             # This node would not notice when another node delivers them.
             self.stored.add(sender, size)
 
-    def learn(self, recipient: str, waiting: Iterable[Waiting]) -> Usage:
+    def learn(self, recipient: str, waiting: Iterable[WaitingEnvelopes]) -> Usage:
         """Record the counts of a mailbox; return its usage. A usage that is in memory already stays unchanged."""
         usage = self._known.get(recipient)
         if usage is None:

@@ -10,7 +10,7 @@ from network.routing.router import Router
 from tidings.runtime.clock import Clock
 from tidings.storage.database import Connection
 from tidings.storage.network import mailbox
-from tidings.storage.network.group_messages import GroupMessage
+from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
 
 
@@ -38,7 +38,7 @@ class Reservations:
         self.stored: dict[int, mailbox.Envelope] = {}
         # For copies in memory only: recipient by `seq`, and the messages that the transaction stores.
         self.live: dict[int, str] = {}
-        self.kept: Sequence[GroupMessage] = ()
+        self.kept: Sequence[StoredGroupMessage] = ()
 
     def reserve(self, recipient: str, slot: int) -> int:
         """Return a `seq` for an envelope that the transaction stores."""

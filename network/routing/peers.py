@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from network.routing.delivery_queue import Origin
+from network.routing.delivery_queue import EnvelopeOrigin
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
 
-class Peers(Protocol):
+class NodePeers(Protocol):
     """The other nodes, to which devices may be attached."""
 
-    def takes(self, origin: Origin, frame: device.Send, *, here: bool, storing: bool) -> bool:
+    def takes(self, origin: EnvelopeOrigin, frame: device.Send, *, here: bool, storing: bool) -> bool:
         """Take an envelope that another node delivers or may deliver, or that is stored for it; False to route it here.
 
         here: its recipient is attached to this node.

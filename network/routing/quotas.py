@@ -21,7 +21,7 @@ _SHARES = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refusal:
+class QuotaRefusal:
     """Temporary reason of a refusal."""
 
     reason: str
@@ -29,7 +29,7 @@ class Refusal:
     retry_after: int  # Seconds.
 
 
-class Share:
+class SenderUsage:
     """Usage of a mailbox by one sender.
 
     full_at: monotonic seconds at which its token bucket is full.
@@ -46,7 +46,7 @@ class Share:
         self.full_at = 0.0
         self.first_refused = ""
         self.until = 0.0
-        self.refusal: Refusal | None = None
+        self.refusal: QuotaRefusal | None = None
 
     def is_idle(self, now: float) -> bool:
         """Return whether dropping it loses no state."""
@@ -54,7 +54,7 @@ class Share:
 
 
 class Total:
-    """Number of `Share` objects in memory."""
+    """Number of `SenderUsage` objects in memory."""
 
     __slots__ = ("shares",)
 
@@ -74,26 +74,26 @@ class Usage:
         self.envelopes = 0
         self.bytes = 0
         self.counted_at = counted_at
-        self.shares: dict[str, Share] = {}
+        self.shares: dict[str, SenderUsage] = {}
         self._total = total
         self._sweep_at = _SHARES
 
     def put(self, sender: str, envelopes: int, size: int) -> None:
         """Set the envelopes and bytes of this sender in the mailbox."""
-        self._add_share(sender, Share(envelopes, size))
+        self._add_share(sender, SenderUsage(envelopes, size))
         self.envelopes += envelopes
         self.bytes += size
 
-    def share_of(self, sender: str, now: float) -> Share:
+    def share_of(self, sender: str, now: float) -> SenderUsage:
         """Return this sender's usage; create it if necessary."""
         share = self.shares.get(sender)
         if share is None:
             if len(self.shares) >= self._sweep_at:
                 self._sweep(now)
-            share = self._add_share(sender, Share())
+            share = self._add_share(sender, SenderUsage())
         return share
 
-    def add(self, share: Share, size: int) -> None:
+    def add(self, share: SenderUsage, size: int) -> None:
         """Count one more waiting envelope."""
         self.envelopes += 1
         self.bytes += size
@@ -110,7 +110,7 @@ class Usage:
             self.envelopes -= 1
             self.bytes -= size
 
-    def _add_share(self, sender: str, share: Share) -> Share:
+    def _add_share(self, sender: str, share: SenderUsage) -> SenderUsage:
         self.shares[sender] = share
         self._total.shares += 1
         return share
@@ -122,7 +122,7 @@ class Usage:
         self._sweep_at = max(_SHARES, 2 * len(kept))
 
 
-class Judge:
+class QuotaCheck:
     """Decisions by the quotas. Except for `passes`, the caller counts accepted envelopes."""
 
     def __init__(self, quotas: Quotas) -> None:
@@ -133,7 +133,7 @@ class Judge:
         self._filling = self._interval * quotas.pair_burst
         self._slack = max(self._filling - self._interval, 0.0)
 
-    def pace(self, share: Share, id: str, now: float) -> Refusal | None:
+    def pace(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal | None:
         """Return the refusal of an envelope that exceeds the rate limit or follows a refused one, `None` when it may
         pass.
         """
@@ -147,10 +147,10 @@ class Judge:
             wait = share.full_at + self._interval - now - self._filling
             if wait > 0:
                 detail = f"at most {self._rate:g} envelopes a second to one recipient"
-                return refused(share, id, Refusal(device.RATE_LIMITED, detail, math.ceil(wait)), now)
+                return refused(share, id, QuotaRefusal(device.RATE_LIMITED, detail, math.ceil(wait)), now)
         return None
 
-    def has_room(self, usage: Usage, share: Share, size: int) -> bool:
+    def has_room(self, usage: Usage, share: SenderUsage, size: int) -> bool:
         """Return whether `size` more bytes may wait in this mailbox from this sender."""
         size += share.bytes
         return (
@@ -160,7 +160,7 @@ class Judge:
             and size <= self._mailbox_bytes - usage.bytes
         )
 
-    def passes(self, usage: Usage, share: Share, size: int, now: float) -> bool:
+    def passes(self, usage: Usage, share: SenderUsage, size: int, now: float) -> bool:
         """Check rate limit and quota in one step for the usual case, and count the envelope if both admit it.
 
         On False the caller decides by `pace` and `has_room`.
@@ -181,18 +181,18 @@ class Judge:
             return True
         return False
 
-    def passed(self, share: Share, now: float) -> None:
+    def passed(self, share: SenderUsage, now: float) -> None:
         """Consume the token of an accepted envelope, and admit those behind it."""
         share.full_at = (share.full_at if share.full_at > now else now) + self._interval
         share.refusal = None
 
-    def full(self, share: Share, id: str, now: float) -> Refusal:
+    def full(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal:
         """Return the refusal of an envelope without room."""
         detail = "too much of this sender's waits for the recipient"
-        return refused(share, id, Refusal(device.MAILBOX_FULL, detail, FULL_SECONDS), now)
+        return refused(share, id, QuotaRefusal(device.MAILBOX_FULL, detail, FULL_SECONDS), now)
 
 
-def refused(share: Share, id: str, refusal: Refusal, now: float) -> Refusal:
+def refused(share: SenderUsage, id: str, refusal: QuotaRefusal, now: float) -> QuotaRefusal:
     """Refuse this envelope and later ones of its sender to its recipient until it is repeated; return the refusal."""
     share.first_refused = id
     share.refusal = refusal

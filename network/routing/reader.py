@@ -20,7 +20,7 @@ PAGE = 200
 Read = Callable[[DeliveryQueue, int, Sequence[Envelope] | None], None]
 
 
-class Reader:
+class PageReader:
     """Page reads, at most one per queue; `read` is called with each page."""
 
     def __init__(self, store: MailboxStore, clock: Clock, read: Read) -> None:

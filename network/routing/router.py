@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterator, Sequence
 from prometheus_client import Counter, Gauge
 
 from network.routing import admission
-from network.routing.admission import Admission, Directory
+from network.routing.admission import EnvelopeAdmission, RecipientDirectory
 from network.routing.delivery_queue import (
     STORED,
     STORING,
     WAITING,
     DeliveryQueue,
-    Origin,
-    Recipient,
+    EnvelopeOrigin,
+    RecipientConnection,
     Transit,
     from_row,
     from_send,
@@ -29,7 +29,7 @@ from network.routing.live_copies import PART, LiveCopies
 from network.routing.mailbox import MailboxStore
 from network.routing.mailboxes import COUNT_AGAIN, Mailboxes
 from network.routing.quotas import Usage
-from network.routing.reader import Reader
+from network.routing.reader import PageReader
 from network.routing.sequence import Numbers
 from network.routing.undecided import Undecided
 from network.routing.windows import Windows
@@ -61,7 +61,7 @@ class Router:
     def __init__(
         self,
         store: MailboxStore,
-        directory: Directory,
+        directory: RecipientDirectory,
         mailboxes: Mailboxes,
         *,
         numbers: Numbers,
@@ -75,10 +75,10 @@ class Router:
         """
         self._mailboxes = mailboxes
         self._windows = Windows(limits)
-        self._reader = Reader(store, clock, self._page_read)
+        self._reader = PageReader(store, clock, self._page_read)
         self._writer = Writer(store, self._stored, self._lost, room=limits.undecided + limits.undecided // PART)
         self._queues = DeliveryQueues(self._reader, self._writer, self._windows, limits=limits)
-        self._admission = Admission(directory, mailboxes, self._route, limit=limits.undecided)
+        self._admission = EnvelopeAdmission(directory, mailboxes, self._route, limit=limits.undecided)
         self._numbers = numbers
         self._clock = clock
         self._limits = limits
@@ -97,11 +97,11 @@ class Router:
 
     # Senders.
 
-    def send(self, origin: Origin, frame: device.Send) -> None:
+    def send(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Route one envelope, which its connection has validated."""
         self._admission.take(origin, frame)
 
-    def _route(self, origin: Origin, frame: device.Send, usage: Usage) -> None:
+    def _route(self, origin: EnvelopeOrigin, frame: device.Send, usage: Usage) -> None:
         if self._closed or self._undecided.is_repeat(origin, frame):
             return
         moment, size = self._clock.monotonic(), mailbox.size_of(frame.body, frame.refs)
@@ -127,7 +127,7 @@ class Router:
             return
         self._deliver(queue, queue.session, transit)
 
-    def _deliver(self, queue: DeliveryQueue, session: Recipient, transit: Transit) -> None:
+    def _deliver(self, queue: DeliveryQueue, session: RecipientConnection, transit: Transit) -> None:
         """Deliver a new envelope, or hold it."""
         self._due.append(transit)
         if queue.held or queue.draining or not self._windows.takes(queue, session):
@@ -159,7 +159,9 @@ class Router:
 
     # Recipients.
 
-    def attach(self, number: str, session: Recipient, epoch: int = 0, part: device.Partition = device.WHOLE) -> None:
+    def attach(
+        self, number: str, session: RecipientConnection, epoch: int = 0, part: device.Partition = device.WHOLE
+    ) -> None:
         """Attach a device, or a partition of it: deliver waiting envelopes, then new ones.
 
         The device is removed from its previous connection, and partitions of another layout from theirs. On the same
@@ -207,7 +209,7 @@ class Router:
             for queue in self._queues.of(number)
         )
 
-    def detach(self, number: str, session: Recipient) -> None:
+    def detach(self, number: str, session: RecipientConnection) -> None:
         """Detach a device that has logged out or whose connection is closed."""
         for queue in self._queues.of(number):
             if queue.session is session:
@@ -219,7 +221,7 @@ class Router:
             if queue.session is not None:
                 self._detach(queue, reason)
 
-    def acked(self, session: Recipient, numbers: Sequence[int]) -> int:
+    def acked(self, session: RecipientConnection, numbers: Sequence[int]) -> int:
         """Handle acknowledgements: the device has these deliveries on its disk.
 
         Returns how many of the numbers are not in flight; these are ignored.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from network.routing.delivery_queue import STORED, DeliveryQueue, Origin, Recipient, Transit, from_row
-from network.routing.peers import Peers
+from network.routing.delivery_queue import STORED, DeliveryQueue, EnvelopeOrigin, RecipientConnection, Transit, from_row
+from network.routing.peers import NodePeers
 from network.routing.router import Router
 from tidings.runtime.lru import LRU
 from tidings.storage.network import mailbox
@@ -25,18 +25,18 @@ class SharedRouter(Router):
 
     def __init__(self, *parts: Any, **options: Any) -> None:
         super().__init__(*parts, **options)
-        self._peers: Peers | None = None
+        self._peers: NodePeers | None = None
         self._read: LRU[int, bool] = LRU(REMEMBERED)
         self._reader.removing = self._writer.removing
 
-    def join(self, peers: Peers) -> None:
+    def join(self, peers: NodePeers) -> None:
         """Connect the router to the other nodes."""
         self._peers = peers
         self.live.before = self._before_copy
 
     # Calls by and for other nodes.
 
-    def send(self, origin: Origin, frame: device.Send) -> None:
+    def send(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Route one envelope, to another node if its recipient is attached there."""
         queue = self._queues.find_for(frame)
         here = queue is not None and queue.session is not None
@@ -44,7 +44,7 @@ class SharedRouter(Router):
         if self._peers is None or not self._peers.takes(origin, frame, here=here, storing=storing):
             super().send(origin, frame)
 
-    def send_here(self, origin: Origin, frame: device.Send) -> None:
+    def send_here(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Deliver or store an envelope on this node, wherever its recipient is attached."""
         super().send(origin, frame)
 
@@ -106,12 +106,14 @@ class SharedRouter(Router):
         """Return whether the mailbox of this number is being read or about to be."""
         return any(queue.draining for queue in self._queues.of(number))
 
-    def attach(self, number: str, session: Recipient, epoch: int = 0, part: device.Partition = device.WHOLE) -> None:
+    def attach(
+        self, number: str, session: RecipientConnection, epoch: int = 0, part: device.Partition = device.WHOLE
+    ) -> None:
         super().attach(number, session, epoch, part)
         if self._peers is not None:
             self._peers.attached(number)
 
-    def _offer(self, queue: DeliveryQueue, session: Recipient, row: mailbox.Envelope) -> bool:
+    def _offer(self, queue: DeliveryQueue, session: RecipientConnection, row: mailbox.Envelope) -> bool:
         """Deliver a row that another node has stored; False when older envelopes or a full window come first."""
         if row.seq in self._read:
             return True

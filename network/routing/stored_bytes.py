@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from network.routing.quotas import Refusal
+from network.routing.quotas import QuotaRefusal
 from network.settings import Quotas
 from tidings.runtime.clock import Clock
 from tidings.runtime.token_buckets import TokenBuckets
@@ -49,10 +49,12 @@ class StoredBytes:
         """Refund `size` bytes that the recipient has fetched."""
         self._buckets.add(sender, -size / self._weight_of(sender))
 
-    def refusal_of(self, sender: str) -> Refusal | None:
+    def refusal_of(self, sender: str) -> QuotaRefusal | None:
         """Return the refusal of an `empty` sender's next envelope; `None` when it may pass again."""
         wait = min(self._buckets.wait(sender), LONGEST)
         if wait:
-            return Refusal(device.RATE_LIMITED, "too much of this sender's is stored for recipients", math.ceil(wait))
+            return QuotaRefusal(
+                device.RATE_LIMITED, "too much of this sender's is stored for recipients", math.ceil(wait)
+            )
         self.empty.pop(sender, None)
         return None

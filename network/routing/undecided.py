@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from prometheus_client import Counter
 
-from network.routing.byte_shares import ByteShares
-from network.routing.delivery_queue import Origin, Transit
+from network.routing.delivery_queue import EnvelopeOrigin, Transit
+from network.routing.sender_bytes import SenderBytes
 from network.settings import Limits
 from tidings.runtime import tracing
 from tidings.runtime.lru import LRU
@@ -37,7 +37,7 @@ class Undecided:
         self._limits = limits
         self._traced = traced
         self._waiting: dict[tuple[str, str], Transit] = {}
-        self._bytes = ByteShares(limits.undecided_bytes)
+        self._bytes = SenderBytes(limits.undecided_bytes)
         self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
         self._through = QUEUES.join("undecided", self)
         # Spans of traced envelopes, until they are decided.
@@ -60,7 +60,7 @@ class Undecided:
         """Return whether one more envelope of `size` bytes may be added."""
         return len(self._waiting) < self._limits.undecided and self._bytes.has_room(sender, size)
 
-    def is_repeat(self, origin: Origin, frame: device.Send) -> bool:
+    def is_repeat(self, origin: EnvelopeOrigin, frame: device.Send) -> bool:
         """Return whether the envelope is a duplicate; if so, the latest origin receives the decision, at once if there
         is one.
         """

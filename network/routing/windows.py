@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from network.routing.delivery_queue import DeliveryQueue, Recipient
+from network.routing.delivery_queue import DeliveryQueue, RecipientConnection
 from network.settings import Limits
 
 
@@ -11,9 +11,9 @@ class Windows:
 
     A device has room below `Limits.window` and `window_bytes`, a connection below `session_bytes`. So the last envelope
     may exceed the bytes, and with nothing in flight there is always room for one. Queues without room on their
-    connection are listed in `Recipient.waiting`. While there are any, only they deliver, in order of arrival, and only
-    when half of the connection's bytes are free. Something is in flight whenever a queue waits, so acknowledgements
-    will make room.
+    connection are listed in `RecipientConnection.waiting`. While there are any, only they deliver, in order of arrival,
+    and only when half of the connection's bytes are free. Something is in flight whenever a queue waits, so
+    acknowledgements will make room.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -21,7 +21,7 @@ class Windows:
         self._bytes = limits.window_bytes
         self._session_bytes = limits.session_bytes
 
-    def has_room(self, queue: DeliveryQueue, session: Recipient) -> bool:
+    def has_room(self, queue: DeliveryQueue, session: RecipientConnection) -> bool:
         """Return whether one more envelope may be delivered. A queue limited by its connection alone waits in order
         from now on.
         """
@@ -32,7 +32,7 @@ class Windows:
         session.waiting[queue] = None
         return False
 
-    def takes(self, queue: DeliveryQueue, session: Recipient) -> bool:
+    def takes(self, queue: DeliveryQueue, session: RecipientConnection) -> bool:
         """Return whether a queue may deliver one more envelope now, behind the queues that wait already."""
         if session.waiting:
             session.waiting[queue] = None
@@ -43,7 +43,7 @@ class Windows:
         """Return whether there is room for a good part of the next page; less is not worth the query."""
         return self._envelopes - len(queue.in_flight) >= queue.page_size and 2 * queue.in_flight_bytes <= self._bytes
 
-    def next_turn(self, session: Recipient) -> DeliveryQueue | None:
+    def next_turn(self, session: RecipientConnection) -> DeliveryQueue | None:
         """Remove and return the next waiting queue, `None` when there is none or too little room."""
         if not session.waiting or 2 * session.in_flight_bytes > self._session_bytes:
             return None

@@ -10,7 +10,7 @@ import pytest
 
 from cli.callback_receiver import MAX_BODY, receiving
 from cli.commands import listen
-from cli.guard import Failure
+from cli.guard import CommandFailure
 
 
 async def test_bodies_that_are_posted_anywhere_are_shown_and_answered() -> None:
@@ -53,5 +53,5 @@ async def test_a_number_that_is_no_port_is_said() -> None:
 def test_a_busy_port_names_the_option_that_moves_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(Failure, match=f"127.0.0.1:{port} is in use: name another port with --port"):
+        with pytest.raises(CommandFailure, match=f"127.0.0.1:{port} is in use: name another port with --port"):
             listen.run(argparse.Namespace(host="127.0.0.1", port=port, json=False))

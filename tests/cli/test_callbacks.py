@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.commands.callbacks import replay
-from cli.guard import Failure
+from cli.guard import CommandFailure
 from tests.cli.test_main import run
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import callback_replays, callbacks
@@ -72,7 +72,7 @@ class Coreapp:
         self.room = room
         self.requests: list[core.ReplayCallbacks] = []
 
-    async def ask(self, address: str, make: Callable[[int], Any]) -> Any:
+    async def call(self, address: str, make: Callable[[int], Any]) -> Any:
         request = make(1)
         self.requests.append(request)
         if self.room <= 0:
@@ -99,5 +99,5 @@ async def test_each_callback_is_replayed_once_by_the_owner_of_its_shard() -> Non
 
 
 async def test_a_full_queue_ends_a_replay_with_the_number_of_those_replayed() -> None:
-    with pytest.raises(Failure, match=r"^2000 callbacks are pending again; .* at its limit"):
+    with pytest.raises(CommandFailure, match=r"^2000 callbacks are pending again; .* at its limit"):
         await replay([(owner(0), range(1_000)), (owner(1), range(5_000))], Coreapp(room=2_000), "ann@desk")

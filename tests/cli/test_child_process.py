@@ -131,7 +131,7 @@ async def test_a_start_that_fails_leaves_no_process_and_no_descriptor(
     child = ChildProcess("network", {"STARTS": str(starts), "PLAN": "hangs"}, Watcher())
     monkeypatch.setattr(child_process, "START_SECONDS", 0.5)
     before = open_descriptors()
-    with pytest.raises(guard.Failure, match="network was not ready"):
+    with pytest.raises(guard.CommandFailure, match="network was not ready"):
         await child.start()
     assert running(starts) == []
     monkeypatch.setattr(sys, "executable", str(starts.with_name("missing")))

@@ -11,7 +11,7 @@ import pymysql
 import pytest
 
 from cli.commands import database
-from cli.guard import Failure
+from cli.guard import CommandFailure
 from harness.mariadb import MariaDB
 
 
@@ -64,7 +64,7 @@ def test_users_must_come_over_tls_unless_told_otherwise(capsys: pytest.CaptureFi
 @pytest.mark.parametrize("character", ["\n", "\r", "\x0b", "\x1c", "\x85", "\u2028"])
 def test_a_password_with_a_line_break_is_refused(character: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(database.PASSWORDS["business"], f"the first{character}the second")
-    with pytest.raises(Failure, match="must not contain line breaks") as refused:
+    with pytest.raises(CommandFailure, match="must not contain line breaks") as refused:
         database.run(argparse.Namespace(action="sql", host="%", without_tls=True))
     assert "the first" not in str(refused.value)
 
@@ -119,12 +119,12 @@ def test_users_are_made_with_their_rights_and_passwords_and_may_be_made_again(
 @pytest.mark.usefixtures("administrator")
 def test_a_password_that_is_missing_is_named_and_one_in_an_error_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDINGS_MIGRATE_DB_PASSWORD")
-    with pytest.raises(Failure, match="TIDINGS_MIGRATE_DB_PASSWORD: set the password"):
+    with pytest.raises(CommandFailure, match="TIDINGS_MIGRATE_DB_PASSWORD: set the password"):
         make()
     monkeypatch.setenv("TIDINGS_MIGRATE_DB_PASSWORD", GIVEN["migrate"])
     # A schema name that is too long for any server.
     monkeypatch.setenv("WA_DB_NAME_PREFIX", "x" * 90)
-    with pytest.raises(Failure, match="refuses to make schemas and users") as raised:
+    with pytest.raises(CommandFailure, match="refuses to make schemas and users") as raised:
         make()
     assert not [password for password in GIVEN.values() if password in str(raised.value)]
 
@@ -133,7 +133,7 @@ def test_sqlite_has_no_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("TIDINGS_DATA_DIR", str(tmp_path))
     for variable in database.PASSWORDS.values():
         monkeypatch.setenv(variable, "given")
-    with pytest.raises(Failure, match="SQLite has no users"):
+    with pytest.raises(CommandFailure, match="SQLite has no users"):
         make()
 
 

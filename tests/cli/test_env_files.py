@@ -45,7 +45,7 @@ def test_a_file_is_read_as_systemd_reads_it(tmp_path: Path) -> None:
 def test_a_malformed_line_is_named(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "tidings.env"
     path.write_text(text)
-    with pytest.raises(guard.Failure, match=said):
+    with pytest.raises(guard.CommandFailure, match=said):
         env_files.read(path)
 
 

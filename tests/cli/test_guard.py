@@ -21,7 +21,7 @@ IN_USE = OSError(errno.EADDRINUSE, "error while attempting to bind on address ('
         (PendingMigrations("run `tidings migrate`"), 2, "tidings migrate"),
         (IN_USE, 1, "127.0.0.1:9090 is in use"),
         (ServiceFailed("http", IN_USE), 1, "127.0.0.1:9090 is in use"),
-        (ExceptionGroup("several", [ValueError("x"), guard.Failure("the second")]), 1, "the second"),
+        (ExceptionGroup("several", [ValueError("x"), guard.CommandFailure("the second")]), 1, "the second"),
         (PermissionError(errno.EACCES, "Permission denied", "/data/x"), 1, "/data/x: Permission denied"),
         (OSError(errno.EROFS, "Read-only file system", "/data/x"), 1, "/data/x: Read-only file system"),
         (ServiceFailed("robots", None), 1, "service robots ended by itself"),

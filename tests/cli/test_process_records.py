@@ -11,7 +11,7 @@ from pathlib import Path
 from cli import known_variables, process_records
 from cli.doctor.configuration import RunningProcess
 from cli.doctor.findings import Level
-from cli.doctor.plan import Plan, Wanted
+from cli.doctor.plan import CheckPlan, Wanted
 
 SECRET = "a secret of 20 bytes"
 VARIABLES = {
@@ -75,7 +75,7 @@ async def test_the_doctor_reads_the_settings_of_the_running_process(tmp_path: Pa
     variables = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "12", "TIDINGS_LINK_KEY": SECRET}
     here = {"TIDINGS_DATA_DIR": str(tmp_path), "TIDINGS_MESSAGES_RATE": "fast", "TIDINGS_SHARDS": "4"}
     with process_records.kept("webapp", tmp_path, variables):
-        plan = Plan(here, Wanted(["webapp"], quick=True))
+        plan = CheckPlan(here, Wanted(["webapp"], quick=True))
         found = [finding for group in plan.groups() for finding in await group.first.run()]
         await plan.close()
         levels = {finding.check: finding.level for finding in found}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cli import handover, main
+from cli import main, role_files
 from cli.commands import provision
-from cli.handover import ROLES
+from cli.role_files import ROLES
 
 EVERYBODY = tuple(ROLES)
 PROCESSES = ("webapp", "coreapp", "network", "robots")
@@ -76,7 +76,7 @@ def test_a_second_start_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFi
 def test_no_secret_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, *EVERYBODY)
     said = "".join(capsys.readouterr())
-    passwords = handover.read_passwords(tmp_path / "kept" / "passwords.json")
+    passwords = role_files.read_passwords(tmp_path / "kept" / "passwords.json")
     assert len(set(passwords.values())) == len(passwords) == 9
     assert not [name for name, password in passwords.items() if password in said]
 

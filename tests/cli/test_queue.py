@@ -21,11 +21,11 @@ from cli.commands import queue
 from tests.cli.test_main import run
 from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import callback_purges, callbacks, job_errors, jobs, messages, shards
-from tidings.storage.business.callback_purges import Purge
+from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.job_errors import JobError
 from tidings.storage.business.jobs import Job
-from tidings.storage.business.messages import Message
+from tidings.storage.business.messages import MessageRow
 from tidings.storage.database import Connection, Database
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -92,10 +92,10 @@ async def fill(connection: Connection) -> None:
     await callbacks.reschedule(connection, [failing], [BODY])
     await callbacks.bury(connection, dead, [BODY, BODY])
     peers = {"a1": ANN, "a2": ANN, "b1": BEN, "b2": BEN}
-    await messages.add(connection, [Message(id, ME, 0, peer, "text", 2, 1, "") for id, peer in peers.items()])
+    await messages.add(connection, [MessageRow(id, ME, 0, peer, "text", 2, 1, "") for id, peer in peers.items()])
     await jobs.enqueue(connection, [Job("a3", 0, ME, ANN, 0, "", BODY, int((NOW - 60) * 1000), "request-1")])
     failed = JobError("a3", 3, "the network is overloaded", int((NOW - 10) * 1000))
-    await job_errors.execute(connection, [job_errors.Changes([failed])])
+    await job_errors.execute(connection, [job_errors.JobErrorChanges([failed])])
     await shards.create_shards(connection, 1)
 
 
@@ -147,7 +147,7 @@ def coreapp(data_dir: Path) -> Iterator[Coreapp]:
     with Coreapp() as coreapp:
 
         async def own(connection: Connection) -> None:
-            await shards.claim(connection, 0, owner="a", address=coreapp.address, silence=30.0)
+            await shards.claim(connection, 0, owner="a", address=coreapp.address, heartbeat_timeout=30.0)
             await jobs.enqueue(connection, [Job("b3", 0, ME, BEN, 1, "message", BODY, int((NOW - 30) * 1000))])
 
         in_database(data_dir, own)
@@ -196,7 +196,9 @@ def test_callbacks_are_listed_with_their_last_error_and_never_with_a_body(tool: 
 
 
 def test_a_job_that_nothing_has_kept_from_being_sent_says_nothing_of_attempts(tool: Tool, data_dir: Path) -> None:
-    in_database(data_dir, lambda connection: job_errors.execute(connection, [job_errors.Changes(deleted=["a3"])]))
+    in_database(
+        data_dir, lambda connection: job_errors.execute(connection, [job_errors.JobErrorChanges(deleted=["a3"])])
+    )
     assert tool("jobs").splitlines()[0].endswith("old, new")
     (job,) = json.loads(tool("jobs", "--json"))["jobs"]
     assert (job["failed_attempts"], job["last_error"], job["last_attempt_at"]) == (0, None, None)
@@ -217,13 +219,13 @@ def test_messages_are_deleted_by_the_owner_of_their_shard_who_says_which_stay(to
 def test_messages_are_deleted_only_when_their_number_is_typed_and_some_were_chosen(
     tool: Tool, coreapp: Coreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(guard.Failure, match="say which"):
+    with pytest.raises(guard.CommandFailure, match="say which"):
         tool("purge-jobs", "--yes")
-    with pytest.raises(guard.Failure, match="2 jobs would be deleted: ask for it with --yes"):
+    with pytest.raises(guard.CommandFailure, match="2 jobs would be deleted: ask for it with --yes"):
         tool("purge-jobs", "--shard", "0")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda prompt: "1")
-    with pytest.raises(guard.Failure, match="nothing was deleted"):
+    with pytest.raises(guard.CommandFailure, match="nothing was deleted"):
         tool("purge-jobs", "--shard", "0")
     assert coreapp.asked == []
     monkeypatch.setattr("builtins.input", lambda prompt: "2")
@@ -231,13 +233,16 @@ def test_messages_are_deleted_only_when_their_number_is_typed_and_some_were_chos
 
 
 def test_messages_of_a_shard_without_an_owner_stay_since_nobody_could_say_that_they_failed(tool: Tool) -> None:
-    with pytest.raises(guard.Failure, match="no Coreapp owns shard 0"):
+    with pytest.raises(guard.CommandFailure, match="no Coreapp owns shard 0"):
         tool("purge-jobs", "--yes", "--status", "new")
     assert len(json.loads(tool("jobs", "--json"))["jobs"]) == 1
 
 
 def test_the_audit_tells_purges_of_messages_from_those_of_callbacks(tool: Tool, data_dir: Path) -> None:
-    purges = [Purge(1000, 0, "ann@desk", "dead", 2), Purge(1000, 0, "ben@desk", "new", 5, callback_purges.JOBS)]
+    purges = [
+        CallbackPurgeRow(1000, 0, "ann@desk", "dead", 2),
+        CallbackPurgeRow(1000, 0, "ben@desk", "new", 5, callback_purges.JOBS),
+    ]
     for purge in purges:
         in_database(data_dir, lambda connection, purge=purge: callback_purges.add(connection, purge))
     assert tool("audit").splitlines() == [
@@ -290,7 +295,7 @@ def test_a_purge_takes_dead_ones_alone_unless_told_otherwise_and_leaves_a_line_o
 
 
 def test_a_purge_is_done_only_when_its_number_is_typed(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(guard.Failure, match="2 callbacks would be deleted: ask for it with --yes"):
+    with pytest.raises(guard.CommandFailure, match="2 callbacks would be deleted: ask for it with --yes"):
         tool("purge")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     asked: list[str] = []
@@ -299,7 +304,7 @@ def test_a_purge_is_done_only_when_its_number_is_typed(tool: Tool, monkeypatch: 
         return lambda prompt: asked.append(prompt) or words  # type: ignore[func-returns-value]
 
     monkeypatch.setattr("builtins.input", answer("y"))
-    with pytest.raises(guard.Failure, match="nothing was deleted"):
+    with pytest.raises(guard.CommandFailure, match="nothing was deleted"):
         tool("purge")
     monkeypatch.setattr("builtins.input", answer("2"))
     assert tool("purge").splitlines()[-1] == "2 callbacks are deleted"
@@ -324,11 +329,11 @@ def test_what_is_replayed_while_its_purge_waits_to_be_confirmed_stays(
 
 def test_a_shard_whose_owner_does_not_answer_is_left_alone_until_its_lease_is_over(tool: Tool, data_dir: Path) -> None:
     async def own(connection: Connection) -> None:
-        lease = await shards.claim(connection, 0, owner="a", address="127.0.0.1:1", silence=30.0)
+        lease = await shards.claim(connection, 0, owner="a", address="127.0.0.1:1", heartbeat_timeout=30.0)
         assert lease is not None
 
     in_database(data_dir, own)
-    with pytest.raises(guard.Failure, match=r"the Coreapp at 127\.0\.0\.1:1 cannot be reached"):
+    with pytest.raises(guard.CommandFailure, match=r"the Coreapp at 127\.0\.0\.1:1 cannot be reached"):
         tool("replay")
     assert events(tool("callbacks", "--json", "--status", "dead")) == ["evt_1", "evt_2"]
 
@@ -353,7 +358,7 @@ def test_a_shard_whose_owner_does_not_answer_is_left_alone_until_its_lease_is_ov
     ],
 )
 def test_a_choice_that_makes_no_sense_says_so(tool: Tool, words: Sequence[str], message: str) -> None:
-    with pytest.raises(guard.Failure, match=message):
+    with pytest.raises(guard.CommandFailure, match=message):
         tool(*words)
 
 

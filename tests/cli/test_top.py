@@ -21,13 +21,13 @@ from cli.commands import top
 from cli.top import live, samples, screen
 from cli.top.samples import Samples
 from cli.top.snapshot import ChangeRow, ProcessRow, QueueRow, Snapshot, compare
-from cli.top.sources import Reading, Source, Sources
+from cli.top.sources import ScrapedProcess, ScrapeResult, Sources
 from harness.mariadb import free_port
 from tidings.runtime.api_key import NO_KEY
 
-COREAPP = Source("coreapp", "http://10.0.0.1:6253/metrics")
-OTHER = Source("coreapp", "http://10.0.0.2:6253/metrics")
-NETWORK = Source("network", "http://10.0.0.3:9095/metrics")
+COREAPP = ScrapedProcess("coreapp", "http://10.0.0.1:6253/metrics")
+OTHER = ScrapedProcess("coreapp", "http://10.0.0.2:6253/metrics")
+NETWORK = ScrapedProcess("network", "http://10.0.0.3:9095/metrics")
 
 
 def text(
@@ -55,8 +55,8 @@ tidings_upstream_seconds_count{{call="send"}} {100 if cpu > 10 else 0}
 """
 
 
-def look(source: Source, metrics: str, at: float) -> Reading:
-    return Reading(source, Samples.parse(metrics, at))
+def look(source: ScrapedProcess, metrics: str, at: float) -> ScrapeResult:
+    return ScrapeResult(source, Samples.parse(metrics, at))
 
 
 def test_two_readings_make_rates_a_drain_and_percentiles() -> None:
@@ -113,7 +113,7 @@ def test_a_process_that_was_started_again_has_no_negative_rates() -> None:
 
 def test_a_process_that_is_away_stays_in_the_table_and_comes_back() -> None:
     here = look(COREAPP, text(cpu=10), 50.0)
-    gone = Reading(COREAPP, None, "connection refused")
+    gone = ScrapeResult(COREAPP, None, "connection refused")
     snapshot = compare([here], [gone], 0)
     assert (snapshot.processes[0].state, snapshot.queues, snapshot.shards) == ("away", [], [])
     assert any("away: connection refused" in line for line in screen.lines(snapshot))
@@ -179,7 +179,7 @@ def test_processes_are_sorted_by_what_the_key_chose_and_lines_fit_the_window() -
 
 
 def test_keys_choose_and_what_means_nothing_is_passed_over() -> None:
-    state = live.State()
+    state = live.ViewState()
     for key in "sS x":
         state.press(key)
     assert (state.sort, state.due, state.quits) == (screen.SORTS[2], True, False)
@@ -276,7 +276,7 @@ async def test_a_process_that_does_not_answer_does_not_hold_up_the_others(monkey
 
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    sources = Sources([Source("network", f"http://127.0.0.1:{port}/metrics")], key=NO_KEY)
+    sources = Sources([ScrapedProcess("network", f"http://127.0.0.1:{port}/metrics")], key=NO_KEY)
     (reading,) = await sources.read()
     assert reading.samples is None
     assert reading.error

@@ -16,11 +16,11 @@ from aiohttp import web
 
 from cli.traffic import runs, shapes
 from cli.traffic.runs import Recorder, Tee
-from cli.traffic.shapes import Numbers, Recipients, Shape
-from cli.traffic.target import Refused, Target
+from cli.traffic.shapes import NumberRange, RecipientIndexes, Shape
+from cli.traffic.target import LoginRefused, TrafficTarget
 from tidings.wire.tap import Copied
 
-NUMBERS = Numbers(15550110000, 100)
+NUMBERS = NumberRange(15550110000, 100)
 SECRET, NUMBER, OTHER = "the words of a person", "4917612345678", "4917612345679"
 
 
@@ -96,7 +96,7 @@ def test_a_recording_has_times_sizes_and_types_and_neither_contents_nor_numbers(
 
 
 def test_the_same_number_is_another_one_in_another_recording_of_digests() -> None:
-    one, other = Recipients(), Recipients()
+    one, other = RecipientIndexes(), RecipientIndexes()
     assert one.index(NUMBER) == other.index(NUMBER) == 1
     assert one._known.keys().isdisjoint(other._known)
 
@@ -113,7 +113,7 @@ def test_made_up_requests_have_the_size_of_what_they_stand_for() -> None:
 
 async def test_a_replay_keeps_the_distances_in_time_divided_by_its_speed(installation: Installation) -> None:
     recorded = [Shape(at, "messages", 100, "text", 50, index) for index, at in enumerate((0.0, 1.0, 3.0))]
-    async with Target(installation.url, "admin", "right", in_flight=10) as target:
+    async with TrafficTarget(installation.url, "admin", "right", in_flight=10) as target:
         await runs.replay(recorded, target, NUMBERS, speed=10, stop=asyncio.Event())
     assert target.tally.statuses == {"201": 3}
     first, second, third = installation.times
@@ -125,7 +125,7 @@ async def test_a_replay_keeps_the_distances_in_time_divided_by_its_speed(install
 
 async def test_what_the_other_installation_is_too_slow_for_is_dropped_and_counted(installation: Installation) -> None:
     installation.hold.clear()
-    async with Target(installation.url, "admin", "right", in_flight=3) as target:
+    async with TrafficTarget(installation.url, "admin", "right", in_flight=3) as target:
         for _ in range(10):
             target.send("/v1/messages", text())
         installation.hold.set()
@@ -133,8 +133,8 @@ async def test_what_the_other_installation_is_too_slow_for_is_dropped_and_counte
 
 
 async def test_a_wrong_password_is_said_before_anything_is_sent(installation: Installation) -> None:
-    with pytest.raises(Refused):
-        async with Target(installation.url, "admin", "wrong", in_flight=3):
+    with pytest.raises(LoginRefused):
+        async with TrafficTarget(installation.url, "admin", "wrong", in_flight=3):
             pass
 
 
@@ -142,7 +142,7 @@ async def test_a_wrong_password_is_said_before_anything_is_sent(installation: In
 async def test_a_tee_sends_whole_conversations_and_never_to_the_numbers_they_are_with(
     installation: Installation, *, with_contents: bool
 ) -> None:
-    async with Target(installation.url, "admin", "right", in_flight=1000) as target:
+    async with TrafficTarget(installation.url, "admin", "right", in_flight=1000) as target:
         tee = Tee(target, 0.5, NUMBERS, with_contents=with_contents)
         for _ in range(3):
             for index in range(100):

@@ -13,7 +13,7 @@ import pytest
 
 from coreapp.settings import Settings
 from coreapp.shard.link import LinkHandler
-from coreapp.shard.node import Node
+from coreapp.shard.node import ShardNode
 from coreapp.shard.shard import Shard
 from tests.conftest import DatabaseFactory
 from tests.coreapp.phones import Phone
@@ -29,8 +29,8 @@ from tidings.storage.business import application_settings, nodes, shards
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
-from tidings.wire.newcomers import Newcomers
 from tidings.wire.requests import Requests
+from tidings.wire.unauthenticated_links import UnauthenticatedLinks
 
 BUSINESS = "15550000000"
 LINK_KEY = "the link key"
@@ -57,7 +57,7 @@ class Client:
         self.gone.set()
 
     async def ask(self, make: Callable[[int], Any]) -> Any:
-        return await self.requests.ask(self.connection, make, timeout=TIMEOUT)
+        return await self.requests.call(self.connection, make, timeout=TIMEOUT)
 
     async def hello(self) -> None:
         await self.ask(lambda n: core.Hello(n, LINK_KEY))
@@ -76,7 +76,7 @@ class Client:
 class Running:
     """One Coreapp process, as a test sees it."""
 
-    node: Node
+    node: ShardNode
     client: Client
     stop: asyncio.Event
     task: asyncio.Task[None]
@@ -149,9 +149,9 @@ class World:
         chosen = self.settings.model_copy(update=settings)
         network = NetworkApi(chosen.network_http)
         advertised = address or f"{chosen.node}:1"
-        node = Node(chosen, self.database, network, clock=clock or SystemClock(), address=lambda: advertised)
+        node = ShardNode(chosen, self.database, network, clock=clock or SystemClock(), address=lambda: advertised)
         node.process.working.prepare()
-        newcomers = Newcomers()
+        unauthenticated_links = UnauthenticatedLinks()
         server = await wire.listen(
             "127.0.0.1",
             0,
@@ -161,7 +161,7 @@ class World:
                 chosen.node,
                 node.shards,
                 config=node.config,
-                newcomers=newcomers,
+                unauthenticated_links=unauthenticated_links,
                 requests=node.requests,
                 databases=node.databases,
             ),

@@ -15,7 +15,7 @@ from tidings.media import kinds
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
 from tidings.storage.business import media
-from tidings.storage.business.media import Media
+from tidings.storage.business.media import MediaRow
 from tidings.wire import core
 from tidings.wire import device as frames
 
@@ -46,14 +46,14 @@ async def upload(
     used_at: int = 1,
     files: FileStore | None = None,
     **more: Any,
-) -> Media:
+) -> MediaRow:
     """Store a file as `POST /v1/media` does.
 
     files: store for the file; None for the directory of the world.
     """
     stored = await (files or directory(world)).write(chunks(content), limit=kinds.MAX_SIZE)
     assert stored.sha256 == hashlib.sha256(content).hexdigest()
-    row = Media(
+    row = MediaRow(
         str(uuid.uuid4()),
         BUSINESS,
         kind,
@@ -71,7 +71,7 @@ async def upload(
     return row
 
 
-async def find(world: World, media_id: str) -> Media | None:
+async def find(world: World, media_id: str) -> MediaRow | None:
     async with world.database.reading() as connection:
         return await media.find(connection, BUSINESS, media_id)
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from network import services
-from network.settings import Blobs, Settings
+from network.settings import BlobSettings, Settings
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import World
 from tests.coreapp.phones import Phone
@@ -64,7 +64,7 @@ async def real_network(world: World, database_factory: DatabaseFactory, folder: 
         database=database.settings,
         secrets=world.settings.secrets,
         data_dir=folder,
-        blobs=Blobs(directory=folder / "blobs"),
+        blobs=BlobSettings(directory=folder / "blobs"),
         http_address=("127.0.0.1", 0),
         tcp_address=("127.0.0.1", 0),
         embedded=True,

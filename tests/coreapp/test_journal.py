@@ -32,13 +32,15 @@ TABLES = (messages.table, jobs.table, sessions.table, contacts.table, callbacks.
 async def a_lease(database: Database, owner: str = "me") -> shards.Lease:
     async with database.transaction() as connection:
         await shards.create_shards(connection, 1)
-        lease = await shards.claim(connection, 0, owner=owner, address="a:1", silence=0.0 if owner != "me" else 30)
+        lease = await shards.claim(
+            connection, 0, owner=owner, address="a:1", heartbeat_timeout=0.0 if owner != "me" else 30
+        )
     assert lease is not None
     return lease
 
 
-def a_message(id: str, status: Status = Status.ACCEPTED) -> messages.Message:
-    return messages.Message(id, ACCOUNT, 0, "15550110001", "text", status, 1, "")
+def a_message(id: str, status: Status = Status.ACCEPTED) -> messages.MessageRow:
+    return messages.MessageRow(id, ACCOUNT, 0, "15550110001", "text", status, 1, "")
 
 
 def a_job(id: str, state: int = 0, body: bytes = b"new") -> jobs.Job:
@@ -93,7 +95,7 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
             ACCOUNT,
             new_messages=[a_message("m0"), a_message("m1")],
             enqueued_jobs=[a_job("m0"), a_job("m1")],
-            whole_sessions=[sessions.Session(ACCOUNT, "1", b"s0", b"r0")],
+            whole_sessions=[sessions.SealedSession(ACCOUNT, "1", b"s0", b"r0")],
             new_callbacks=old,
         )
     )
@@ -104,11 +106,11 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
         new_messages=[a_message("m2")],
         enqueued_jobs=[a_job("m2"), a_job("m1", 1, b"cipher")],
         finished_jobs=["m0"],
-        sending_halves=[sessions.SendingHalf(ACCOUNT, "1", b"s1")],
-        whole_sessions=[sessions.Session(ACCOUNT, "2", b"s", b"r")],
+        sending_halves=[sessions.SealedSendingHalf(ACCOUNT, "1", b"s1")],
+        whole_sessions=[sessions.SealedSession(ACCOUNT, "2", b"s", b"r")],
         dropped_sessions=["2"],
         statuses={"m0": Status.SENT},
-        checked_contacts=[contacts.Contact(ACCOUNT, "1", True, 5)],
+        checked_contacts=[contacts.StoredContact(ACCOUNT, "1", True, 5)],
         new_callbacks=[a_callback("m0")],
         finished_callbacks=[old[0].seq],
         failed_callbacks=[old[1]],
@@ -123,8 +125,8 @@ async def test_a_commit_whose_outcome_is_unknown_is_tried_again_and_changes_noth
     assert [tuple(row[1:4]) for row in found["sessions"]] == [("1", b"s1", b"r0"), ("2", b"s", b"r")]
     by_subject = {row[3]: row for row in found["callbacks"]}
     assert set(by_subject) == {"old-1", "old-2", "m0"}
-    assert by_subject["old-1"][6:9] == (callbacks.State.PENDING, 1, 99)
-    assert by_subject["old-2"][6:8] == (callbacks.State.DEAD, 7)
+    assert by_subject["old-1"][6:9] == (callbacks.CallbackState.PENDING, 1, 99)
+    assert by_subject["old-2"][6:8] == (callbacks.CallbackState.DEAD, 7)
     assert len(told) == len(set(told)) == 4
     await journal.close()
     await database.close()
@@ -246,13 +248,13 @@ STEPS = st.one_of(
 def as_change(account: str, step: tuple[Any, ...]) -> Change:
     match step:
         case ("whole", peer, sending, receiving):
-            return Change(account, whole_sessions=[sessions.Session(account, peer, sending, receiving)])
+            return Change(account, whole_sessions=[sessions.SealedSession(account, peer, sending, receiving)])
         case ("half", peer, sending):
-            return Change(account, sending_halves=[sessions.SendingHalf(account, peer, sending)])
+            return Change(account, sending_halves=[sessions.SealedSendingHalf(account, peer, sending)])
         case ("drop", peer):
             return Change(account, dropped_sessions=[peer])
         case ("learn", peer, digest, taken):
-            return Change(account, learnt_identities=[identities.Identity(account, peer, digest, 1, taken)])
+            return Change(account, learnt_identities=[identities.StoredIdentity(account, peer, digest, 1, taken)])
         case ("acknowledge", peer, digest):
             return Change(account, acknowledged_identities=[(peer, digest)])
         case ("acknowledge all",):
@@ -262,7 +264,7 @@ def as_change(account: str, step: tuple[Any, ...]) -> Change:
         case ("job", id, body):
             return Change(account, enqueued_jobs=[jobs.Job(f"{account}-{id}", 0, account, "1", 1, "", body, 1)])
         case ("contact", peer, known):
-            return Change(account, checked_contacts=[contacts.Contact(account, peer, known, 1)])
+            return Change(account, checked_contacts=[contacts.StoredContact(account, peer, known, 1)])
     raise AssertionError(step)
 
 
@@ -297,7 +299,7 @@ async def test_a_batch_leaves_what_its_changes_one_by_one_would_have_left(
             await messages.add(
                 connection,
                 [
-                    messages.Message(f"{account}-{id}", account, 0, "1", "text", Status.ACCEPTED, 1, "")
+                    messages.MessageRow(f"{account}-{id}", account, 0, "1", "text", Status.ACCEPTED, 1, "")
                     for id in ("a", "b", "c")
                 ],
             )
@@ -360,7 +362,7 @@ def a_first_message(used: UsedPreKey) -> Change:
     return Change(
         ACCOUNT,
         new_messages=(a_message(f"in-{used.peer}", Status.RECEIVED),),
-        whole_sessions=(sessions.Session(ACCOUNT, used.peer, b"sending", b"receiving"),),
+        whole_sessions=(sessions.SealedSession(ACCOUNT, used.peer, b"sending", b"receiving"),),
         used_prekeys=(used,),
     )
 

@@ -111,8 +111,8 @@ async def test_a_commit_is_counted_by_what_it_is_about_alone(database_factory: D
     journal = Journal(
         database, await a_lease(database), last_seq=0, seal=lambda found: [callback.body for callback in found]
     )
-    contact = contacts.Contact(ACCOUNT, NUMBER, registered=True, checked_at=1)
-    session = sessions.Session(ACCOUNT, NUMBER, b"whole", b"sending")
+    contact = contacts.StoredContact(ACCOUNT, NUMBER, registered=True, checked_at=1)
+    session = sessions.SealedSession(ACCOUNT, NUMBER, b"whole", b"sending")
     for about, change in {
         "contacts": Change(ACCOUNT, checked_contacts=[contact]),
         "keys": Change(ACCOUNT, whole_sessions=[session]),

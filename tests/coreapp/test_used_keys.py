@@ -16,7 +16,7 @@ from tests import statements
 from tests.coreapp.signals import TIMEOUT, soon
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import idempotency
-from tidings.storage.business.idempotency import MEDIA, MESSAGES, Key, UsedKey
+from tidings.storage.business.idempotency import MEDIA, MESSAGES, IdempotencyKey, UsedKey
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database
 
@@ -24,7 +24,7 @@ ACCOUNT, OTHER = "15550000000", "15550000001"
 Make = Callable[[str], Awaitable[Database]]
 
 
-def key(text: str, username: str = "admin") -> Key:
+def key(text: str, username: str = "admin") -> IdempotencyKey:
     return idempotency.key_of(username, text)
 
 

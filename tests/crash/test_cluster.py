@@ -24,7 +24,7 @@ from tests.crash import leases, table
 from tests.crash.disruptions import KillMariaDB, moments, until
 from tests.crash.scene import ENVIRONMENT, Disruption, Phase, Scene
 from tests.crash.test_crash import RATE, RESULTS
-from tidings.storage.business.leases import Tenure
+from tidings.storage.business.leases import LeaseRecord
 
 SHAPE = Shape(webapps=2, coreapps=3, networks=2, shards=2)
 KILLS = 5
@@ -143,7 +143,7 @@ async def test_nothing_is_lost_on_a_cluster_whatever_dies(tmp_path: Path, reques
             await scene.open()
             try:
                 settled = await _play(scene, options.messages, options.only)
-                tenures = await asyncio.to_thread(leases.read, cluster)
+                records = await asyncio.to_thread(leases.read, cluster)
                 late = leases.late_commits(cluster)
                 bad = await sink.counts()
             finally:
@@ -152,10 +152,10 @@ async def test_nothing_is_lost_on_a_cluster_whatever_dies(tmp_path: Path, reques
     finally:
         redis.remove()
         mariadb.remove()
-    print(f"\n{table.aligned(scene)}\n\n{table.NOTES}\n\n{leases.describe(tenures, late)}", flush=True)
-    problems = [*table.problems(scene, settled=settled), *leases.overlaps(tenures), *_late_take_overs(scene, tenures)]
+    print(f"\n{table.aligned(scene)}\n\n{table.NOTES}\n\n{leases.describe(records, late)}", flush=True)
+    problems = [*table.problems(scene, settled=settled), *leases.overlaps(records), *_late_take_overs(scene, records)]
     if options.messages >= 10_000 and not options.only:
-        _write(scene, seed, problems, leases.describe(tenures, late))
+        _write(scene, seed, problems, leases.describe(records, late))
     assert not problems, "\n" + "\n".join(problems)
     assert not bad.bad_signatures
 
@@ -171,12 +171,12 @@ async def _play(scene: Scene, messages: int, only: str | None) -> bool:
     return settled
 
 
-def _late_take_overs(scene: Scene, tenures: Sequence[Tenure]) -> list[str]:
+def _late_take_overs(scene: Scene, records: Sequence[LeaseRecord]) -> list[str]:
     return [
         f"{phase.name}: a shard was claimed only {seconds:.1f} s after its owner was killed"
         for phase in scene.phases
         if phase.name == OWNER_KILLED
-        for seconds in leases.take_over_seconds(tenures, phase.troubles)
+        for seconds in leases.take_over_seconds(records, phase.troubles)
         if seconds > BACK
     ]
 

@@ -16,7 +16,7 @@ import uvloop
 from tests.coreapp.signals import soon
 from tidings.egress import addresses, names
 from tidings.egress.guard import EgressGuard
-from tidings.egress.names import Names, Resolved, TooManyLookups
+from tidings.egress.names import NameResolver, Resolved, TooManyLookups
 from tidings.egress.settings import OutgoingSettings
 
 HERE = (socket.AF_INET, "127.0.0.1")
@@ -69,7 +69,7 @@ def resolver() -> Iterator[Resolver]:
     found.end()
 
 
-def begin(looked_up: Names, *hosts: str) -> list[asyncio.Task[Sequence[Resolved]]]:
+def begin(looked_up: NameResolver, *hosts: str) -> list[asyncio.Task[Sequence[Resolved]]]:
     async def ask(host: str) -> Sequence[Resolved]:
         return await looked_up(host, 443)
 
@@ -88,7 +88,7 @@ Main = Callable[[Coroutine[Any, Any, None]], None]
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_names_that_nobody_answers_for_hold_up_no_other_thread_of_the_process(resolver: Resolver, run: Main) -> None:
     async def main() -> None:
-        guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), Names(resolver))
+        guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), NameResolver(resolver))
         # More than the event loop's own pool can have.
         waiting = [asyncio.create_task(guard.resolve(f"dead{number}.example", 443)) for number in range(40)]
         try:
@@ -130,7 +130,7 @@ async def main():
 
 
 async def test_one_name_is_looked_up_by_two_threads_at_most_and_the_others_get_that_answer(resolver: Resolver) -> None:
-    looked_up = Names(resolver)
+    looked_up = NameResolver(resolver)
     waiting = begin(looked_up, *["slow.example"] * 10)
     await soon(lambda: resolver.under_way == 2)
     resolver.answer("slow.example", [HERE])
@@ -145,7 +145,7 @@ async def test_one_name_is_looked_up_by_two_threads_at_most_and_the_others_get_t
 
 
 async def test_a_lookup_that_fails_ends_nobodys_wait_while_another_is_under_way(resolver: Resolver) -> None:
-    looked_up = Names(resolver)
+    looked_up = NameResolver(resolver)
     waiting = begin(looked_up, *["flaky.example"] * 3)
     await soon(lambda: resolver.under_way == 2)
     resolver.answer("flaky.example", socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
@@ -159,7 +159,7 @@ async def test_a_lookup_that_fails_ends_nobodys_wait_while_another_is_under_way(
 
 
 async def test_names_take_turns_and_who_has_gone_takes_none(resolver: Resolver) -> None:
-    looked_up = Names(resolver)
+    looked_up = NameResolver(resolver)
     dead = begin(looked_up, *(f"dead{number}.example" for number in range(names.THREADS)))
     await soon(lambda: resolver.under_way == names.THREADS)
     gone = begin(looked_up, "gone.example")
@@ -174,7 +174,7 @@ async def test_names_take_turns_and_who_has_gone_takes_none(resolver: Resolver) 
 
 
 async def test_callers_who_come_and_go_leave_nothing_behind(resolver: Resolver) -> None:
-    looked_up = Names(resolver)
+    looked_up = NameResolver(resolver)
     await asyncio.gather(*begin(looked_up, *(f"quick{number}.example" for number in range(100))))
     for _ in range(10):
         impatient = begin(looked_up, *["dead.example"] * 10, *(f"dead{number}.example" for number in range(50)))
@@ -189,7 +189,7 @@ async def test_callers_who_come_and_go_leave_nothing_behind(resolver: Resolver) 
 
 
 async def test_when_too_many_wait_the_next_is_told_to_try_later(resolver: Resolver) -> None:
-    looked_up = Names(resolver, max_waiting=3)
+    looked_up = NameResolver(resolver, max_waiting=3)
     guard = EgressGuard(OutgoingSettings(addresses.LOOPBACK), looked_up)
     waiting = begin(looked_up, *["dead.example"] * 3)
     await soon(lambda: looked_up.waiting == 3)
@@ -201,8 +201,8 @@ async def test_when_too_many_wait_the_next_is_told_to_try_later(resolver: Resolv
 
 
 async def test_the_systems_resolver_is_asked() -> None:
-    found = await Names()("localhost", 443)
+    found = await NameResolver()("localhost", 443)
     assert {text for _, text in found} <= {"127.0.0.1", "::1"}
     for host in ("a" * 70, "no-such-name.invalid"):
         with pytest.raises(socket.gaierror):
-            await Names()(host, 443)
+            await NameResolver()(host, 443)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidings.egress import providers
-from tidings.egress.providers import ProviderConfig
+from tidings.egress.providers import ProviderCredentials
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from tidings.egress.providers import ProviderConfig
 )
 def test_a_link_to_a_bound_host_gets_the_credentials(entry: str, link: str) -> None:
     providers.check_host(entry)
-    assert ProviderConfig(hosts=("other.example.com", entry)).is_for(link)
+    assert ProviderCredentials(hosts=("other.example.com", entry)).is_for(link)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_link_to_a_bound_host_gets_the_credentials(entry: str, link: str) -> N
     ],
 )
 def test_another_link_gets_none(entry: str, link: str) -> None:
-    assert not ProviderConfig(hosts=(entry,)).is_for(link)
+    assert not ProviderCredentials(hosts=(entry,)).is_for(link)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.hostile_responses import BODIES, HEADS, Form, HostileHost
 from tidings.egress import addresses
 from tidings.egress.download import Downloader
 from tidings.egress.guard import EgressGuard
-from tidings.egress.responses import BadResponse, Connection, ContentParser, ReadPace, ResponseParser
+from tidings.egress.responses import BadResponse, ContentParser, EgressConnection, ReadCpuLimit, ResponseParser
 from tidings.egress.settings import OutgoingSettings
 
 KIB = 1024
@@ -150,7 +150,7 @@ def test_what_one_read_brought_comes_in_one_piece() -> None:
 
 
 async def test_reads_beyond_the_first_eight_share_a_tenth_of_a_core() -> None:
-    pace = ReadPace()
+    pace = ReadCpuLimit()
     waits = [pace.consume(0.001) for _ in range(200)]
     assert waits[0] == 0.0
     # The reads took 0.2 s in total. Half a second of the CPU share was saved up.
@@ -160,7 +160,7 @@ async def test_reads_beyond_the_first_eight_share_a_tenth_of_a_core() -> None:
 class Reads(asyncio.Protocol):
     """Reads of a connection, counted."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EgressConnection) -> None:
         self._connection = connection
         self.count = 0
 
@@ -183,7 +183,7 @@ async def test_a_sender_of_single_bytes_is_read_at_the_pace_and_not_at_its_own(
     form, authority = hostile_responses.SILENT["content byte by byte"], Authority()
     context = ssl.create_default_context(cadata=authority.pem.decode()) if secure else None
     with HostileHost(form, authority.server_context(tmp_path, "127.0.0.1") if secure else None) as host:
-        connection = Connection(ContentParser(), ReadPace())
+        connection = EgressConnection(ContentParser(), ReadCpuLimit())
         loop = asyncio.get_running_loop()
         _, reads = await loop.create_connection(lambda: Reads(connection), "127.0.0.1", host.port, ssl=context)
         started = time.monotonic()
@@ -198,7 +198,7 @@ async def test_a_sender_of_single_bytes_is_read_at_the_pace_and_not_at_its_own(
 async def test_nothing_is_read_while_nobody_waits() -> None:
     with HostileHost(hostile_responses.BOMB["compressed content"]) as host:
         parser = ContentParser()
-        connection = Connection(parser, ReadPace())
+        connection = EgressConnection(parser, ReadCpuLimit())
         loop = asyncio.get_running_loop()
         _, reads = await loop.create_connection(lambda: Reads(connection), "127.0.0.1", host.port)
         await connection.send(b"GET / HTTP/1.1\r\n\r\n")

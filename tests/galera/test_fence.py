@@ -22,10 +22,10 @@ from tidings.storage.database import Connection, Database
 pytestmark = pytest.mark.whole_system
 
 
-async def claim(database: Database, owner: str, silence: float = -1.0) -> Lease:
+async def claim(database: Database, owner: str, heartbeat_timeout: float = -1.0) -> Lease:
     async def work(connection: Connection) -> Lease | None:
         await shards.create_shards(connection, 1)
-        return await shards.claim(connection, 0, owner=owner, address="", silence=silence)
+        return await shards.claim(connection, 0, owner=owner, address="", heartbeat_timeout=heartbeat_timeout)
 
     lease = await database.commit(work)
     assert lease is not None

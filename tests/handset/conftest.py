@@ -41,7 +41,7 @@ class LiveNetwork:
         self._stop = asyncio.Event()
         ready = asyncio.Event()
 
-        def at(addresses: network.services.Addresses) -> None:
+        def at(addresses: network.services.NodeAddresses) -> None:
             self.http, self.tcp = addresses.http, addresses.tcp
             ready.set()
 
@@ -49,8 +49,8 @@ class LiveNetwork:
             database=DatabaseSettings(f"sqlite+aiosqlite:///{self.folder / 'network.db'}"),
             secrets=NetworkSecrets(registration_key=SECRETS.registration_key),
             data_dir=self.folder,
-            blobs=network.settings.Blobs(directory=self.folder / "blobs"),
-            allowances=network.settings.Allowances(one_time=500),
+            blobs=network.settings.BlobSettings(directory=self.folder / "blobs"),
+            rate_limits=network.settings.DeviceRateLimits(one_time=500),
             http_address=self.http,
             tcp_address=self.tcp,
             embedded=True,

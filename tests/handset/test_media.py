@@ -20,7 +20,7 @@ from prometheus_client import REGISTRY
 from coreapp.webhook import inbound
 from handset import errors, reading
 from handset.attachments import pointers, transfer
-from handset.attachments.pointers import Attachment
+from handset.attachments.pointers import AttachmentPointer
 from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
@@ -80,7 +80,7 @@ def write(folder: Path, name: str, data: bytes) -> Path:
     return path
 
 
-def only(made: Any) -> Attachment:
+def only(made: Any) -> AttachmentPointer:
     """Return the only pointer in a content."""
     (found,) = pointers.find(made["type"], content.encode(made).decode())
     return found
@@ -189,7 +189,9 @@ async def test_a_file_that_is_not_the_one_is_never_saved(api: NetworkApi, device
         "a longer file": {"size": good.size + 20},
     }
     for what, change in wrong.items():
-        pointer = Attachment(**{name: getattr(good, name) for name in Attachment.__struct_fields__} | change)
+        pointer = AttachmentPointer(
+            **{name: getattr(good, name) for name in AttachmentPointer.__struct_fields__} | change
+        )
         with pytest.raises(FileLost):
             await transfer.save(api, device, pointer, tmp_path / "files")
         assert list((tmp_path / "files").iterdir()) == [], what
@@ -418,5 +420,5 @@ async def test_robots_open_what_they_get_and_send_files_back(
 
 
 def test_a_pointer_shows_no_key() -> None:
-    pointer = Attachment("b", b"k" * 64, bytes(32), 3, "image/png", "0" * 64, kind="image")
+    pointer = AttachmentPointer("b", b"k" * 64, bytes(32), 3, "image/png", "0" * 64, kind="image")
     assert repr(pointer) == "Attachment(b, 3 bytes)"

@@ -283,7 +283,7 @@ def test_a_command_that_makes_no_sense_says_how_to_use_it(line: str) -> None:
     with pytest.raises(commands.Misused, match=r"Use /|There is no"):
         commands.compose(line, "1", Thread())
     with pytest.raises(commands.Misused, match="from 1 to 1"):
-        commands.compose("/pick 2", "1", Thread(choices=[reading.Choice("x", {})]))
+        commands.compose("/pick 2", "1", Thread(choices=[reading.ReplyChoice("x", {})]))
 
 
 _JSON = st.recursive(

@@ -11,7 +11,7 @@ from tidings.keys import checks
 from tidings.runtime import data_directory
 from tidings.runtime.env import SettingsError
 from tidings.storage.business import key_checks, nodes, webapp_nodes
-from tidings.storage.business.nodes import Node
+from tidings.storage.business.nodes import CoreappNode
 from tidings.storage.business.webapp_nodes import WebappNode
 from tidings.storage.database import Database
 
@@ -27,7 +27,7 @@ async def test_a_link_key_that_running_processes_do_not_have_is_refused_and_name
     await checks.require_link(database, "the link key")
     async with database.transaction() as connection:
         await webapp_nodes.renew(connection, WEBAPP, forget=60)
-        await nodes.join(connection, Node("core1", "b" * 16, "127.0.0.1:6252", 5.0))
+        await nodes.join(connection, CoreappNode("core1", "b" * 16, "127.0.0.1:6252", 5.0))
     await checks.require_link(database, "the link key")
     with pytest.raises(SettingsError, match="TIDINGS_LINK_KEY is another one than that of web1:9090, core1"):
         await checks.require_link(database, "another key")
@@ -36,7 +36,7 @@ async def test_a_link_key_that_running_processes_do_not_have_is_refused_and_name
 async def test_a_key_of_tokens_is_compared_with_webapps_only(database: Database) -> None:
     await checks.require_tokens(database, "the key of tokens")
     async with database.transaction() as connection:
-        await nodes.join(connection, Node("core1", "b" * 16, "127.0.0.1:6252", 5.0))
+        await nodes.join(connection, CoreappNode("core1", "b" * 16, "127.0.0.1:6252", 5.0))
     await checks.require_tokens(database, "the next key of tokens")
     async with database.transaction() as connection:
         await webapp_nodes.renew(connection, WEBAPP, forget=60)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import handover, main
+from cli import main, role_files
 from tests.conftest import DatabaseFactory
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import key_id
@@ -115,7 +115,7 @@ async def test_nobody_seals_under_a_new_key_before_everybody_opens_it(
     containers: Containers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[tuple[SecretKeys, SecretKeys]] = []
-    write = handover._write
+    write = role_files._write
 
     def watched(path: Path, content: bytes, mode: int) -> bool:
         changed = write(path, content, mode)
@@ -123,7 +123,7 @@ async def test_nobody_seals_under_a_new_key_before_everybody_opens_it(
             steps.append((containers.webapp.settings_key, containers.coreapp.settings_key))
         return changed
 
-    monkeypatch.setattr(handover, "_write", watched)
+    monkeypatch.setattr(role_files, "_write", watched)
     monkeypatch.setenv("TIDINGS_NEW_KEYS", "settings")
     assert containers.provision() == 0
     assert len({(one.keys, other.keys) for one, other in steps}) == 4

@@ -64,12 +64,12 @@ class Scene:
 
         async with self.database.transaction() as connection:
             await accounts.add_account(connection, accounts.Account(ME, 1, b"", b"", wrapped))
-            await registrations.begin(connection, registrations.Pending(ME, False, wrapped, b""))
+            await registrations.begin(connection, registrations.PendingRegistration(ME, False, wrapped, b""))
             await certificates.set_certificate(connection, ME, certificates.EXTERNAL, seal(certificates.EXTERNAL))
             secrets = seal(installation_secrets.WEBHOOK_SECRETS)
             await certificates.set_certificate(connection, ME, certificates.WEBHOOK_SECRETS, secrets)
             await certificates.set_certificate(connection, ME, certificates.WEBHOOK_CA, b"public")
-            provider = media_providers.MediaProvider(ME, "files", "www", seal(provider_label("files")))
+            provider = media_providers.MediaProviderRow(ME, "files", "www", seal(provider_label("files")))
             await media_providers.save_providers(connection, [provider])
             await application_settings.change_settings(connection, ME, {"webhooks": {"url": URL}})
 

@@ -11,7 +11,7 @@ from network.routing.delivery_queue import DeliveryQueue
 from network.routing.mailboxes import Mailboxes
 from network.settings import Limits, Quotas
 from tidings.runtime.clock import ManualClock
-from tidings.storage.network.mailbox import Envelope, Waiting
+from tidings.storage.network.mailbox import Envelope, WaitingEnvelopes
 from tidings.wire import device
 
 
@@ -69,7 +69,7 @@ class SlowMailbox:
     async def last_seq(self) -> int:
         return max(self.rows, default=0)
 
-    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[Waiting]]:
+    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[WaitingEnvelopes]]:
         raise AssertionError("these mailboxes are known")
 
 

@@ -18,8 +18,8 @@ import sqlalchemy as sa
 import websockets
 
 from network import services
-from network.services import Addresses
-from network.settings import Blobs, Cluster, Limits, Quotas, Settings
+from network.services import NodeAddresses
+from network.settings import BlobSettings, Cluster, Limits, Quotas, Settings
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
 from tidings.runtime.clock import Clock
@@ -101,7 +101,7 @@ class TcpLink:
         self._received, self._closed = received, closed
         self._decode = msgspec.msgpack.Decoder(device.FromNetwork).decode
 
-    async def open(self, addresses: Addresses) -> TcpLink:
+    async def open(self, addresses: NodeAddresses) -> TcpLink:
         self._reader, self._writer = await asyncio.open_connection(*addresses.tcp)
         self._reading = asyncio.create_task(self._read())
         return self
@@ -139,7 +139,7 @@ class WebSocketLink:
         self._encode, self._decode = codec.encode, codec.Decoder(device.FromNetwork).decode
         self._outgoing: asyncio.Queue[bytes | str] = asyncio.Queue()
 
-    async def open(self, addresses: Addresses) -> WebSocketLink:
+    async def open(self, addresses: NodeAddresses) -> WebSocketLink:
         host, port = addresses.http
         name = websockets.Subprotocol("tidings.v1.json" if self._as_json else "tidings.v1.msgpack")
         self._socket = await websockets.connect(
@@ -184,7 +184,7 @@ class Client:
         self.closed = asyncio.Event()
         self.link: Link
 
-    async def open(self, addresses: Addresses, transport: str) -> Client:
+    async def open(self, addresses: NodeAddresses, transport: str) -> Client:
         if transport == "tcp":
             self.link = await TcpLink(self._frames.put_nowait, self.closed.set).open(addresses)
         else:
@@ -262,9 +262,9 @@ class Network:
         """
         self.database = database
         self.transport = transport
-        self.cluster = Cluster(url=redis, prefix=f"test-{secrets.token_hex(6)}", silence=2.0)
+        self.cluster = Cluster(url=redis, prefix=f"test-{secrets.token_hex(6)}", heartbeat_timeout=2.0)
         self._directory = tempfile.TemporaryDirectory()
-        self.blobs = Blobs(directory=Path(self._directory.name))
+        self.blobs = BlobSettings(directory=Path(self._directory.name))
         self.tokens: dict[str, str] = {}
         self.nodes = [Node() for _ in range(nodes)]
         self._clients: list[Client] = []
@@ -272,7 +272,7 @@ class Network:
         self._http: aiohttp.ClientSession | None = None
 
     @property
-    def addresses(self) -> Addresses:
+    def addresses(self) -> NodeAddresses:
         """Addresses of the first node."""
         return self.nodes[0].addresses
 
@@ -361,11 +361,11 @@ class Node:
     def __init__(self) -> None:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.addresses: Addresses
+        self.addresses: NodeAddresses
 
     async def start(self, settings: Settings, clock: Clock | None = None) -> None:
         self._stop = asyncio.Event()
-        ready: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
+        ready: asyncio.Future[NodeAddresses] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(services.run(settings, self._stop, ready.set_result, clock=clock))
         both: list[asyncio.Future[Any]] = [self._task, ready]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

@@ -19,7 +19,7 @@ from network.blobs import routes, store, sweeper
 from network.blobs.store import CHUNK, BlobStore
 from network.blobs.sweeper import BlobSweeper
 from network.errors import CannotStore, Full, TooLarge
-from network.settings import Blobs, Limits
+from network.settings import BlobSettings, Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network
 from tests.network.test_outages import PROCESS
@@ -103,7 +103,7 @@ async def test_what_one_device_leaves_another_fetches_whole(network: Network) ->
         assert await got.read() == data
     # The file still exists after a restart of the network, and still counts against the quota.
     await network.stop()
-    await network.start(blobs=Blobs(directory=network.blobs.directory, quota=4 * MIB))
+    await network.start(blobs=BlobSettings(directory=network.blobs.directory, quota=4 * MIB))
     assert await download(network, answer["id"], ALICE) == (200, data)
     assert (await upload(network, data))[0] == 507
 
@@ -177,7 +177,7 @@ async def test_only_devices_leave_and_fetch_blobs(network: Network) -> None:
 
 async def test_a_full_directory_is_told_until_something_expires(network: Network) -> None:
     clock = ManualClock(time.time())
-    await network.start(clock=clock, blobs=Blobs(directory=network.blobs.directory, quota=1000, ttl=10))
+    await network.start(clock=clock, blobs=BlobSettings(directory=network.blobs.directory, quota=1000, ttl=10))
     await network.register(ALICE, BOB)
     _, first = await upload(network, bytes(600))
     for data in (bytes(401), chunks(401)):
@@ -189,7 +189,7 @@ async def test_a_full_directory_is_told_until_something_expires(network: Network
     clock.advance(11)
     assert (await download(network, first["id"]))[0] == 404
     await network.stop()
-    await network.start(clock=clock, blobs=Blobs(directory=network.blobs.directory, quota=1000, ttl=10))
+    await network.start(clock=clock, blobs=BlobSettings(directory=network.blobs.directory, quota=1000, ttl=10))
     await until(lambda: names(network) == [])
     await until_taken(network)
 
@@ -418,7 +418,7 @@ async def test_blobs_that_come_together_share_their_transactions_and_an_owner_is
 async def test_a_directory_that_cannot_be_made_is_one_clear_error(network: Network, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotStore, match=r"TIDINGS_NETWORK_BLOB_DIR .*Not a directory"):
-        await network.start(blobs=Blobs(directory=tmp_path / "file" / "blobs"))
+        await network.start(blobs=BlobSettings(directory=tmp_path / "file" / "blobs"))
 
 
 async def test_messages_go_on_while_a_blob_is_on_its_way(network: Network) -> None:

@@ -14,22 +14,31 @@ import network.app
 from network import http, routing
 from network.blobs import store
 from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoints
-from network.connections import guest, pace, places, sends, session, websocket, websocket_connection, websocket_frames
+from network.connections import (
+    connection_slots,
+    frame_rate_limit,
+    sends,
+    session,
+    unauthenticated_session,
+    websocket,
+    websocket_connection,
+    websocket_frames,
+)
 from network.connections.connections import Connections
 from network.delay import Delay
-from network.devices import blocks, codes, keys, locks, rations
+from network.devices import blocks, code_rate_limits, codes, keys, locks
 from network.devices.registering import MAX_BULK_BODY, MAX_CODE_BODY, RegistrationEndpoints
 from network.devices.routes import DeviceEndpoints
 from network.directory import bundles, lookups, refills
 from network.groups import chats, copies, rules
 from network.groups.routes import GroupEndpoints
 from network.operator import OperatorEndpoints
-from network.settings import Allowances, Blobs, Limits, Quotas, Settings
+from network.settings import BlobSettings, DeviceRateLimits, Limits, Quotas, Settings
 from tests.network.device_api_page import section, table
 from tidings.e2ee import chains, ratchet, record
 from tidings.runtime import http1
 from tidings.runtime.api_key import NO_KEY
-from tidings.runtime.settings import StrangerSettings
+from tidings.runtime.settings import UnauthenticatedSettings
 from tidings.wire import addresses, connection, device, groups, registration, unfinished
 from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
 
@@ -44,29 +53,29 @@ def figures(text: str) -> list[int]:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    limits, files, quotas, allowed = Limits(), Blobs(directory=Path("blobs")), Quotas(), Allowances()
+    limits, files, quotas, allowed = Limits(), BlobSettings(directory=Path("blobs")), Quotas(), DeviceRateLimits()
     mib = 1024 * 1024
     default_ttl = Settings.model_fields["message_ttl"].default
-    strangers = StrangerSettings()
+    unauthenticated = UnauthenticatedSettings()
     expected = {
         "digits of a number": [addresses.MIN_DIGITS, addresses.MAX_DIGITS],
         "`id`": [sends.MAX_ID],
         "`body` of an envelope": [sends.MAX_BODY],
         "`refs` of an envelope": [sends.MAX_REFS, sends.MAX_ID],
-        "a frame, or WebSocket message": [connection.MAX_FRAME, guest.FRAME],
+        "a frame, or WebSocket message": [connection.MAX_FRAME, unauthenticated_session.FRAME],
         "an incomplete frame": [int(unfinished.FRAME_SECONDS), unfinished.MAX_UNFINISHED],
         "numbers in an `ack`": [device.MAX_ACKED],
         "unanswered sends of a connection": [limits.sends],
-        "frames without effect": [int(pace.BURST), int(pace.RATE)],
-        "unread bytes of a device": [session.UNREAD // mib, guest.UNREAD // 1024],
+        "frames without effect": [int(frame_rate_limit.BURST), int(frame_rate_limit.RATE)],
+        "unread bytes of a device": [session.UNREAD // mib, unauthenticated_session.UNREAD // 1024],
         "a device that reads nothing": [int(connection.STALL)],
         "from connecting to a login": [int(limits.login)],
-        "unauthenticated connections": [limits.strangers, limits.strangers_each],
+        "unauthenticated connections": [limits.unauthenticated, limits.unauthenticated_each],
         "connections, and logins until one succeeds": [
-            int(places.EACH_RATE),
-            int(places.EACH_BURST),
-            int(places.ALL_RATE),
-            int(places.ALL_BURST),
+            int(connection_slots.EACH_RATE),
+            int(connection_slots.EACH_BURST),
+            int(connection_slots.ALL_RATE),
+            int(connection_slots.ALL_BURST),
         ],
         "numbers in a `check`": [lookups.MAX_NUMBERS],
         "numbers in a `fetch`": [bundles.MAX_NUMBERS],
@@ -90,8 +99,8 @@ def test_the_limits_are_those_of_the_code() -> None:
         "`ttl`": [default_ttl, 30],
         "recognised repeats": [limits.remembered],
         "a body over HTTP": [http.MAX_BODY, MAX_BULK_BODY, MAX_CODE_BODY],
-        "unauthenticated HTTP connections": [strangers.connections, strangers.connections_each],
-        "requests on unauthenticated HTTP connections": [int(strangers.rate), int(strangers.rate_each)],
+        "unauthenticated HTTP connections": [unauthenticated.connections, unauthenticated.connections_each],
+        "requests on unauthenticated HTTP connections": [int(unauthenticated.rate), int(unauthenticated.rate_each)],
         "HTTP headers": [http1.MAX_HEADERS, http1.MAX_HEAD, int(http1.HEAD_TIMEOUT)],
         "pipelined HTTP requests": [http1.MAX_PIPELINED],
         "participants of a group": [MAX_PARTICIPANTS],
@@ -111,8 +120,8 @@ def test_the_limits_are_those_of_the_code() -> None:
             codes.PER_WINDOW,
             codes.WINDOW_MS // 1000,
         ],
-        "codes requested": [rations.CODES_EACH, rations.SECONDS_EACH],
-        "registrations without proof": [rations.TRIES_EACH, rations.TRY_SECONDS_EACH],
+        "codes requested": [code_rate_limits.CODES_EACH, code_rate_limits.SECONDS_EACH],
+        "registrations without proof": [code_rate_limits.TRIES_EACH, code_rate_limits.TRY_SECONDS_EACH],
         "wrong six-digit codes of a number": [codes.NUMBER_TRIES.burst],
         "wrong PINs of a number": [locks.DAILY.burst, locks.YEARLY.burst, locks.YEARLY.interval_ms // locks.DAY_MS],
         "digits of a PIN": [6, 20],
@@ -152,14 +161,19 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
     anything: Any = types.SimpleNamespace()
     connections = Connections.__new__(Connections)
     registering = RegistrationEndpoints(
-        codes=anything, rations=anything, locks=anything, registrations=anything, key=anything, businesses=frozenset()
+        codes=anything,
+        code_rate_limits=anything,
+        locks=anything,
+        registrations=anything,
+        key=anything,
+        businesses=frozenset(),
     )
     devices = DeviceEndpoints(registrations=anything, locks=anything, keys=anything, blocks=anything, logins=anything)
     routes = [
         registering.routes(),
         devices.routes(),
         GroupEndpoints(anything, anything, anything).routes(),
-        BlobEndpoints(anything, anything, anything, allowances=anything).routes(),
+        BlobEndpoints(anything, anything, anything, rate_limits=anything).routes(),
         OperatorEndpoints(anything, anything, anything, key=NO_KEY).routes(),
         network.app.operator_routes(connections, anything, anything),
     ]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from network.directory.allowances import DeviceAllowances
+from network.directory.device_rate_limits import DeviceRateLimiter
 from network.routing.mailboxes import Mailboxes
-from network.routing.quotas import Refusal
-from network.settings import Allowances, Blobs, Limits, Quotas
+from network.routing.quotas import QuotaRefusal
+from network.settings import BlobSettings, DeviceRateLimits, Limits, Quotas
 from tests.network.test_settings import read
 from tidings.runtime.clock import ManualClock
 from tidings.wire import device
@@ -28,7 +28,7 @@ class Mailbox:
         self.usage = self.table.learn(BOB, ())
         self._count = 0
 
-    def send(self, sender: str = ALICE, size: int = 100) -> Refusal | None:
+    def send(self, sender: str = ALICE, size: int = 100) -> QuotaRefusal | None:
         self._count += 1
         frame = device.Send(self._count, sender, BOB, f"m{self._count}", device.MESSAGE, b"")
         refusal = self.table.take(self.usage, frame, size, self.clock.monotonic())
@@ -79,7 +79,7 @@ def test_one_sender_has_10_000_envelopes_of_a_mailbox() -> None:
 )
 def test_calls_of_one_device_are_a_burst_and_then_a_rate(call: str, burst: int, rate: int) -> None:
     clock = ManualClock()
-    limits = DeviceAllowances(Allowances(), clock)
+    limits = DeviceRateLimiter(DeviceRateLimits(), clock)
     assert limits.take(call, ALICE, burst) == 0
     assert limits.take(call, ALICE, rate) > 0
     clock.advance(1.0)
@@ -90,7 +90,7 @@ def test_calls_of_one_device_are_a_burst_and_then_a_rate(call: str, burst: int, 
 
 def test_one_device_gets_5_one_time_keys_of_a_number_and_5_more_in_a_day() -> None:
     clock = ManualClock()
-    limits = DeviceAllowances(Allowances(), clock)
+    limits = DeviceRateLimiter(DeviceRateLimits(), clock)
     assert [limits.take_one_time(ALICE, BOB) for _ in range(6)] == [True] * 5 + [False]
     clock.advance(24 * 3600.0)
     assert [limits.take_one_time(ALICE, BOB) for _ in range(6)] == [True] * 5 + [False]
@@ -100,6 +100,6 @@ def test_the_other_defaults_are_those_of_the_page(tmp_path: Any) -> None:
     quotas, limits, blobs = Quotas(), Limits(), read(tmp_path).blobs
     assert (quotas.mailbox, quotas.mailbox_bytes) == (1_000_000, 1024 * MIB)
     assert (quotas.stored_bytes, quotas.stored_rate) == (1024 * MIB, 256 * 1024)
-    assert (limits.strangers, limits.strangers_each, limits.login) == (500, 100, 10.0)
-    assert isinstance(blobs, Blobs)
+    assert (limits.unauthenticated, limits.unauthenticated_each, limits.login) == (500, 100, 10.0)
+    assert isinstance(blobs, BlobSettings)
     assert blobs.device_quota == 2048 * MIB

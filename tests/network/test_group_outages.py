@@ -14,7 +14,7 @@ import pytest
 
 from harness.mariadb import MariaDB
 from network.groups import copies
-from network.services import Addresses
+from network.services import NodeAddresses
 from tests.conftest import DatabaseFactory
 from tests.network import group_support
 from tests.network.group_support import changes, done, group_send, make, refusal
@@ -28,7 +28,7 @@ from tidings.wire import device
 
 
 @contextlib.asynccontextmanager
-async def mortal_process(network: Network, point: str) -> AsyncIterator[Addresses | None]:
+async def mortal_process(network: Network, point: str) -> AsyncIterator[NodeAddresses | None]:
     """Start a separate process on the same database, which dies at this crash point, at the latest before the block
     ends. Yields `None` if it dies before it listens."""
     process = await asyncio.create_subprocess_exec(
@@ -40,7 +40,7 @@ async def mortal_process(network: Network, point: str) -> AsyncIterator[Addresse
         async with asyncio.timeout(PATIENCE):
             line = await process.stdout.readline()
         http, tcp = json.loads(line) if line else ((), ())
-        yield Addresses(tuple(http), tuple(tcp)) if line else None
+        yield NodeAddresses(tuple(http), tuple(tcp)) if line else None
         async with asyncio.timeout(PATIENCE):
             await process.wait()
     finally:
@@ -49,7 +49,7 @@ async def mortal_process(network: Network, point: str) -> AsyncIterator[Addresse
             await process.wait()
 
 
-async def client_of(network: Network, addresses: Addresses | None, number: str) -> Client:
+async def client_of(network: Network, addresses: NodeAddresses | None, number: str) -> Client:
     assert addresses is not None
     client = await Client().open(addresses, "tcp")
     await client.login(number, network.tokens[number])
@@ -111,7 +111,7 @@ class BrokenCommits:
         begin, add = Database.transaction, group_messages.add
         keeping: set[int] = set()
 
-        async def noted(connection: Connection, messages: list[group_messages.GroupMessage]) -> None:
+        async def noted(connection: Connection, messages: list[group_messages.StoredGroupMessage]) -> None:
             keeping.update(message.seq for message in messages)
             await add(connection, messages)
 

@@ -12,7 +12,7 @@ from network.groups import kept_messages, rules, schemas
 from network.groups.addressed import AddressedGroup, judge, readers
 from network.groups.kept_messages import count_fitting
 from network.groups.memberships import TYPICAL, Memberships
-from network.groups.rules import Outcome, State
+from network.groups.rules import GroupOutcome, GroupState
 from tests import statements
 from tests.conftest import DatabaseFactory
 from tidings.storage.network import groups
@@ -23,14 +23,14 @@ from tidings.wire.groups import MAX_PARTICIPANTS
 NUMBERS = [f"1555000000{i}" for i in range(6)]
 CHAT = Chat(f"{NUMBERS[0]}-5", NUMBERS[0], "Lunch", 5000, 1, "code", "")
 
-Ask = Callable[[State], Outcome]
+Ask = Callable[[GroupState], GroupOutcome]
 
 number = st.sampled_from(NUMBERS)
 several = st.lists(number, max_size=4)
 
 
 def _asks() -> st.SearchStrategy[Ask]:
-    def ask(rule: Callable[..., Outcome], **more: object) -> Ask:
+    def ask(rule: Callable[..., GroupOutcome], **more: object) -> Ask:
         return lambda state: rule(state, **more)
 
     return st.one_of(
@@ -43,7 +43,7 @@ def _asks() -> st.SearchStrategy[Ask]:
     )
 
 
-def names(state: State) -> set[str]:
+def names(state: GroupState) -> set[str]:
     return {member.number for member in state.members}
 
 

@@ -17,9 +17,9 @@ from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, Network
 from tidings.runtime.clock import SystemClock
-from tidings.runtime.door import Door
+from tidings.runtime.connection_limiter import ConnectionLimiter
 from tidings.runtime.http1 import HEAD_TIMEOUT, BoundedProtocol
-from tidings.runtime.settings import StrangerSettings
+from tidings.runtime.settings import UnauthenticatedSettings
 from tidings.runtime.tls import TlsFiles
 
 Address = tuple[str, int]
@@ -42,8 +42,8 @@ def make_app() -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def serve(connections: int = 10, head_timeout: float = HEAD_TIMEOUT) -> AsyncIterator[Address]:
-    door = Door(StrangerSettings(), SystemClock(), connections=connections)
-    server = HttpServer(("127.0.0.1", 0), TlsFiles(), make_app(), door=door, head_timeout=head_timeout)
+    limiter = ConnectionLimiter(UnauthenticatedSettings(), SystemClock(), connections=connections)
+    server = HttpServer(("127.0.0.1", 0), TlsFiles(), make_app(), limiter=limiter, head_timeout=head_timeout)
     address = server.open()
     stop = asyncio.Event()
     serving = asyncio.create_task(server.run(stop))

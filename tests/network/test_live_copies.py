@@ -15,7 +15,7 @@ from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, id
 from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import directory, group_messages, mailbox
-from tidings.storage.network.group_messages import GroupMessage
+from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
 
 pytestmark = pytest.mark.one_node
@@ -241,9 +241,9 @@ async def test_what_a_process_left_comes_in_its_place_among_what_was_stored_and_
     await network.stop()
     now = int(clock.now() * 1000)
 
-    def message(id: str, copies: dict[str, int], expires_at: int = now + 60_000) -> GroupMessage:
+    def message(id: str, copies: dict[str, int], expires_at: int = now + 60_000) -> StoredGroupMessage:
         seq = max(copies.values(), default=0)
-        return GroupMessage(seq, ALICE, id, now, expires_at, b"sealed", [], "t", f"{ALICE}-5", copies=copies)
+        return StoredGroupMessage(seq, ALICE, id, now, expires_at, b"sealed", [], "t", f"{ALICE}-5", copies=copies)
 
     database = Database(network.database, "network")
     async with database.transaction() as connection:

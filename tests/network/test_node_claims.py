@@ -10,10 +10,10 @@ from typing import Any
 from network.cluster import frames, presence
 from network.cluster.frames import Claim, FromNode, Load
 from network.cluster.links import NodeAway
-from network.cluster.membership import Change, Membership
-from network.cluster.node import Local, Node
+from network.cluster.membership import MembershipChange, NodeMembership
+from network.cluster.node import ClusterNode, Local
 from network.cluster.presence import Presence
-from network.cluster.server import RedisAway, Script
+from network.cluster.redis_client import RedisAway, Script
 from network.settings import Cluster, Limits
 from tidings.runtime.clock import ManualClock
 from tidings.wire import device
@@ -74,12 +74,12 @@ def a_presence(server: PlayedServer) -> Presence:
     return Presence(server, membership(), on_replaced=lambda *_: None, on_lost=lambda *_: None)
 
 
-def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> Node:
+def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> ClusterNode:
     router = types.SimpleNamespace(
         attached=lambda: [], look_again=lambda number: None, look_first=lambda number="": None
     )
     local = Local(router, *[None] * 5)
-    return Node(server, membership(), local, links=links or PlayedLinks(), clock=ManualClock(), limits=Limits())
+    return ClusterNode(server, membership(), local, links=links or PlayedLinks(), clock=ManualClock(), limits=Limits())
 
 
 async def test_a_login_that_ends_while_it_is_claimed_leaves_no_claim() -> None:
@@ -128,7 +128,7 @@ async def test_a_claim_that_redis_does_not_have_is_said_again_soon() -> None:
 
 async def test_what_is_noted_while_claims_are_not_said_again_is_not_forgotten() -> None:
     def change() -> None:
-        node._news.untold = node.exchange.lookout.lost_track = True
+        node._announcements.untold = node.exchange.relocation_check.lost_track = True
         away()
 
     server = PlayedServer()
@@ -137,8 +137,8 @@ async def test_what_is_noted_while_claims_are_not_said_again_is_not_forgotten() 
     server.before = change
     node.presence.unclaimed = True
     await node._come_back()
-    assert node._news.untold
-    assert node.exchange.lookout.lost_track
+    assert node._announcements.untold
+    assert node.exchange.relocation_check.lost_track
 
 
 async def test_a_device_whose_node_could_not_be_told_hears_later_that_it_is_attached_elsewhere() -> None:
@@ -167,13 +167,13 @@ async def test_another_server_that_answers_the_heartbeat_is_given_the_claims_aga
         async def fields(self, key: str) -> dict[bytes, bytes]:
             return {}
 
-    changes: list[Change] = []
+    changes: list[MembershipChange] = []
 
-    async def changed(change: Change) -> None:
+    async def changed(change: MembershipChange) -> None:
         changes.append(change)
 
     server: Any = PlayedBeats()
-    members = Membership(server, Cluster(), lambda: Load("me"))
+    members = NodeMembership(server, Cluster(), lambda: Load("me"))
     members.on_change = changed
     await members.run_once()
     changes.clear()

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from redis.exceptions import RedisClusterException, SlotNotCoveredError
 
-from network.cluster import frames, outbox, server
-from network.cluster.forwards import Forward, Forwards
+from network.cluster import frames, outbox, redis_client
+from network.cluster.forwards import Forwards, PendingForward
 from network.cluster.frames import FromNode
 from network.cluster.links import NodeAway
 from network.cluster.membership import readable_loads
 from network.cluster.outbox import Outbox
-from network.cluster.server import RedisAway
+from network.cluster.redis_client import RedisAway
 from network.settings import Limits
 from tidings.wire import device
 
@@ -41,7 +41,7 @@ async def test_a_redis_cluster_out_of_reach_is_redis_that_is_away(error: Excepti
         async def hgetall(self, key: str) -> None:
             raise error
 
-    connections = server.Server.__new__(server.Server)
+    connections = redis_client.RedisClient.__new__(redis_client.RedisClient)
     connections._client = Client()
     with pytest.raises(RedisAway):
         await connections.fields("key")
@@ -112,7 +112,7 @@ class Superseded:
 def test_an_envelope_on_its_way_stays_as_it_is_and_only_its_node_answers_for_it() -> None:
     forwards, first, second = Forwards(Limits()), Superseded(), Superseded()
     envelope = an_envelope(70, "m")
-    n = forwards.add(Forward(envelope, first, 1, node=OTHER, due=1.0, tries=1))
+    n = forwards.add(PendingForward(envelope, first, 1, node=OTHER, due=1.0, tries=1))
     assert forwards.is_repeat(second, an_envelope(71, "m"))
     assert first.numbers == [70]
     assert forwards.take(n, "another.3") is None

@@ -11,8 +11,8 @@ import pytest
 from harness import metrics
 from network.cluster import frames, links
 from network.cluster.frames import FromNode, LinkAddress
-from network.cluster.links import Links, NodeAway
-from network.cluster.server import RedisAway
+from network.cluster.links import NodeAway, NodeLinks
+from network.cluster.redis_client import RedisAway
 from network.errors import CannotListen
 from network.settings import Cluster
 from tests.authority import Authority
@@ -45,7 +45,7 @@ class Peer:
     def __init__(self, name: str, addresses: dict[str, LinkAddress], files: TlsFiles = PLAIN) -> None:
         self.name = name
         self.membership = PlayedMembership(name, addresses)
-        self.links = Links(self.membership, Cluster(url=REDIS), files)
+        self.links = NodeLinks(self.membership, Cluster(url=REDIS), files)
         self.heard: list[tuple[str, FromNode]] = []
 
     async def open(self) -> None:
@@ -112,9 +112,9 @@ class Raw:
 async def test_each_hears_what_the_other_says_in_its_order(pair: Pair) -> None:
     await pair.me.say(OTHER, frames.Moved(1), frames.Moved(2))
     await pair.me.say(OTHER, frames.Moved(3))
-    await pair.other.say(ME, frames.LookAtAll())
+    await pair.other.say(ME, frames.ReadAll())
     assert pair.other.heard == [(ME, frames.Moved(n)) for n in (1, 2, 3)]
-    assert pair.me.heard == [(OTHER, frames.LookAtAll())]
+    assert pair.me.heard == [(OTHER, frames.ReadAll())]
 
 
 async def test_a_frame_that_cannot_be_handled_does_not_keep_those_behind_it(pair: Pair) -> None:
@@ -141,7 +141,7 @@ async def test_who_does_not_know_the_token_is_not_heard(pair: Pair, no_rest: Non
 async def test_who_says_anything_before_the_token_is_not_heard(pair: Pair) -> None:
     caller = Raw()
     connection = await caller.call(pair.me.membership.addresses[ME])
-    connection.send(frames.Packet(frames.encode([frames.Moved(1)])))
+    connection.send(frames.FrameBatch(frames.encode([frames.Moved(1)])))
     async with asyncio.timeout(PATIENCE):
         await caller.gone.wait()
     assert pair.me.heard == []
@@ -153,7 +153,7 @@ async def test_a_node_that_calls_again_is_not_heard_on_the_call_before(pair: Pai
     for caller in (first, second):
         connection = await caller.call(address)
         connection.send(frames.Call(OTHER, address.token))
-        connection.send(frames.Packet(frames.encode([frames.Moved(1)])))
+        connection.send(frames.FrameBatch(frames.encode([frames.Moved(1)])))
         async with asyncio.timeout(PATIENCE):
             assert await caller.answers.get() == frames.Taken()
     async with asyncio.timeout(PATIENCE):
@@ -242,6 +242,6 @@ async def test_an_address_that_is_taken_or_a_certificate_that_is_not_there_is_sa
     taken = pair.me.membership.addresses[ME]
     cluster = Cluster(url=REDIS, node_address=(taken.host, taken.port))
     with pytest.raises(CannotListen, match="TIDINGS_NETWORK_NODE_ADDRESS"):
-        await Links(pair.me.membership, cluster, PLAIN).open(lambda *_: None)
+        await NodeLinks(pair.me.membership, cluster, PLAIN).open(lambda *_: None)
     with pytest.raises(CannotListen, match="TIDINGS_TLS_CERTIFICATE"):
-        Links(pair.me.membership, cluster, TlsFiles(*[str(tmp_path / "missing")] * 3))
+        NodeLinks(pair.me.membership, cluster, TlsFiles(*[str(tmp_path / "missing")] * 3))

@@ -12,10 +12,10 @@ from harness.redis_server import RedisServer
 from network.cluster import frames
 from network.cluster.exchange import Exchange
 from network.cluster.frames import Claim, Claims, FromNode
-from network.cluster.lookout import Lookout
+from network.cluster.location_cache import LocationCache
 from network.cluster.outbox import Outbox
 from network.cluster.presence import Presence
-from network.cluster.whereabouts import Whereabouts
+from network.cluster.relocation_check import RelocationCheck
 from network.routing.mailbox import SqlMailbox
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
@@ -199,20 +199,20 @@ class Watched:
     def __init__(self) -> None:
         self.presence, self.outbox, self.clock = PlayedPresence(), PlayedOutbox(), ManualClock()
         self.membership = types.SimpleNamespace(me=ME, nodes=frozenset({ME, OTHER}), in_touch=True)
-        self.lookout = Lookout(
+        self.relocation_check = RelocationCheck(
             self.membership,
             self.presence,
             self.outbox,
-            whereabouts=Whereabouts(self.clock),
+            locations=LocationCache(self.clock),
             clock=self.clock,
             patience=2.0,
-            look_here=lambda number: None,
+            read_here=lambda number: None,
         )
 
     async def look(self) -> None:
         """Run the relocation check: the node of each recipient with stored envelopes is found and notified."""
         self.presence.gate.set()
-        looking = self.lookout._looking
+        looking = self.relocation_check._reading
         assert looking is not None
         async with asyncio.timeout(PATIENCE):
             await looking
@@ -225,65 +225,65 @@ def a_row(id: str) -> Envelope:
 async def test_a_word_with_rows_is_not_all_that_was_stored_when_there_was_one_without() -> None:
     for first, then in (((), (a_row("m"),)), ((a_row("m"),), ())):
         watched = Watched()
-        watched.lookout.stored(BOB, first)
-        watched.lookout.stored(BOB, then)
+        watched.relocation_check.stored(BOB, first)
+        watched.relocation_check.stored(BOB, then)
         await watched.look()
-        assert watched.outbox.frames == [frames.Look(BOB)]
-        assert not watched.lookout.is_behind(BOB)
+        assert watched.outbox.frames == [frames.Stored(BOB)]
+        assert not watched.relocation_check.is_behind(BOB)
     watched = Watched()
     rows = [a_row("m"), a_row("n")]
     for row in rows:
-        watched.lookout.stored(BOB, [row])
+        watched.relocation_check.stored(BOB, [row])
     # An envelope to him does not wait for what a group message has stored.
-    assert not watched.lookout.is_behind(BOB)
+    assert not watched.relocation_check.is_behind(BOB)
     await watched.look()
-    assert watched.outbox.frames == [frames.Look(BOB, rows)]
+    assert watched.outbox.frames == [frames.Stored(BOB, rows)]
 
 
 async def test_nobody_waits_behind_what_is_stored_for_longer_than_it_takes_or_than_is_allowed() -> None:
     watched = Watched()
     sender = Sender()
-    origin = watched.lookout.storing(BOB, sender)
-    settled = watched.lookout.settled(BOB)
+    origin = watched.relocation_check.storing(BOB, sender)
+    settled = watched.relocation_check.settled(BOB)
     origin.accepted(5)
-    watched.lookout.stored(BOB)
+    watched.relocation_check.stored(BOB)
     assert sender.accepted_numbers == [5]
-    late = watched.lookout.settled(BOB)
+    late = watched.relocation_check.settled(BOB)
     assert settled.done()
     watched.clock.advance(1.9)
-    watched.lookout.sweep()
+    watched.relocation_check.sweep()
     assert not late.done()
     await watched.look()
     assert late.result()
-    watched.lookout.storing(BOB, sender)
-    late = watched.lookout.settled(BOB)
+    watched.relocation_check.storing(BOB, sender)
+    late = watched.relocation_check.settled(BOB)
     watched.clock.advance(2.0)
-    watched.lookout.sweep()
+    watched.relocation_check.sweep()
     assert not late.result()
 
 
 async def test_a_node_that_did_not_get_a_word_gets_no_envelope_before_it_knows_that_it_has_to_look() -> None:
     watched = Watched()
     watched.outbox.has_room = False
-    watched.lookout.stored(BOB)
+    watched.relocation_check.stored(BOB)
     await watched.look()
-    watched.lookout.sweep()
-    assert watched.lookout.is_blind(OTHER)
+    watched.relocation_check.sweep()
+    assert watched.relocation_check.is_blind(OTHER)
     watched.outbox.has_room = True
-    watched.lookout.sweep()
-    assert not watched.lookout.is_blind(OTHER)
-    assert watched.outbox.frames == [frames.LookAtAll()]
-    watched.lookout.unsent(OTHER)
-    assert watched.lookout.is_blind(OTHER)
+    watched.relocation_check.sweep()
+    assert not watched.relocation_check.is_blind(OTHER)
+    assert watched.outbox.frames == [frames.ReadAll()]
+    watched.relocation_check.unsent(OTHER)
+    assert watched.relocation_check.is_blind(OTHER)
     # The other node is gone: none is left to notify.
     watched.membership.nodes = frozenset({ME})
-    watched.lookout.sweep()
-    assert watched.outbox.frames == [frames.LookAtAll()]
+    watched.relocation_check.sweep()
+    assert watched.outbox.frames == [frames.ReadAll()]
     # When it is back, it is notified before it gets anything else.
     watched.membership.nodes = frozenset({ME, OTHER})
-    assert not watched.lookout.is_blind(OTHER)
-    assert not watched.lookout.is_blind(OTHER)
-    assert watched.outbox.frames == [frames.LookAtAll()] * 2
-    watched.lookout.gone(frozenset({OTHER}))
-    assert not watched.lookout.is_blind(OTHER)
-    assert watched.outbox.frames == [frames.LookAtAll()] * 3
+    assert not watched.relocation_check.is_blind(OTHER)
+    assert not watched.relocation_check.is_blind(OTHER)
+    assert watched.outbox.frames == [frames.ReadAll()] * 2
+    watched.relocation_check.gone(frozenset({OTHER}))
+    assert not watched.relocation_check.is_blind(OTHER)
+    assert watched.outbox.frames == [frames.ReadAll()] * 3

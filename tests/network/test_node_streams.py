@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 import pytest
 
 from harness.redis_server import RedisServer
-from network.cluster import rounds
+from network.cluster import mailbox_polls
 from network.cluster.exchange import Exchange
-from network.cluster.lookout import Lookout
-from network.cluster.rounds import Rounds
+from network.cluster.mailbox_polls import MailboxPolls
+from network.cluster.relocation_check import RelocationCheck
 from network.cluster.shared_clock import SharedClock
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
@@ -42,7 +42,7 @@ async def network(database_factory: DatabaseFactory, redis: RedisServer) -> Asyn
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable polls: only announcements lead to what is stored."""
-    monkeypatch.setattr(rounds, "INTERVAL", 600.0)
+    monkeypatch.setattr(mailbox_polls, "INTERVAL", 600.0)
 
 
 class Mute:
@@ -50,16 +50,16 @@ class Mute:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_on = False
-        stored, choose = Lookout.stored, Exchange._choose
+        stored, choose = RelocationCheck.stored, Exchange._choose
 
-        def is_stored(lookout: Lookout, number: str, rows: Iterable[Envelope] = ()) -> None:
+        def is_stored(relocation_check: RelocationCheck, number: str, rows: Iterable[Envelope] = ()) -> None:
             if not self.is_on:
-                stored(lookout, number, rows)
+                stored(relocation_check, number, rows)
 
         def is_chosen(exchange: Exchange, *of: object) -> str:
             return "" if self.is_on else choose(exchange, *of)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Lookout, "stored", is_stored)
+        monkeypatch.setattr(RelocationCheck, "stored", is_stored)
         monkeypatch.setattr(Exchange, "_choose", is_chosen)
 
 
@@ -178,9 +178,9 @@ async def test_an_envelope_that_a_node_never_answers_comes_before_those_that_are
 async def test_what_was_stored_while_a_node_was_away_comes_first_when_it_is_back(
     network: Network, redis: RedisServer, monkeypatch: pytest.MonkeyPatch, no_polls: None
 ) -> None:
-    make, gate = Rounds.make, asyncio.Event()
+    make, gate = MailboxPolls.make, asyncio.Event()
 
-    async def late(polls: Rounds) -> None:
+    async def late(polls: MailboxPolls) -> None:
         await gate.wait()
         await make(polls)
 
@@ -188,8 +188,8 @@ async def test_what_was_stored_while_a_node_was_away_comes_first_when_it_is_back
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
     # Without announcements to all, as if they had been made before the nodes are back. Mailboxes are polled late.
-    monkeypatch.setattr(Lookout, "tell_all", lambda lookout: None)
-    monkeypatch.setattr(Rounds, "make", late)
+    monkeypatch.setattr(RelocationCheck, "request_read_all", lambda relocation_check: None)
+    monkeypatch.setattr(MailboxPolls, "make", late)
     redis.kill9()
     try:
         alice.send(ALICE, BOB, "stored")
@@ -228,7 +228,7 @@ async def test_a_poll_reads_the_mailboxes_that_are_filled_and_those_that_are_bei
 
     mailboxes = PlayedMailboxes()
     async with asyncio.timeout(PATIENCE):
-        await Rounds(mailboxes, filled).run_once()
+        await MailboxPolls(mailboxes, filled).run_once()
     assert mailboxes.read == [ALICE, CAROL]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness import metrics
 from harness.redis_server import RedisServer
-from network.cluster.links import Links, NodeAway
+from network.cluster.links import NodeAway, NodeLinks
 from network.cluster.presence import Presence
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
@@ -19,7 +19,7 @@ from tests.network.support import PATIENCE, Client, Network
 from tidings.runtime.api_key import ApiKey
 from tidings.storage.database import Database
 from tidings.storage.network import group_messages
-from tidings.storage.network.group_messages import GroupMessage
+from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
 
 ALICE, BOB, CAROL = "15550100001", "15550100002", "15550100003"
@@ -247,7 +247,9 @@ async def test_what_one_process_left_in_memory_is_put_into_mailboxes_by_the_node
     database = Database(network.database, "network")
     async with database.transaction() as connection:
         now = int(time.time() * 1000)
-        left = GroupMessage(7, ALICE, "left", now, now + 60_000, b"sealed", [], group=f"{ALICE}-5", copies={BOB: 7})
+        left = StoredGroupMessage(
+            7, ALICE, "left", now, now + 60_000, b"sealed", [], group=f"{ALICE}-5", copies={BOB: 7}
+        )
         await group_messages.add(connection, [left])
     await database.close()
     await network.start_node(second)
@@ -317,11 +319,11 @@ async def test_nodes_that_do_not_reach_each_other_store_what_they_have_and_go_on
     alice, bob = await network.connect(ALICE, node=0), await network.connect(BOB, node=1)
     await talk(alice, bob, "before")
 
-    async def cut(links: Links, node: str, packet: bytes) -> None:
+    async def cut(links: NodeLinks, node: str, packet: bytes) -> None:
         raise NodeAway("played")
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(Links, "post", cut)
+        meanwhile.setattr(NodeLinks, "post", cut)
         alice.send(ALICE, BOB, "stored")
         await alice.accepted(1)
     (delivery,) = await bob.deliveries(1)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from harness.mariadb import MariaDB
-from network.services import Addresses
+from network.services import NodeAddresses
 from tests.conftest import DatabaseFactory
 from tests.network.support import ALICE, BOB, CAROL, PATIENCE, REGISTRATION_KEY, Client, Network, ids, stored
 from tidings.runtime import crashpoints
@@ -102,7 +102,7 @@ async def test_a_process_that_dies_at_a_crash_point_loses_nothing_and_the_id_tel
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             http, tcp = json.loads(await process.stdout.readline())
-        addresses = Addresses(tuple(http), tuple(tcp))
+        addresses = NodeAddresses(tuple(http), tuple(tcp))
         alice, bob = await Client().open(addresses, "tcp"), await Client().open(addresses, "tcp")
         await alice.login(ALICE, network.tokens[ALICE])
         if point == crashpoints.AFTER_DEVICE_ACK_BEFORE_ROW:

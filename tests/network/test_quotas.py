@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness import metrics
 from network.routing import mailboxes
 from network.routing.mailboxes import Mailboxes
-from network.routing.quotas import Judge, Share, Total, Usage
+from network.routing.quotas import QuotaCheck, SenderUsage, Total, Usage
 from network.settings import Quotas
 from tests.network.group_support import changes, group_send, make
 from tests.network.support import ALICE, BOB, CAROL, Client, Network, ids, stored
@@ -28,7 +28,7 @@ def usage_of(**waiting: int) -> Usage:
     return usage
 
 
-def fill(judge: Judge, usage: Usage, sender: str, size: int = 1) -> int:
+def fill(judge: QuotaCheck, usage: Usage, sender: str, size: int = 1) -> int:
     """Return how many more envelopes of this sender have room."""
     taken = 0
     while judge.has_room(usage, share := usage.share_of(sender, 0.0), size):
@@ -38,18 +38,18 @@ def fill(judge: Judge, usage: Usage, sender: str, size: int = 1) -> int:
 
 
 def test_one_sender_gets_half_of_a_mailbox_each_of_two_a_third_and_another_always_finds_room() -> None:
-    judge, usage = Judge(LIMITS), usage_of()
+    judge, usage = QuotaCheck(LIMITS), usage_of()
     assert fill(judge, usage, "a") == 50
     assert fill(judge, usage, "b") == 25
     assert fill(judge, usage, "c") == 13
     assert fill(judge, Usage(Total(), 0.0), "x" * 15) == 50
-    strict = Judge(LIMITS.model_copy(update={"share": 10}))
+    strict = QuotaCheck(LIMITS.model_copy(update={"share": 10}))
     assert fill(strict, usage_of(), "a") == 10
 
 
 @given(sizes=st.lists(st.integers(1, 400), max_size=60), quota=st.integers(1, 2000))
 def test_no_share_and_no_mailbox_has_more_bytes_than_its_quota(sizes: list[int], quota: int) -> None:
-    judge = Judge(Quotas(mailbox_bytes=2000, share_bytes=quota))
+    judge = QuotaCheck(Quotas(mailbox_bytes=2000, share_bytes=quota))
     usage = usage_of()
     for turn, size in enumerate(sizes):
         share = usage.share_of(str(turn % 3), 0.0)
@@ -60,7 +60,7 @@ def test_no_share_and_no_mailbox_has_more_bytes_than_its_quota(sizes: list[int],
 
 
 def test_a_pair_has_a_burst_and_then_a_pace_and_what_is_refused_keeps_its_place() -> None:
-    judge, share, now = Judge(LIMITS), Share(), 100.0
+    judge, share, now = QuotaCheck(LIMITS), SenderUsage(), 100.0
     for n in range(20):
         assert judge.pace(share, f"m{n}", now) is None
         judge.passed(share, now)
@@ -75,14 +75,14 @@ def test_a_pair_has_a_burst_and_then_a_pace_and_what_is_refused_keeps_its_place(
 
 
 def test_whoever_gives_a_refused_envelope_up_is_not_held_up_by_it_for_ever() -> None:
-    judge, share = Judge(LIMITS), Share()
+    judge, share = QuotaCheck(LIMITS), SenderUsage()
     assert judge.full(share, "given up", 0.0).reason == device.MAILBOX_FULL
     assert judge.pace(share, "next", 14.9) is not None
     assert judge.pace(share, "next", 15.0) is None
 
 
 def test_a_rate_of_nothing_is_no_pace() -> None:
-    judge, share = Judge(LIMITS.model_copy(update={"pair_rate": 0.0})), Share()
+    judge, share = QuotaCheck(LIMITS.model_copy(update={"pair_rate": 0.0})), SenderUsage()
     for n in range(1000):
         assert judge.pace(share, str(n), 0.0) is None
         judge.passed(share, 0.0)

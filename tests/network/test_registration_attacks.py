@@ -20,10 +20,10 @@ from network.devices.codes import Codes
 from network.devices.lock_activity import LockActivity
 from network.devices.locks import Locks
 from network.errors import Locked, TooMany, Unauthorized, Unavailable
-from network.settings import Allowances
+from network.settings import DeviceRateLimits
 from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
 from tidings.runtime.clock import ManualClock
-from tidings.runtime.settings import StrangerSettings
+from tidings.runtime.settings import UnauthenticatedSettings
 from tidings.storage.database import Database
 from tidings.storage.network import locks
 from tidings.wire import device
@@ -32,7 +32,7 @@ BUSINESS = "15550009999"
 PIN, WRONG_PIN = "246813", "135792"
 DAY = 86_400
 # Limits on HTTP requests as such are not under test here.
-OPEN = StrangerSettings(connections=10_000, connections_each=10_000, rate=0, rate_each=0)
+OPEN = UnauthenticatedSettings(connections=10_000, connections_each=10_000, rate=0, rate_each=0)
 
 Answer = tuple[int, dict[str, Any]]
 
@@ -52,7 +52,7 @@ class Scene:
         self._caplog = caplog
 
     async def start(self, **changes: Any) -> None:
-        await self.network.start(clock=self.clock, strangers=OPEN, **changes)
+        await self.network.start(clock=self.clock, unauthenticated=OPEN, **changes)
 
     @contextlib.asynccontextmanager
     async def _client(self, host: str) -> AsyncIterator[aiohttp.ClientSession]:
@@ -99,7 +99,7 @@ def count_tries(result: str) -> float:
 
 
 async def test_a_business_number_is_registered_with_the_registration_key_only(scene: Scene) -> None:
-    await scene.start(allowances=Allowances(businesses=frozenset({BUSINESS})))
+    await scene.start(rate_limits=DeviceRateLimits(businesses=frozenset({BUSINESS})))
     refused = await scene.post("127.0.0.2", "/v1/codes", {"number": BUSINESS})
     assert reason(refused) == (403, "key_required")
     assert (await scene.register("127.0.0.1", BUSINESS, key=REGISTRATION_KEY))[0] == 201

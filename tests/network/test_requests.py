@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from network.directory.absences import ASKERS, REMEMBERED, Absences
-from network.settings import Allowances
+from network.directory.missing_numbers import ASKERS, REMEMBERED, MissingNumbers
+from network.settings import DeviceRateLimits
 from tests.network.support import ALICE, BOB, CAROL, Client, Network
 from tidings.wire import device
 
@@ -81,7 +81,7 @@ async def test_used_up_one_time_keys_leave_the_last_resort(network: Network) -> 
 
 
 async def test_one_time_keys_are_handed_out_exactly_once_to_many_who_ask_at_once(network: Network) -> None:
-    await network.start(allowances=Allowances(one_time=500))
+    await network.start(rate_limits=DeviceRateLimits(one_time=500))
     askers = [f"1555020{i:04}" for i in range(10)]
     await network.register(*askers)
     await network.register(BOB, CAROL, prekeys=60, kyber_prekeys=30)
@@ -114,7 +114,7 @@ async def test_more_than_500_numbers_are_too_many_for_a_fetch(network: Network) 
 async def test_a_connected_device_is_told_once_when_its_keys_run_low_and_again_when_they_are_gone(
     network: Network,
 ) -> None:
-    await network.start(allowances=Allowances(one_time=500))
+    await network.start(rate_limits=DeviceRateLimits(one_time=500))
     await network.register(ALICE)
     await network.register(BOB, prekeys=21)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
@@ -174,13 +174,13 @@ async def test_whoever_asked_for_a_number_in_vain_hears_when_it_registers(networ
 
 
 def test_askers_and_what_they_asked_for_are_bounded() -> None:
-    absences = Absences()
+    missing_numbers = MissingNumbers()
     for asker in range(ASKERS + 1):
-        absences.asked(f"asker {asker}", [CAROL])
-    assert len(absences.take([CAROL])) == ASKERS
-    assert absences.take([CAROL]) == []
-    absences.asked(ALICE, map(str, range(REMEMBERED + 1)))
-    assert absences.take(["0"]) == []
-    assert absences.take([str(REMEMBERED)]) == [(str(REMEMBERED), ALICE)]
-    absences.found(ALICE, ["1"])
-    assert absences.take(["1"]) == []
+        missing_numbers.asked(f"asker {asker}", [CAROL])
+    assert len(missing_numbers.take([CAROL])) == ASKERS
+    assert missing_numbers.take([CAROL]) == []
+    missing_numbers.asked(ALICE, map(str, range(REMEMBERED + 1)))
+    assert missing_numbers.take(["0"]) == []
+    assert missing_numbers.take([str(REMEMBERED)]) == [(str(REMEMBERED), ALICE)]
+    missing_numbers.found(ALICE, ["1"])
+    assert missing_numbers.take(["1"]) == []

@@ -12,7 +12,7 @@ from network.routing.sequence import SequenceNumbers
 from network.settings import Limits, Quotas
 from tests.network.router_support import Device, Everybody, Sender, SlowMailbox, drawn_limits, known
 from tidings.runtime.clock import ManualClock
-from tidings.storage.network.group_messages import GroupMessage
+from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import addresses, device
 
@@ -69,7 +69,9 @@ async def test_whatever_happens_every_envelope_arrives_and_each_connection_sees_
             given_back.add(id)
         else:
             kept.add(seq)
-            message = GroupMessage(seq, "15550000003", id, 0, 2**60, data, [], group=GROUP, copies={RECIPIENT: seq})
+            message = StoredGroupMessage(
+                seq, "15550000003", id, 0, 2**60, data, [], group=GROUP, copies={RECIPIENT: seq}
+            )
             router.live.hand_over(message)
 
     def acknowledge(count: int) -> None:

@@ -24,7 +24,7 @@ def test_with_nothing_set_it_serves_loopback_from_sqlite(tmp_path: Path) -> None
     assert found.database.engine == "sqlite"
     assert found.message_ttl == 30 * 86400
     assert found.delay == (0.0, 0.0)
-    assert found.blobs == settings.Blobs(directory=tmp_path / "blobs", quota=10 * 2**30, ttl=14 * 86400)
+    assert found.blobs == settings.BlobSettings(directory=tmp_path / "blobs", quota=10 * 2**30, ttl=14 * 86400)
     assert not found.embedded
 
 
@@ -54,7 +54,7 @@ def test_every_setting_is_taken_from_its_variable(tmp_path: Path) -> None:
     assert (found.message_ttl, found.limits.store_after, found.limits.window) == (60, 0.25, 10)
     assert found.limits.write_buffer == 4 * 2**20
     assert found.secrets.registration_key == "key"
-    assert found.blobs == settings.Blobs(directory=tmp_path / "elsewhere", quota=3 * 2**20, ttl=60)
+    assert found.blobs == settings.BlobSettings(directory=tmp_path / "elsewhere", quota=3 * 2**20, ttl=60)
     assert (found.limits.transfers, found.limits.http) == (7, 9)
     assert found.embedded
     assert found.tcp_certificate == TlsFiles("chain.pem", "key.pem")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from network.settings import Allowances
+from network.settings import DeviceRateLimits
 from tests import spans
 from tests.network.support import Network
 from tidings.wire import device
@@ -55,7 +55,7 @@ async def test_a_context_that_comes_over_http_is_nobodys(network: Network, expor
 async def test_the_envelopes_of_a_business_are_traced_and_where_one_is_named_no_others(
     network: Network, exported: InMemorySpanExporter, businesses: frozenset[str]
 ) -> None:
-    await network.start(allowances=Allowances(businesses=businesses))
+    await network.start(rate_limits=DeviceRateLimits(businesses=businesses))
     await network.register(ALICE, BOB)
     alice, bob = await network.connect(ALICE), await network.connect(BOB)
     # A sender that is not logged in can send nothing.

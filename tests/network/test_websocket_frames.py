@@ -172,7 +172,7 @@ def goodbyes(written: bytes) -> int:
 async def test_a_goodbye_is_found_behind_more_frames_than_are_read_in_a_turn() -> None:
     handler = Closer()
     made, line = connected(handler)
-    many = masked(websocket_frames.TEXT, PING) * (3 * connection.TURN)
+    many = masked(websocket_frames.TEXT, PING) * (3 * connection.FRAMES_PER_ITERATION)
     made.data_received(many + masked(websocket_frames.CLOSE, b"\x03\xe8"))
     assert not line.gone.is_set()
     await asyncio.wait_for(line.gone.wait(), 10)
@@ -204,7 +204,7 @@ async def test_whoever_sends_on_and_on_after_a_goodbye_is_cut_off() -> None:
 
 @pytest.mark.parametrize("who", ["we", "peer"])
 async def test_whoever_does_not_take_a_goodbye_is_cut_off(monkeypatch: pytest.MonkeyPatch, who: str) -> None:
-    monkeypatch.setattr(websocket_connection, "FAREWELL", 0.01)
+    monkeypatch.setattr(websocket_connection, "CLOSE_GRACE", 0.01)
     made, line = connected(Closer())
     if who == "we":
         made.close(device.IDLE)

@@ -15,7 +15,7 @@ from tidings.media.errors import FileEmpty, FileGone, FileTooLarge, StoreAway, U
 from tidings.objects import identity
 from tidings.objects.identity import WrongStore
 from tidings.objects.marker import Marker
-from tidings.objects.store import FileStore, Stored
+from tidings.objects.store import FileStore, StoredObject
 
 MIB = 1024 * 1024
 BIG = 10**9
@@ -30,7 +30,7 @@ async def chunks(content: bytes, size: int = 50_000) -> AsyncIterator[bytes]:
         yield content[start : start + size]
 
 
-async def put(files: FileStore, content: bytes) -> Stored:
+async def put(files: FileStore, content: bytes) -> StoredObject:
     return await files.write(chunks(content), limit=BIG)
 
 

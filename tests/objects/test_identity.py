@@ -16,11 +16,11 @@ from tests.conftest import DatabaseFactory
 from tidings.media.errors import FileGone, StoreAway
 from tidings.objects import marker
 from tidings.objects.directory import DirectoryStore
-from tidings.objects.identity import MEDIA, Identity, WrongStore
+from tidings.objects.identity import MEDIA, StoreIdentity, WrongStore
 from tidings.objects.watch import StoreWatch
 from tidings.storage import file_stores
 from tidings.storage.database import Connection, Database
-from tidings.storage.file_stores import FileStore
+from tidings.storage.file_stores import FileStoreRow
 
 
 @dataclasses.dataclass
@@ -28,7 +28,7 @@ class Place:
     """Directory, and the database that may record it."""
 
     store: DirectoryStore
-    identity: Identity
+    identity: StoreIdentity
 
     @property
     def names(self) -> list[str]:
@@ -51,7 +51,7 @@ async def database(database_factory: DatabaseFactory) -> Database:
 
 def make(database: Database, directory: Path, rows: Rows | None = None) -> Place:
     store = DirectoryStore(directory)
-    return Place(store, Identity(database, store, MEDIA, variable="TIDINGS_MEDIA_DIR", sample=rows or Rows()))
+    return Place(store, StoreIdentity(database, store, MEDIA, variable="TIDINGS_MEDIA_DIR", sample=rows or Rows()))
 
 
 async def chunks(content: bytes) -> AsyncIterator[bytes]:
@@ -208,9 +208,9 @@ async def test_a_marker_that_cannot_be_read_matches_nothing(database: Database, 
 
 async def test_rows_of_a_database_are_kept_by_name(database: Database) -> None:
     async with database.transaction() as connection:
-        await file_stores.add(connection, FileStore("media", "first", 1))
-        await file_stores.add(connection, FileStore("media", "second", 2))
-        assert await file_stores.find(connection, "media") == FileStore("media", "first", 1)
-        await file_stores.replace(connection, FileStore("media", "second", 2))
-        assert await file_stores.find(connection, "media") == FileStore("media", "second", 2)
+        await file_stores.add(connection, FileStoreRow("media", "first", 1))
+        await file_stores.add(connection, FileStoreRow("media", "second", 2))
+        assert await file_stores.find(connection, "media") == FileStoreRow("media", "first", 1)
+        await file_stores.replace(connection, FileStoreRow("media", "second", 2))
+        assert await file_stores.find(connection, "media") == FileStoreRow("media", "second", 2)
         assert await file_stores.find(connection, "blobs") is None

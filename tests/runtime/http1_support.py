@@ -15,14 +15,14 @@ from starlette.types import Receive, Scope, Send
 
 from tidings.runtime import http1, http_server
 from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.door import Door
-from tidings.runtime.settings import StrangerSettings
-from tidings.runtime.strangers import Network
+from tidings.runtime.connection_limiter import ConnectionLimiter
+from tidings.runtime.settings import UnauthenticatedSettings
+from tidings.runtime.unauthenticated import Network
 
-UNLIMITED = StrangerSettings(rate=0.0, rate_each=0.0)
+UNLIMITED = UnauthenticatedSettings(rate=0.0, rate_each=0.0)
 
 
-class Server(http_server.Server):
+class Server(http_server.LimitedServer):
     """Server whose application reads a request's body only if the path is `/read`, and responds with the result.
 
     A request with `Authorization: good` logs in. The connection limiter recognises `known` as logged in.
@@ -34,7 +34,7 @@ class Server(http_server.Server):
         *,
         keep_alive: int = 60,
         connections: int = 1_000,
-        limits: StrangerSettings = UNLIMITED,
+        limits: UnauthenticatedSettings = UNLIMITED,
         trusted: Sequence[Network] = (),
         clock: Clock | None = None,
         tls: ssl.SSLContext | None = None,
@@ -42,27 +42,27 @@ class Server(http_server.Server):
     ) -> None:
         # Paths that are overloaded.
         self.crowded: set[str] = set()
-        self.door = Door(
+        self.limiter = ConnectionLimiter(
             limits,
             clock or SystemClock(),
             connections=connections,
             trusted=trusted,
             recognise=lambda given: given == b"known",
             urgent=("/urgent",),
-            is_crowded=lambda path, delay: path in self.crowded,
+            is_overloaded=lambda path, delay: path in self.crowded,
         )
         super().__init__(
             uvicorn.Config(
                 self._app,
                 interface="asgi3",
-                http=functools.partial(http1.BoundedProtocol, door=self.door, **options),  # type: ignore[arg-type]
+                http=functools.partial(http1.BoundedProtocol, limiter=self.limiter, **options),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 timeout_keep_alive=keep_alive,
                 timeout_graceful_shutdown=1,
             ),
-            self.door,
+            self.limiter,
         )
         self.tls = tls
         self.port = listener.getsockname()[1]
@@ -90,7 +90,7 @@ class Server(http_server.Server):
         self.on_path(scope["path"])
         self.headers.append(scope["headers"])
         if (b"authorization", b"good") in scope["headers"]:
-            scope[http1.VISITOR].proved()
+            scope[http1.ADMITTED].mark_authenticated()
         body = b""
         while scope["path"] == "/read":
             message = await receive()

@@ -17,7 +17,7 @@ from tests.coreapp.signals import soon
 from tests.runtime.http1_support import Server, answer, connected, serve
 from tidings.runtime.clock import ManualClock
 from tidings.runtime.refusal_log import RefusalLog
-from tidings.runtime.settings import StrangerSettings
+from tidings.runtime.settings import UnauthenticatedSettings
 
 KNOWN = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\n\r\n"
 LINE = "http.connections_refused"
@@ -52,7 +52,7 @@ async def burst(server: Server, count: int, request: bytes, **options: object) -
 
 @pytest.mark.parametrize("count", [400, 1000])
 async def test_of_a_thousand_connections_at_once_from_an_address_that_has_logged_in_none_is_reset(count: int) -> None:
-    async with serve(limits=StrangerSettings()) as server:
+    async with serve(limits=UnauthenticatedSettings()) as server:
         await log_in(server)
         assert await burst(server, count, KNOWN) == {"200": count}
 
@@ -61,18 +61,18 @@ async def test_over_tls_too(tmp_path: Path) -> None:
     authority = Authority()
     context = authority.server_context(tmp_path, "localhost")
     options = {"ssl": ssl.create_default_context(cadata=authority.pem.decode()), "server_hostname": "localhost"}
-    async with serve(limits=StrangerSettings(), tls=context) as server:
+    async with serve(limits=UnauthenticatedSettings(), tls=context) as server:
         await log_in(server, **options)
         assert await burst(server, 300, KNOWN, **options) == {"200": 300}
 
 
 async def test_more_than_may_wait_get_503_with_retry_after() -> None:
-    limits = StrangerSettings(rate=0.0, rate_each=0.0, connections=2, waiting_known=3)
+    limits = UnauthenticatedSettings(rate=0.0, rate_each=0.0, connections=2, waiting_known=3)
     async with serve(limits=limits, clock=ManualClock()) as server, contextlib.AsyncExitStack() as stack:
         await log_in(server)
         # Connections with a slot, and connections that wait for one.
         held = [await stack.enter_async_context(connected(server)) for _ in range(5)]
-        await soon(lambda: len(server.door) == 2)
+        await soon(lambda: len(server.limiter) == 2)
         for _ in range(20):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(KNOWN)
@@ -90,14 +90,14 @@ async def test_more_than_may_wait_get_503_with_retry_after() -> None:
 
 async def test_of_an_address_that_has_not_logged_in_100_are_served_and_256_wait() -> None:
     held = []
-    async with serve(limits=StrangerSettings(), clock=ManualClock()) as server:
+    async with serve(limits=UnauthenticatedSettings(), clock=ManualClock()) as server:
         for _ in range(100 + 256 + 10):
             connection = socket.socket()
             connection.setblocking(False)
             held.append(connection)
             with contextlib.suppress(ConnectionResetError):
                 await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", server.port))
-        await soon(lambda: len(server.door) == 100)
+        await soon(lambda: len(server.limiter) == 100)
 
         def is_reset(connection: socket.socket) -> bool:
             try:
@@ -114,10 +114,10 @@ async def test_of_an_address_that_has_not_logged_in_100_are_served_and_256_wait(
 
 
 async def test_refused_connections_are_logged_once_for_an_address(caplog: pytest.LogCaptureFixture) -> None:
-    limits = StrangerSettings(rate=0.0, rate_each=0.0, connections_each=1, waiting_each=1)
+    limits = UnauthenticatedSettings(rate=0.0, rate_each=0.0, connections_each=1, waiting_each=1)
     with caplog.at_level(logging.WARNING):
         async with serve(limits=limits, clock=ManualClock()) as server, connected(server), connected(server):
-            await soon(lambda: len(server.door) == 1)
+            await soon(lambda: len(server.limiter) == 1)
             assert set(await burst(server, 30, KNOWN)) <= {"ConnectionResetError", "IncompleteReadError"}
     lines = [record for record in caplog.records if record.message == LINE]
     assert [(line.__dict__["peer"], line.__dict__["refused"]) for line in lines] == [("127.0.0.1", 1)]

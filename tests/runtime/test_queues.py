@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from tidings.runtime import queues
 from tidings.runtime.batcher import Batcher
-from tidings.runtime.queues import QUEUES, QueueMetrics, Reading
+from tidings.runtime.queues import QUEUES, QueueMetrics, QueueReading
 
 
 def values(metrics: QueueMetrics, queue: str, shard: str = "") -> tuple[float | None, ...]:
@@ -24,10 +24,10 @@ def values(metrics: QueueMetrics, queue: str, shard: str = "") -> tuple[float | 
 
 def test_a_queue_is_read_when_somebody_asks_until_it_is_forgotten() -> None:
     metrics = QueueMetrics()
-    reading = Reading(0, 0, 0.0)
+    reading = QueueReading(0, 0, 0.0)
     metrics.watch("jobs", lambda: reading, shard="3")
     assert values(metrics, "jobs", "3") == (0, 0, 0, 0)
-    reading = Reading(depth=5, left=2, oldest=1.5)
+    reading = QueueReading(depth=5, left=2, oldest=1.5)
     assert values(metrics, "jobs", "3") == (5, 1.5, 7, 2)
     metrics.forget("jobs", shard="3")
     assert values(metrics, "jobs", "3") == (None, None, None, None)

@@ -15,7 +15,7 @@ from prometheus_client import PROCESS_COLLECTOR, REGISTRY
 
 from harness import metrics, polling
 from tidings.runtime import vitals
-from tidings.runtime.vitals import GarbageCollector, Process, Vitals
+from tidings.runtime.vitals import InterpreterGcMetrics, ProcessVitals, Vitals
 
 
 def above(seconds: str) -> float:
@@ -71,7 +71,7 @@ async def test_each_collection_of_garbage_is_counted_while_the_service_runs() ->
 def test_a_pause_is_counted_under_every_bound_that_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([10.0, 10.003])
     monkeypatch.setattr(vitals.time, "perf_counter", lambda: next(moments))
-    collections = GarbageCollector()
+    collections = InterpreterGcMetrics()
     collections.noticed("start", {"generation": 1})
     collections.noticed("stop", {"generation": 1})
     (family,) = collections.collect()
@@ -85,7 +85,7 @@ def test_a_process_shows_what_the_library_would(tmp_path: Path) -> None:
     with contextlib.ExitStack() as files:
         for index in range(50):
             files.enter_context((tmp_path / str(index)).open("w"))
-        ours = {sample.name: sample.value for family in Process().collect() for sample in family.samples}
+        ours = {sample.name: sample.value for family in ProcessVitals().collect() for sample in family.samples}
         theirs = {sample.name: sample.value for family in PROCESS_COLLECTOR.collect() for sample in family.samples}
     # The library opens the directory in order to list it. We do so only where the system does not count descriptors.
     assert theirs["process_open_fds"] - ours["process_open_fds"] in (0, 1)
@@ -97,7 +97,7 @@ def test_a_process_shows_what_the_library_would(tmp_path: Path) -> None:
 
 
 def test_a_process_without_descriptors_still_says_so(tmp_path: Path) -> None:
-    process = Process()
+    process = ProcessVitals()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.ExitStack() as files:
         files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))

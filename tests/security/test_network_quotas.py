@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from network.services import Addresses
+from network.services import NodeAddresses
 from tests.network.support import Client, registration
 from tests.security.attack import Attack
 from tests.security.figures import Form
@@ -37,7 +37,7 @@ def register(target: Target, *numbers: str, prekeys: int = 25) -> dict[str, str]
 async def connect(target: Target, number: str, token: str) -> Client:
     """Connect a device over TCP and log it in."""
     places = target.places
-    client = await Client().open(Addresses(http=places["network"], tcp=places["connections"]), "tcp")
+    client = await Client().open(NodeAddresses(http=places["network"], tcp=places["connections"]), "tcp")
     await client.login(number, token)
     return client
 

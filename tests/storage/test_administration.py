@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tidings.storage.business import certificates, media_providers, profiles, registrations, stickerpacks
-from tidings.storage.business.media_providers import MediaProvider
-from tidings.storage.business.profiles import BusinessProfile, Photo
-from tidings.storage.business.registrations import Registration
+from tidings.storage.business.media_providers import MediaProviderRow
+from tidings.storage.business.profiles import Photo, StoredProfile
+from tidings.storage.business.registrations import RegistrationRow
 from tidings.storage.business.stickerpacks import Pack, PackFull, Sticker
 from tidings.storage.database import Database
 
@@ -23,24 +23,24 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
 
 async def test_what_a_registration_is_bound_to_is_set_field_by_field(database: Database) -> None:
     async with database.transaction() as connection:
-        assert await registrations.find_registration(connection, A) == Registration(A)
+        assert await registrations.find_registration(connection, A) == RegistrationRow(A)
         await registrations.set_pin_hash(connection, A, "$argon2id$x")
         await registrations.set_shards(connection, A, 8)
         await registrations.note_registered(connection, A, 1_700_000_000_000)
     async with database.reading() as connection:
-        assert await registrations.find_registration(connection, A) == Registration(
+        assert await registrations.find_registration(connection, A) == RegistrationRow(
             A, 8, "$argon2id$x", 1_700_000_000_000
         )
-        assert await registrations.find_registration(connection, B) == Registration(B)
+        assert await registrations.find_registration(connection, B) == RegistrationRow(B)
 
 
 async def test_a_profile_is_set_field_by_field(database: Database) -> None:
     photo = Photo("image/png", bytes(range(256)) * 4096)
-    business = BusinessProfile("Straße 1", "👋", "a@example.com", "Other", ("https://example.com",))
+    business = StoredProfile("Straße 1", "👋", "a@example.com", "Other", ("https://example.com",))
     async with database.transaction() as connection:
         assert await profiles.find_about(connection, A) == ""
         assert await profiles.find_photo(connection, A) is None
-        assert await profiles.find_business(connection, A) == BusinessProfile()
+        assert await profiles.find_business(connection, A) == StoredProfile()
         await profiles.set_about(connection, A, "😀" * 139)
         await profiles.set_photo(connection, A, photo)
         await profiles.set_business(connection, A, business)
@@ -70,7 +70,7 @@ async def test_a_certificate_is_replaced_deleted_and_added_only_where_there_is_n
 
 
 async def test_providers_are_found_by_exactly_their_name(database: Database) -> None:
-    first, second = MediaProvider(A, "Files", "www", b"\0x"), MediaProvider(A, "files", "www", b"y")
+    first, second = MediaProviderRow(A, "Files", "www", b"\0x"), MediaProviderRow(A, "files", "www", b"y")
     async with database.transaction() as connection:
         await media_providers.save_providers(connection, [first, second])
         await media_providers.save_providers(connection, [])
@@ -78,7 +78,7 @@ async def test_providers_are_found_by_exactly_their_name(database: Database) -> 
         assert await media_providers.find_provider(connection, A, "Files") == first
         assert await media_providers.find_provider(connection, A, "files ") is None
         assert await media_providers.find_provider(connection, B, "files") is None
-        replaced = MediaProvider(A, "files", "www", b"z")
+        replaced = MediaProviderRow(A, "files", "www", b"z")
         await media_providers.save_providers(connection, [replaced])
         assert await media_providers.delete_provider(connection, A, "Files")
         assert await media_providers.list_providers(connection, A) == [replaced]

@@ -36,14 +36,14 @@ async def find(database: Database, account: str = ACCOUNT) -> tuple[ApplicationS
 
 async def test_nothing_set_is_all_defaults(database: Database) -> None:
     assert await find(database) == (DEFAULTS, 0)
-    assert DEFAULTS.webhooks.message == application_settings.PostedStatuses(sent=False, delivered=True, read=True)
+    assert DEFAULTS.webhooks.message == application_settings.PostedStatusSettings(sent=False, delivered=True, read=True)
 
 
 async def test_a_change_keeps_what_it_does_not_name_however_deep(database: Database) -> None:
     await change(database, {"webhooks": {"url": "https://example.com/", "message": {"sent": True}}})
     after = await change(database, {"webhooks": {"message": {"read": False}}, "callback_persist": False})
-    assert after.webhooks == application_settings.Webhooks(
-        "https://example.com/", 6, application_settings.PostedStatuses(sent=True, delivered=True, read=False)
+    assert after.webhooks == application_settings.WebhookSettings(
+        "https://example.com/", 6, application_settings.PostedStatusSettings(sent=True, delivered=True, read=False)
     )
     assert not after.callback_persist
     assert await find(database) == (after, 2)

@@ -9,10 +9,10 @@ import pytest
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import group_changes, group_messages, groups, messages, sender_keys
 from tidings.storage.business.group_changes import GroupChanges
-from tidings.storage.business.group_messages import Receipt, UnreadGroupMessage
-from tidings.storage.business.groups import Group
-from tidings.storage.business.messages import Message, Status
-from tidings.storage.business.sender_keys import GIVEN, LACKS, Holder, OwnKey, PeerKey
+from tidings.storage.business.group_messages import GroupReceipt, UnreadGroupMessage
+from tidings.storage.business.groups import StoredGroup
+from tidings.storage.business.messages import MessageRow, Status
+from tidings.storage.business.sender_keys import GIVEN, LACKS, KeyHolder, OwnKey, PeerKey
 from tidings.storage.database import Database
 
 ME, ANN, BEN = "15550000000", "15550110001", "15550110002"
@@ -25,8 +25,8 @@ async def database(database_factory: DatabaseFactory) -> Database:
     return await database_factory("business")
 
 
-def group(group_id: str = LUNCH, **more: object) -> Group:
-    made = Group(ME, group_id, "Lunch 🥪", ME, 1_700_000_000, 3, ((ME, True), (ANN, False)))
+def group(group_id: str = LUNCH, **more: object) -> StoredGroup:
+    made = StoredGroup(ME, group_id, "Lunch 🥪", ME, 1_700_000_000, 3, ((ME, True), (ANN, False)))
     return dataclasses.replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -52,27 +52,31 @@ async def test_the_later_of_two_changes_stands_and_a_new_key_has_no_old_holders(
         GroupChanges(
             ME,
             own_keys=[OwnKey(ME, LUNCH, 3, b"old"), OwnKey(ME, OTHER, 1, b"other")],
-            holders=[Holder(ME, LUNCH, ANN, GIVEN), Holder(ME, LUNCH, BEN, "job-0"), Holder(ME, OTHER, ANN, GIVEN)],
+            holders=[
+                KeyHolder(ME, LUNCH, ANN, GIVEN),
+                KeyHolder(ME, LUNCH, BEN, "job-0"),
+                KeyHolder(ME, OTHER, ANN, GIVEN),
+            ],
         ),
     )
     await write(
         database,
-        GroupChanges(ME, holders=[Holder(ME, LUNCH, BEN, GIVEN)]),
+        GroupChanges(ME, holders=[KeyHolder(ME, LUNCH, BEN, GIVEN)]),
         GroupChanges(
             ME,
             own_keys=[OwnKey(ME, LUNCH, 4, b"new")],
             cleared_holders=[LUNCH],
-            holders=[Holder(ME, LUNCH, ANN, "job-1")],
+            holders=[KeyHolder(ME, LUNCH, ANN, "job-1")],
         ),
-        GroupChanges(ME, own_keys=[OwnKey(ME, LUNCH, 4, b"newer")], holders=[Holder(ME, OTHER, ANN, LACKS)]),
+        GroupChanges(ME, own_keys=[OwnKey(ME, LUNCH, 4, b"newer")], holders=[KeyHolder(ME, OTHER, ANN, LACKS)]),
     )
     async with database.reading() as connection:
         own = await sender_keys.list_own(connection, ME, [LUNCH, OTHER, "nothing"])
         held = await sender_keys.list_holders(connection, ME, [LUNCH, OTHER])
         under_way = await sender_keys.list_under_way(connection, ME)
     assert {key.group_id: key.record for key in own} == {LUNCH: b"newer", OTHER: b"other"}
-    assert set(held) == {Holder(ME, LUNCH, ANN, "job-1"), Holder(ME, OTHER, ANN, LACKS)}
-    assert under_way == [Holder(ME, LUNCH, ANN, "job-1")]
+    assert set(held) == {KeyHolder(ME, LUNCH, ANN, "job-1"), KeyHolder(ME, OTHER, ANN, LACKS)}
+    assert under_way == [KeyHolder(ME, LUNCH, ANN, "job-1")]
 
 
 async def test_the_keys_of_others_are_found_by_sender_and_go_when_they_go(database: Database) -> None:
@@ -92,21 +96,21 @@ async def test_the_keys_of_others_are_found_by_sender_and_go_when_they_go(databa
 
 
 async def test_a_receipt_only_grows_within_a_batch_and_goes_with_its_message(database: Database) -> None:
-    old = Message("m1", ME, 0, LUNCH, "text", Status.READ, 1, "")
+    old = MessageRow("m1", ME, 0, LUNCH, "text", Status.READ, 1, "")
     async with database.transaction() as connection:
         await messages.add(connection, [old, dataclasses.replace(old, id="m2", created_at=10)])
     await write(
         database,
-        GroupChanges(ME, receipts=[Receipt("m1", ANN, 4), Receipt("m2", ANN, 3)]),
-        GroupChanges(ME, receipts=[Receipt("m1", ANN, 3), Receipt("m2", BEN, 3)]),
+        GroupChanges(ME, receipts=[GroupReceipt("m1", ANN, 4), GroupReceipt("m2", ANN, 3)]),
+        GroupChanges(ME, receipts=[GroupReceipt("m1", ANN, 3), GroupReceipt("m2", BEN, 3)]),
     )
     async with database.reading() as connection:
         found = await group_messages.list_receipts(connection, ["m1", "m2"], [ANN])
-    assert set(found) == {Receipt("m1", ANN, 4), Receipt("m2", ANN, 3)}
+    assert set(found) == {GroupReceipt("m1", ANN, 4), GroupReceipt("m2", ANN, 3)}
     async with database.transaction() as connection:
         await messages.sweep(connection, after="", final_before=5, settled_before=5, limit=10)
         left = await group_messages.list_receipts(connection, ["m1", "m2"], [ANN, BEN])
-    assert set(left) == {Receipt("m2", ANN, 3), Receipt("m2", BEN, 3)}
+    assert set(left) == {GroupReceipt("m2", ANN, 3), GroupReceipt("m2", BEN, 3)}
 
 
 async def test_what_is_unread_in_a_group_up_to_a_message_is_found(database: Database) -> None:
@@ -128,6 +132,6 @@ async def test_what_is_unread_in_a_group_up_to_a_message_is_found(database: Data
 
 async def test_a_message_and_its_job_may_be_for_a_group(database: Database) -> None:
     async with database.transaction() as connection:
-        await messages.add(connection, [Message("m1", ME, 0, OTHER, "text", Status.ACCEPTED, 1, "")])
+        await messages.add(connection, [MessageRow("m1", ME, 0, OTHER, "text", Status.ACCEPTED, 1, "")])
         (found,) = await messages.list_progress(connection, ME, ["m1"])
     assert found.peer == OTHER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import contacts
-from tidings.storage.business.contacts import Contact, Since
+from tidings.storage.business.contacts import Since, StoredContact
 
 ME = "15550000000"
 
@@ -12,16 +12,19 @@ ME = "15550000000"
 async def test_the_latest_check_counts_and_old_ones_are_left_out(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
-        await contacts.save(connection, [Contact(ME, "1", True, 100), Contact(ME, "2", False, 200)])
-        await contacts.save(connection, [Contact(ME, "1", False, 300), Contact("other", "3", True, 300)])
+        await contacts.save(connection, [StoredContact(ME, "1", True, 100), StoredContact(ME, "2", False, 200)])
+        await contacts.save(connection, [StoredContact(ME, "1", False, 300), StoredContact("other", "3", True, 300)])
         await contacts.save(connection, [])
     async with database.reading() as connection:
         found = await contacts.list_checked(connection, ME, ["1", "2", "3"], since=Since(301, 200))
-        assert sorted(found, key=lambda c: c.wa_id) == [Contact(ME, "1", False, 300), Contact(ME, "2", False, 200)]
+        assert sorted(found, key=lambda c: c.wa_id) == [
+            StoredContact(ME, "1", False, 300),
+            StoredContact(ME, "2", False, 200),
+        ]
         assert await contacts.list_checked(connection, ME, ["2"], since=Since(0, 201)) == []
         assert await contacts.list_checked(connection, ME, [], since=Since(0, 0)) == []
         other = await contacts.list_checked(connection, "other", ["3"], since=Since(300, 301))
-        assert other == [Contact("other", "3", True, 300)]
+        assert other == [StoredContact("other", "3", True, 300)]
         assert await contacts.list_checked(connection, "other", ["3"], since=Since(301, 0)) == []
 
 
@@ -30,8 +33,8 @@ async def test_thousands_at_once_and_forgetting_them(database_factory: DatabaseF
     numbers = [f"{n}" for n in range(2500)]
     ever = Since(0, 0)
     async with database.transaction() as connection:
-        await contacts.save(connection, [Contact(ME, number, True, 1) for number in numbers])
-        await contacts.save(connection, [Contact("other", "1", True, 1)])
+        await contacts.save(connection, [StoredContact(ME, number, True, 1) for number in numbers])
+        await contacts.save(connection, [StoredContact("other", "1", True, 1)])
         assert len(await contacts.list_checked(connection, ME, numbers, since=ever)) == 2500
         await contacts.clear(connection, ME)
         assert await contacts.list_checked(connection, ME, numbers, since=ever) == []
@@ -43,8 +46,8 @@ async def test_pages_have_each_number_once_in_order_and_only_those_that_were_che
 ) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
-        await contacts.save(connection, [Contact(ME, f"{n}", n % 2 == 0, 100 + n) for n in range(1, 9)])
-        await contacts.save(connection, [Contact("other", "11", True, 300)])
+        await contacts.save(connection, [StoredContact(ME, f"{n}", n % 2 == 0, 100 + n) for n in range(1, 9)])
+        await contacts.save(connection, [StoredContact("other", "11", True, 300)])
     found, after = [], ""
     async with database.reading() as connection:
         while page := await contacts.list_page(connection, ME, after=after, since=Since(104, 105), limit=2):

@@ -400,7 +400,7 @@ def test_a_connection_that_was_closed_within_a_transaction_is_an_outage_on_every
 async def test_what_no_key_can_be_is_asked_for_and_not_found(database_factory: DatabaseFactory, strange: str) -> None:
     database = await database_factory("business")
     async with database.transaction() as connection:
-        await messages.add(connection, [messages.Message("known", "1", 0, "2", "text", messages.Status.SENT, 1, "")])
+        await messages.add(connection, [messages.MessageRow("known", "1", 0, "2", "text", messages.Status.SENT, 1, "")])
     async with database.reading() as connection:
         for ids in ([strange], ["known", strange], [strange, strange, "known"]):
             found = await messages.list_progress(connection, "1", ids)
@@ -419,7 +419,7 @@ async def test_what_no_key_can_be_is_no_row_in_its_stead(database_factory: Datab
         with pytest.raises(sa.exc.DBAPIError) as refused:
             async with database.transaction() as connection:
                 await messages.add(
-                    connection, [messages.Message("known", "1", 0, "2", "text", messages.Status.SENT, 1, "")]
+                    connection, [messages.MessageRow("known", "1", 0, "2", "text", messages.Status.SENT, 1, "")]
                 )
                 await connection.execute(statement)
         assert outages.refuses_row(refused.value)

@@ -6,7 +6,7 @@ from tests.conftest import DatabaseFactory
 from tidings.storage.business import callback_replays, callbacks, queue_views
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.queue_views import Choice
+from tidings.storage.business.queue_views import RowFilter
 
 OWN = callbacks.status_event("gBEG1", "15550110001", 1)
 
@@ -25,9 +25,9 @@ async def test_a_callback_is_found_by_its_own_event_id_and_its_replay_names_it(
         assert await callbacks.list_seqs(connection, [OWN, "evt_2"]) == [1]
         assert await callbacks.list_seqs(connection, []) == []
         for choice, expected in (
-            (Choice(events=(OWN,)), [OWN]),
-            (Choice(seqs=(2,)), ["evt_2"]),
-            (Choice(seqs=(2,), events=(OWN,)), [OWN, "evt_2"]),
+            (RowFilter(events=(OWN,)), [OWN]),
+            (RowFilter(seqs=(2,)), ["evt_2"]),
+            (RowFilter(seqs=(2,), events=(OWN,)), [OWN, "evt_2"]),
         ):
             found = await queue_views.list_callbacks(connection, choice)
             assert [row.event_id for row in found] == expected

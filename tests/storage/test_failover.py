@@ -152,7 +152,7 @@ async def test_connections_in_doubt_are_replaced_when_they_are_next_wanted(
     asked = addresses.old.record()
     assert "before0" in await stored(database)
     assert asked, "a connection stays where it is"
-    database.doubt_connections()
+    database.suspect_connections()
     asked = addresses.old.record()
     await asyncio.gather(*(insert(database, f"after{n}") for n in range(5)))
     assert b"after" not in asked

@@ -61,7 +61,7 @@ async def test_a_saved_device_keeps_its_identity_and_fleet(database_factory: Dat
 async def test_prekeys_are_found_and_deleted_by_number_and_id(database_factory: DatabaseFactory) -> None:
     database = await database_factory("handset")
     rows = [
-        prekeys.PreKeyRow(number, key_id, prekeys.ONE_TIME, f"{number} {key_id}".encode())
+        prekeys.HandsetPreKeyRow(number, key_id, prekeys.ONE_TIME, f"{number} {key_id}".encode())
         for number in (ADA, BOB)
         for key_id in (1, 2)
     ]

@@ -24,7 +24,7 @@ async def test_a_hung_owner_does_not_keep_its_shard_by_the_locks_of_its_transact
     try:
         async with hung.transaction() as connection:
             await shards.create_shards(connection, 1)
-            first = await shards.claim(connection, 0, owner="hung", address="", silence=SILENCE)
+            first = await shards.claim(connection, 0, owner="hung", address="", heartbeat_timeout=SILENCE)
         assert first is not None
         with pytest.raises(Exception) as caught:
             async with hung.transaction() as connection:
@@ -34,9 +34,9 @@ async def test_a_hung_owner_does_not_keep_its_shard_by_the_locks_of_its_transact
                 await asyncio.sleep(SILENCE)
                 # The claim waits for the lock of the fence until the server has closed the owner's connection.
                 async with asyncio.timeout(20), other.transaction() as taking:
-                    second = await shards.claim(taking, 0, owner="next", address="", silence=SILENCE)
+                    second = await shards.claim(taking, 0, owner="next", address="", heartbeat_timeout=SILENCE)
                 async with other.transaction() as taking:
-                    third = await shards.claim(taking, 0, owner="third", address="", silence=SILENCE)
+                    third = await shards.claim(taking, 0, owner="third", address="", heartbeat_timeout=SILENCE)
         assert second is not None
         assert second.epoch == first.epoch + 1
         assert third is None, "the one that took it is not late already because it had to wait"

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tidings.storage.business import idempotency
-from tidings.storage.business.idempotency import MEDIA, Key, UsedKey
+from tidings.storage.business.idempotency import MEDIA, IdempotencyKey, UsedKey
 from tidings.storage.database import Connection, Database
 
 ACCOUNT = "15550000000"
@@ -23,12 +23,12 @@ def use(answer: str, created_at: int = 1_000, account: str = ACCOUNT, form: byte
     return UsedKey(account, MEDIA, form, b"f" * 32, answer, created_at)
 
 
-async def claim(database: Database, key: Key, used: UsedKey, since: int = 0) -> str:
+async def claim(database: Database, key: IdempotencyKey, used: UsedKey, since: int = 0) -> str:
     async with database.transaction() as connection:
         return (await idempotency.claim(connection, key, used, since)).answer
 
 
-async def find(database: Database, *keys: Key) -> list[str]:
+async def find(database: Database, *keys: IdempotencyKey) -> list[str]:
     async with database.reading() as connection:
         found = await idempotency.look_up(connection, ACCOUNT, MEDIA, keys, 0)
     return [used.answer if (used := found[key].used) else "" for key in keys]

@@ -6,13 +6,13 @@ import dataclasses
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import identities
-from tidings.storage.business.identities import Identity
+from tidings.storage.business.identities import StoredIdentity
 
 ME, OTHER = "15550000000", "15550000001"
 
 
-def identity(peer: str, mark: int = 1, *, account: str = ME, acknowledged: bool = True) -> Identity:
-    return Identity(account, peer, bytes([mark]) * 8, 1_700_000_000_000 + mark, acknowledged)
+def identity(peer: str, mark: int = 1, *, account: str = ME, acknowledged: bool = True) -> StoredIdentity:
+    return StoredIdentity(account, peer, bytes([mark]) * 8, 1_700_000_000_000 + mark, acknowledged)
 
 
 async def test_what_is_learnt_later_takes_the_place_of_what_was_known(database_factory: DatabaseFactory) -> None:

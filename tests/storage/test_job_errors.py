@@ -8,9 +8,9 @@ import pytest
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import job_errors, jobs, queue_views
-from tidings.storage.business.job_errors import Changes, JobError
-from tidings.storage.business.jobs import Job, State
-from tidings.storage.business.queue_views import Choice
+from tidings.storage.business.job_errors import JobError, JobErrorChanges
+from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.business.queue_views import RowFilter
 from tidings.storage.database import Connection
 
 LOST = JobError("a", 1, "the network is overloaded", 1000)
@@ -19,7 +19,7 @@ LOST = JobError("a", 1, "the network is overloaded", 1000)
 async def fill(connection: Connection) -> None:
     rows = [("a", 0), ("b", 0), ("c", 3)]
     await jobs.enqueue(
-        connection, [Job(id, shard, "15550000000", "491700000001", State.NEW, "", b"sealed", 1) for id, shard in rows]
+        connection, [Job(id, shard, "15550000000", "491700000001", JobForm.NEW, "", b"sealed", 1) for id, shard in rows]
     )
 
 
@@ -32,11 +32,11 @@ async def test_the_last_error_stands_and_goes_with_its_job_whatever_the_order_in
         await fill(connection)
         # Many changes are merged into one write, which keeps the later row of a job.
         later = dataclasses.replace(LOST, attempts=3, tried_at=2000)
-        await job_errors.execute(connection, [Changes([LOST, other]), Changes([later])])
+        await job_errors.execute(connection, [JobErrorChanges([LOST, other]), JobErrorChanges([later])])
         assert sorted(await job_errors.list_of_shard(connection, 0), key=lambda row: row.id) == [later, other]
-        await job_errors.execute(connection, [Changes([dataclasses.replace(later, attempts=4)])])
+        await job_errors.execute(connection, [JobErrorChanges([dataclasses.replace(later, attempts=4)])])
         assert [row.attempts for row in await job_errors.list_of_shard(connection, 0) if row.id == "a"] == [4]
-        await job_errors.execute(connection, [Changes([LOST]), Changes(deleted=["a", "unknown"])])
+        await job_errors.execute(connection, [JobErrorChanges([LOST]), JobErrorChanges(deleted=["a", "unknown"])])
         assert await job_errors.list_of_shard(connection, 0) == [other]
         await job_errors.execute(connection, [])
         assert await job_errors.list_of_shard(connection, 3) == []
@@ -48,13 +48,13 @@ async def test_jobs_are_listed_with_what_failed_and_those_that_never_did_with_no
     database = await database_factory("business")
     async with database.transaction() as connection:
         await fill(connection)
-        await job_errors.execute(connection, [Changes([dataclasses.replace(LOST, attempts=7)])])
-        listed = await queue_views.list_jobs(connection, Choice(), limit=2)
+        await job_errors.execute(connection, [JobErrorChanges([dataclasses.replace(LOST, attempts=7)])])
+        listed = await queue_views.list_jobs(connection, RowFilter(), limit=2)
         assert [(job.id, job.attempts, job.last_error, job.tried_at) for job in listed] == [
             ("a", 7, "the network is overloaded", 1000),
             ("b", 0, "", 0),
         ]
-        assert [job.id for job in await queue_views.list_jobs(connection, Choice(), after="b")] == ["c"]
+        assert [job.id for job in await queue_views.list_jobs(connection, RowFilter(), after="b")] == ["c"]
 
 
 @pytest.mark.parametrize("limit", [1, 10])
@@ -65,7 +65,7 @@ async def test_rows_that_an_older_release_has_left_without_their_jobs_are_delete
     strays = [JobError(f"gone{n}", 1, "lost", n) for n in range(3)]
     async with database.transaction() as connection:
         await fill(connection)
-        await job_errors.execute(connection, [Changes([LOST, *strays])])
+        await job_errors.execute(connection, [JobErrorChanges([LOST, *strays])])
         deleted = [await job_errors.delete_strays(connection, 2, limit) for _ in range(3)]
         assert sum(deleted) == 2
         assert max(deleted) <= limit

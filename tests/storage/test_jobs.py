@@ -6,11 +6,11 @@ import dataclasses
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import jobs
-from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.jobs import Job, JobForm
 
 
 def job(id: str, shard: int = 0) -> Job:
-    return Job(id, shard, "15550000000", "15550110001", State.NEW, "", b"\0sealed", 1_700_000_000_000)
+    return Job(id, shard, "15550000000", "15550110001", JobForm.NEW, "", b"\0sealed", 1_700_000_000_000)
 
 
 async def test_jobs_are_listed_in_the_order_of_their_ids_and_of_one_shard(database_factory: DatabaseFactory) -> None:
@@ -25,7 +25,7 @@ async def test_jobs_are_listed_in_the_order_of_their_ids_and_of_one_shard(databa
 
 async def test_a_job_becomes_encrypted_in_place_and_is_finished_once(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
-    encrypted = dataclasses.replace(job("a"), state=State.ENCRYPTED, kind="prekey", body=bytes(range(256)))
+    encrypted = dataclasses.replace(job("a"), state=JobForm.ENCRYPTED, kind="prekey", body=bytes(range(256)))
     async with database.transaction() as connection:
         await jobs.enqueue(connection, [job("a"), job("b")])
         for _ in range(2):

@@ -15,14 +15,16 @@ from tidings.storage.database import Database
 SILENCE = 30.0
 
 
-async def claim(database: Database, shard: int, owner: str, *, silence: float = SILENCE) -> Lease | None:
+async def claim(database: Database, shard: int, owner: str, *, heartbeat_timeout: float = SILENCE) -> Lease | None:
     async with database.transaction() as connection:
-        return await shards.claim(connection, shard, owner=owner, address=f"{owner}:1", silence=silence)
+        return await shards.claim(
+            connection, shard, owner=owner, address=f"{owner}:1", heartbeat_timeout=heartbeat_timeout
+        )
 
 
-async def begin(database: Database, owner: str, *, silence: float = SILENCE) -> Lease | None:
+async def begin(database: Database, owner: str, *, heartbeat_timeout: float = SILENCE) -> Lease | None:
     async with database.transaction() as connection:
-        return await layout_changes.begin(connection, owner=owner, silence=silence)
+        return await layout_changes.begin(connection, owner=owner, heartbeat_timeout=heartbeat_timeout)
 
 
 async def request(database: Database, count: int) -> Layout:
@@ -93,7 +95,7 @@ async def test_whoever_dies_in_a_change_is_followed_by_another_and_can_do_nothin
     # Under its own name it need not wait.
     back = await begin(database, "dead")
     assert back is not None
-    other = await begin(database, "other", silence=-1)
+    other = await begin(database, "other", heartbeat_timeout=-1)
     assert other is not None
     assert other.epoch > back.epoch > dead.epoch
     for late in (dead, back):
@@ -116,7 +118,7 @@ async def test_no_owner_of_any_earlier_layout_commits_anything_however_often_it_
             await make(database, count)
         for shard in range(count):
             for turn in range(3):
-                lease = await claim(database, shard, f"node{turn}", silence=-1)
+                lease = await claim(database, shard, f"node{turn}", heartbeat_timeout=-1)
                 assert lease is not None
                 former.append(lease)
         now = former[-1:]
@@ -133,8 +135,8 @@ async def test_no_owner_of_any_earlier_layout_commits_anything_however_often_it_
                 await shards.release(connection, next(lease for lease in now if lease.shard == shard))
     assert len({(lease.shard, lease.epoch) for lease in former}) == len(former), "an epoch is given out once"
     async with database.reading() as connection:
-        tenures = await leases.list_tenures(connection)
-    assert [tenure for tenure in tenures if not tenure.ended_at] == []
+        records = await leases.list_records(connection)
+    assert [record for record in records if not record.ended_at] == []
 
 
 async def test_a_number_that_is_wanted_during_a_change_is_made_in_its_place(database_factory: DatabaseFactory) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tidings.storage.business import login_buckets, login_origins
-from tidings.storage.business.login_origins import Origin
+from tidings.storage.business.login_origins import LoginOrigin
 from tidings.storage.database import Database
 
 NOW = 1_700_000_000_000
@@ -58,7 +58,11 @@ async def test_a_full_bucket_is_forgotten_and_another_is_not(database: Database)
 
 
 async def test_origins_are_kept_once_with_their_latest_time_and_go_with_their_user(database: Database) -> None:
-    origins = [Origin("ädmin", "192.0.2.1", NOW), Origin("ädmin", "192.0.2.1", NOW + 9), Origin("bob-", "::/64", NOW)]
+    origins = [
+        LoginOrigin("ädmin", "192.0.2.1", NOW),
+        LoginOrigin("ädmin", "192.0.2.1", NOW + 9),
+        LoginOrigin("bob-", "::/64", NOW),
+    ]
     async with database.transaction() as connection:
         for origin in origins:
             await login_origins.save(connection, origin)

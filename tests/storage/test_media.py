@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tidings.storage.business import media
-from tidings.storage.business.media import Media
+from tidings.storage.business.media import MediaRow
 from tidings.storage.database import Database
 
 ACCOUNT = "15550000000"
 
 
-def make(n: int, **changes: object) -> Media:
-    row = Media(
+def make(n: int, **changes: object) -> MediaRow:
+    row = MediaRow(
         id=f"00000000-0000-4000-8000-{n:012}",
         account=ACCOUNT,
         kind="document",
@@ -35,7 +35,7 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
     return await database_factory("business")
 
 
-async def put(database: Database, *rows: Media) -> None:
+async def put(database: Database, *rows: MediaRow) -> None:
     async with database.transaction() as connection:
         for row in rows:
             await media.add(connection, row)

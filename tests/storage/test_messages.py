@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import messages
-from tidings.storage.business.messages import Message, Progress, Status
+from tidings.storage.business.messages import MessageRow, Progress, Status
 
 ME = "15550000000"
 
 
-def message(id: str, status: Status = Status.ACCEPTED) -> Message:
-    return Message(id, ME, 0, "15550110001", "text", status, 1_700_000_000_000, "r" * 32)
+def message(id: str, status: Status = Status.ACCEPTED) -> MessageRow:
+    return MessageRow(id, ME, 0, "15550110001", "text", status, 1_700_000_000_000, "r" * 32)
 
 
 async def test_a_status_only_ever_grows(database_factory: DatabaseFactory) -> None:

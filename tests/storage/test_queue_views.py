@@ -6,11 +6,11 @@ import dataclasses
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import callback_purges, callbacks, jobs, messages, queue_views
-from tidings.storage.business.callback_purges import Purge
+from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job
-from tidings.storage.business.messages import Message
-from tidings.storage.business.queue_views import Choice, Depth
+from tidings.storage.business.messages import MessageRow
+from tidings.storage.business.queue_views import Depth, RowFilter
 from tidings.storage.database import Connection
 
 ME = "15550000000"
@@ -30,7 +30,7 @@ async def fill(connection: Connection) -> None:
     await callbacks.bury(connection, [dead], [b"sealed"])
     await messages.add(
         connection,
-        [Message(f"m{n}", ME, 0, f"4917000000{n}", "text", 1, 1000, "") for n in (1, 2)],
+        [MessageRow(f"m{n}", ME, 0, f"4917000000{n}", "text", 1, 1000, "") for n in (1, 2)],
     )
     await jobs.enqueue(
         connection,
@@ -48,21 +48,21 @@ async def test_callbacks_are_chosen_by_status_time_recipient_shard_kind_and_even
     async with database.transaction() as connection:
         await fill(connection)
 
-        async def chosen(choice: Choice, after: int = 0, limit: int = 10) -> list[int]:
+        async def chosen(choice: RowFilter, after: int = 0, limit: int = 10) -> list[int]:
             found = await queue_views.list_callbacks(connection, choice, after=after, limit=limit)
             return [row.seq for row in found]
 
-        assert await chosen(Choice()) == [1, 2, 3, 4]
-        assert await chosen(Choice(), after=1, limit=2) == [2, 3]
-        assert await chosen(Choice(("pending",))) == [1, 4]
-        assert await chosen(Choice(("failing", "dead"))) == [2, 3]
-        assert await chosen(Choice(since=2000, until=4000)) == [2, 3]
-        assert await chosen(Choice(recipient="49170000002")) == [2]
-        assert await chosen(Choice(shard=3)) == [4]
-        assert await chosen(Choice(shard=0, kind="inbound_message")) == []
-        assert await chosen(Choice(seqs=(1, 3, 77))) == [1, 3]
-        (row,) = await queue_views.list_callbacks(connection, Choice(("failing",)))
-        (unknown,) = await queue_views.list_callbacks(connection, Choice(("dead",)))
+        assert await chosen(RowFilter()) == [1, 2, 3, 4]
+        assert await chosen(RowFilter(), after=1, limit=2) == [2, 3]
+        assert await chosen(RowFilter(("pending",))) == [1, 4]
+        assert await chosen(RowFilter(("failing", "dead"))) == [2, 3]
+        assert await chosen(RowFilter(since=2000, until=4000)) == [2, 3]
+        assert await chosen(RowFilter(recipient="49170000002")) == [2]
+        assert await chosen(RowFilter(shard=3)) == [4]
+        assert await chosen(RowFilter(shard=0, kind="inbound_message")) == []
+        assert await chosen(RowFilter(seqs=(1, 3, 77))) == [1, 3]
+        (row,) = await queue_views.list_callbacks(connection, RowFilter(("failing",)))
+        (unknown,) = await queue_views.list_callbacks(connection, RowFilter(("dead",)))
     assert dataclasses.asdict(row) == {
         "seq": 2,
         "shard": 0,
@@ -87,14 +87,14 @@ async def test_jobs_are_chosen_and_both_queues_are_counted(database_factory: Dat
         assert await queue_views.depths(connection) == []
         await fill(connection)
 
-        async def chosen(choice: Choice, after: str = "") -> list[str]:
+        async def chosen(choice: RowFilter, after: str = "") -> list[str]:
             return [row.id for row in await queue_views.list_jobs(connection, choice, after=after)]
 
-        assert await chosen(Choice()) == ["a", "b"]
-        assert await chosen(Choice(), after="a") == ["b"]
-        assert await chosen(Choice(("new",))) == ["a"]
-        assert await chosen(Choice(("encrypted",), recipient="491700000002", shard=3, since=7000)) == ["b"]
-        assert await chosen(Choice(until=5000)) == []
+        assert await chosen(RowFilter()) == ["a", "b"]
+        assert await chosen(RowFilter(), after="a") == ["b"]
+        assert await chosen(RowFilter(("new",))) == ["a"]
+        assert await chosen(RowFilter(("encrypted",), recipient="491700000002", shard=3, since=7000)) == ["b"]
+        assert await chosen(RowFilter(until=5000)) == []
         depths = await queue_views.depths(connection)
     assert list(depths) == [
         Depth("jobs", 0, "new", 1, 5000),
@@ -111,7 +111,7 @@ async def test_callbacks_of_one_shard_are_hurried_and_purged_by_name(database_fa
     async with database.transaction() as connection:
         await fill(connection)
         assert await callbacks.hurry(connection, 0, [1, 2, 3, 4, 77]) == [2]
-        (failing,) = await queue_views.list_callbacks(connection, Choice(("failing",)))
+        (failing,) = await queue_views.list_callbacks(connection, RowFilter(("failing",)))
         assert failing.due_at == 0
         assert await callbacks.list_waiting(connection, 0, [1, 2, 3, 4]) == {
             1: ("m1", "status_change"),
@@ -123,20 +123,20 @@ async def test_callbacks_of_one_shard_are_hurried_and_purged_by_name(database_fa
         assert queue_views.changed_since(found, []) == set()
         assert await callbacks.purge(connection, 0, [2, 3, 4, 77]) == 2
         assert await callbacks.purge(connection, 0, []) == 0
-        left = await queue_views.list_callbacks(connection, Choice())
+        left = await queue_views.list_callbacks(connection, RowFilter())
     assert [row.seq for row in left] == [1, 4]
 
 
 async def test_purges_are_kept_listed_by_the_page_and_forgotten_when_old(database_factory: DatabaseFactory) -> None:
     database = await database_factory("business")
     kept = [
-        Purge(100, 0, "ann@desk", "dead", 3),
-        Purge(100, 1, "ann@desk", "dead", 4),
-        Purge(200, 0, "ben", "x" * 300, 5),
+        CallbackPurgeRow(100, 0, "ann@desk", "dead", 3),
+        CallbackPurgeRow(100, 1, "ann@desk", "dead", 4),
+        CallbackPurgeRow(200, 0, "ben", "x" * 300, 5),
     ]
     async with database.transaction() as connection:
-        of_jobs = Purge(100, 0, "ann@desk", "new", 9, callback_purges.JOBS)
-        for purge in (*kept, Purge(100, 0, "ann@desk", "dead", 2), of_jobs):
+        of_jobs = CallbackPurgeRow(100, 0, "ann@desk", "new", 9, callback_purges.JOBS)
+        for purge in (*kept, CallbackPurgeRow(100, 0, "ann@desk", "dead", 2), of_jobs):
             await callback_purges.add(connection, purge)
         first = await callback_purges.list_after(connection, (0, -1), limit=2)
         rest = await callback_purges.list_after(connection, (first[-1].at, first[-1].shard))

@@ -10,12 +10,20 @@ import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
 from tidings.storage import business
-from tidings.storage.business import callbacks, jobs, media_downloads, messages, relocation, shard_notes, undecrypted
+from tidings.storage.business import (
+    callbacks,
+    cross_shard_messages,
+    jobs,
+    media_downloads,
+    messages,
+    relocation,
+    undecrypted,
+)
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.cross_shard_messages import CrossShardMessage
+from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.media_downloads import Download
-from tidings.storage.business.messages import Message, Status
-from tidings.storage.business.shard_notes import Note
+from tidings.storage.business.messages import MessageRow, Status
 from tidings.storage.business.tables import metadata
 from tidings.storage.business.undecrypted import Undecrypted
 from tidings.storage.database import Connection, Database
@@ -30,8 +38,8 @@ def place(about: str) -> int:
     return int(about[-1]) % 4 if about.isdigit() else 0
 
 
-def message(id: str, peer: str) -> Message:
-    return Message(id, ACCOUNT, 0, peer, "text", Status.ACCEPTED, NOW, "")
+def message(id: str, peer: str) -> MessageRow:
+    return MessageRow(id, ACCOUNT, 0, peer, "text", Status.ACCEPTED, NOW, "")
 
 
 def callback(seq: int, subject: str) -> Callback:
@@ -42,7 +50,7 @@ async def fill(connection: Connection) -> None:
     await messages.add(connection, [message(f"m{peer}", peer) for peer in PEERS])
     await messages.add(connection, [message("of-group", GROUP)])
     await jobs.enqueue(
-        connection, [Job(f"j{peer}", 0, ACCOUNT, peer, State.NEW, "", b"content", NOW) for peer in (*PEERS, GROUP)]
+        connection, [Job(f"j{peer}", 0, ACCOUNT, peer, JobForm.NEW, "", b"content", NOW) for peer in (*PEERS, GROUP)]
     )
     # Three of each message, between those of others; some about unknown subjects; one about a number itself.
     subjects = [*(f"m{peer}" for _ in range(3) for peer in PEERS), "of-group", "services:media", PEERS[3]]
@@ -54,11 +62,11 @@ async def fill(connection: Connection) -> None:
         [Download(f"d{peer}", 0, ACCOUNT, peer, "", b"", NOW, NOW) for peer in PEERS]
         + [Download("d-of-group", 0, ACCOUNT, PEERS[1], GROUP, b"", NOW, NOW)],
     )
-    await shard_notes.add(
+    await cross_shard_messages.add(
         connection,
         [
-            Note(f"{kind}{peer}", 0, ACCOUNT, kind, peer, GROUP, b"sealed", NOW)
-            for kind in (shard_notes.SEND, "key")
+            CrossShardMessage(f"{kind}{peer}", 0, ACCOUNT, kind, peer, GROUP, b"sealed", NOW)
+            for kind in (cross_shard_messages.SEND, "key")
             for peer in PEERS
         ],
     )
@@ -102,8 +110,8 @@ async def test_every_row_comes_to_the_shard_of_whom_it_is_about_and_nothing_else
                 (shard, download.group_id or download.sender)
                 for download in await media_downloads.list_downloads(connection, shard, limit=1000)
             ]
-            for note in await shard_notes.list_notes(connection, shard, limit=1000):
-                assert shard == (place(note.peer) if note.kind == shard_notes.SEND else 0)
+            for note in await cross_shard_messages.list_messages(connection, shard, limit=1000):
+                assert shard == (place(note.peer) if note.kind == cross_shard_messages.SEND else 0)
             found += [(shard, entry.sender) for entry in await undecrypted.list_all(connection, shard)]
         assert [shard for shard, _ in found] == [place(about) for _, about in found]
         assert len(found) == len(PEERS) * 3 + 2
@@ -125,7 +133,7 @@ def test_every_table_whose_rows_wait_for_a_shard_is_moved() -> None:
     assert of_shards == {*relocation.KINDS, *history, "shards"}
 
 
-TABLES = (jobs.table, callbacks.table, media_downloads.table, undecrypted.table, shard_notes.table)
+TABLES = (jobs.table, callbacks.table, media_downloads.table, undecrypted.table, cross_shard_messages.table)
 
 
 def _without_shard(row: sa.Row[tuple[object, ...]]) -> dict[str, object]:

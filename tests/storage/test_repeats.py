@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import messages, undecrypted
-from tidings.storage.business.messages import Kept, Message, Status
+from tidings.storage.business.messages import KeptMessage, MessageRow, Status
 from tidings.storage.business.undecrypted import Undecrypted
 from tidings.storage.database import Database
 from tidings.storage.handset import sent as handset_sent
@@ -22,14 +22,14 @@ MANY = 33_000  # more than the parameters of one statement
 # Messages that recipients request.
 
 
-def message(id: str, kept: bytes | None = BLOB, *, status: Status = Status.ACCEPTED, shard: int = 0) -> Message:
-    return Message(id, ME, shard, ADA, "text", status, 1_700_000_000_000, "r" * 32, kept=kept)
+def message(id: str, kept: bytes | None = BLOB, *, status: Status = Status.ACCEPTED, shard: int = 0) -> MessageRow:
+    return MessageRow(id, ME, shard, ADA, "text", status, 1_700_000_000_000, "r" * 32, kept=kept)
 
 
 async def kept_of(database: Database, *ids: str, account: str = ME) -> dict[str, bytes]:
     async with database.reading() as connection:
         found = await messages.list_kept(connection, account, ids)
-    assert all(row == Kept(row.id, ADA, row.kept, "r" * 32) for row in found)
+    assert all(row == KeptMessage(row.id, ADA, row.kept, "r" * 32) for row in found)
     return {row.id: row.kept for row in found}
 
 

@@ -21,9 +21,11 @@ async def fresh(database_factory: DatabaseFactory) -> Database:
     return database
 
 
-async def claim(database: Database, owner: str, *, shard: int = 0, silence: float = 30.0) -> Lease | None:
+async def claim(database: Database, owner: str, *, shard: int = 0, heartbeat_timeout: float = 30.0) -> Lease | None:
     async with database.transaction() as connection:
-        return await shards.claim(connection, shard, owner=owner, address=f"{owner}:1", silence=silence)
+        return await shards.claim(
+            connection, shard, owner=owner, address=f"{owner}:1", heartbeat_timeout=heartbeat_timeout
+        )
 
 
 async def test_a_free_shard_is_taken_once_and_its_epoch_grows(database_factory: DatabaseFactory) -> None:
@@ -93,7 +95,7 @@ async def test_a_takeover_waits_for_the_owners_transaction(database_factory: Dat
         await shards.fence(connection, lease)
         # A pipelined statement, here the fence, is sent with the next one that returns a result.
         await connection.execute(sa.text("SELECT 1"))
-        taking = asyncio.create_task(claim(database, "b", silence=-1.0))
+        taking = asyncio.create_task(claim(database, "b", heartbeat_timeout=-1.0))
         done, _ = await asyncio.wait([taking], timeout=0.2)
         assert not done
     taken = await taking

@@ -7,13 +7,15 @@ import dataclasses
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import service_windows, templates
 from tidings.storage.business.service_windows import Unread
-from tidings.storage.business.templates import Template
+from tidings.storage.business.templates import TemplateRow
 
 ACCOUNT = "15550000000"
 
 
-def make(name: str, language: str = "en", account: str = ACCOUNT) -> Template:
-    return Template(account, name, language, "ns", "UTILITY", "APPROVED", [{"type": "BODY", "text": "你好 {{1}}"}], 5)
+def make(name: str, language: str = "en", account: str = ACCOUNT) -> TemplateRow:
+    return TemplateRow(
+        account, name, language, "ns", "UTILITY", "APPROVED", [{"type": "BODY", "text": "你好 {{1}}"}], 5
+    )
 
 
 async def test_a_template_is_kept_once_for_each_language_and_each_change_has_its_version(

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import nodes, webapp_nodes, webapp_unreached
-from tidings.storage.business.nodes import Node
+from tidings.storage.business.nodes import CoreappNode
 from tidings.storage.business.webapp_nodes import WebappNode
 from tidings.storage.database import Database
 
@@ -94,7 +94,7 @@ async def test_a_coreapp_of_the_release_before_is_known_by_its_row(
     database = await database_factory("business")
     async with database.transaction() as connection:
         if not is_first:
-            await nodes.join(connection, Node("c1", "new", "c1:6252", 5.0))
+            await nodes.join(connection, CoreappNode("c1", "new", "c1:6252", 5.0))
             assert [member.heeds for member in await nodes.list_members(connection)] == [True]
             await connection.execute(nodes.table.update().values(incarnation="old"))
         else:

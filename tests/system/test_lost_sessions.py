@@ -14,7 +14,7 @@ import pytest
 from harness.client import Business
 from harness.installation import Installation
 from tests.handset.test_terminal import ADA, Session, at_the_terminal
-from tests.network.stranger import Stranger, to_text
+from tests.network.documented_device import DocumentedDevice, to_text
 from tests.system.test_identity import handset
 from tests.system.webhook import Webhook
 
@@ -28,7 +28,7 @@ class Scene:
     """Business, person at our terminal, and a device that was written from the documentation alone."""
 
     def __init__(
-        self, installation: Installation, business: Business, webhook: Webhook, ada: Session, stranger: Stranger
+        self, installation: Installation, business: Business, webhook: Webhook, ada: Session, stranger: DocumentedDevice
     ) -> None:
         self.installation = installation
         self.business = business
@@ -104,7 +104,7 @@ async def scene(installation: Installation, webhook: tuple[Webhook, str], folder
     business = await installation.business()
     await business.set_webhook(url)
     key = json.loads((installation.data_dir / "secrets" / "network.json").read_text())["registration_key"]
-    stranger = Stranger(installation.common["TIDINGS_NETWORK_HTTP_URL"], STRANGER, kyber=True)
+    stranger = DocumentedDevice(installation.common["TIDINGS_NETWORK_HTTP_URL"], STRANGER, kyber=True)
     await stranger.register(key=key)
     await stranger.connect()
     try:

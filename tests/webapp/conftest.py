@@ -171,7 +171,9 @@ async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve
                 listener = server.listen("127.0.0.1", 0)
                 port = listener.getsockname()[1]
                 hosts = Hosts(settings.http_hosts)
-                running.append(server.HTTPServer(parts.app, [listener], started.set, door=parts.door, hosts=hosts))
+                running.append(
+                    server.HTTPServer(parts.app, [listener], started.set, limiter=parts.limiter, hosts=hosts)
+                )
                 transport = httpx.AsyncHTTPTransport(verify=False)
             else:
                 started.set()

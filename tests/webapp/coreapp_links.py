@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from harness import metrics
 from tests.coreapp.signals import soon
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.storage.business.nodes import Member, Node
+from tidings.storage.business.nodes import CoreappNode, NodeRecord
 from tidings.storage.business.shards import Owner
 from tidings.wire import addresses, core
 from webapp.coreapp_link import CoreappLinks
@@ -19,14 +19,14 @@ class ScriptedMap:
 
     def __init__(self, *owners: Owner) -> None:
         self.now: Sequence[Owner] | Exception = owners
-        self.others: Sequence[Member] = []
+        self.others: Sequence[NodeRecord] = []
 
     async def owners(self) -> Sequence[Owner]:
         if isinstance(self.now, Exception):
             raise self.now
         return self.now
 
-    async def members(self) -> Sequence[Member]:
+    async def members(self) -> Sequence[NodeRecord]:
         return self.others
 
 
@@ -34,16 +34,16 @@ def owner(coreapp: FakeCoreapp | None, shard: int = 0, epoch: int = 1) -> Owner:
     return Owner(shard, "node", coreapp.address if coreapp else "", epoch)
 
 
-def standby(address: str) -> Member:
+def standby(address: str) -> NodeRecord:
     """Return a live process that owns nothing."""
-    return Member(Node("other", "1", address, 5.0), 0, 0, 0.0)
+    return NodeRecord(CoreappNode("other", "1", address, 5.0), 0, 0, 0.0)
 
 
 Link = Callable[..., Awaitable[CoreappLinks]]
 
 
 async def accept(links: CoreappLinks, to: str = "15550110001") -> core.Accepted:
-    return await links.ask(
+    return await links.call(
         to, lambda n: core.AcceptMessage(n=n, account="1", to=to, kind="text", content=b"{}"), core.Accepted
     )
 
@@ -56,11 +56,11 @@ async def accept_once(links: CoreappLinks, to: str = "15550110001") -> core.Acce
             n=n, account="1", to=to, kind="text", content=b"{}", id="gBEG-of-the-webapp", repeated=repeated
         )
 
-    return await links.ask(to, make, core.Accepted, again=lambda n: make(n, repeated=True))
+    return await links.call(to, make, core.Accepted, again=lambda n: make(n, repeated=True))
 
 
 async def check_contact(links: CoreappLinks) -> core.Contacts:
-    return await links.ask_first_safely(
+    return await links.call_primary_repeatable(
         lambda n: core.CheckContacts(n=n, account="1", inputs=["15550110001"]), core.Contacts
     )
 

@@ -46,8 +46,8 @@ from tidings.storage.business import (
     registrations,
     stickerpacks,
 )
-from tidings.storage.business.media_providers import MediaProvider
-from tidings.storage.business.profiles import BusinessProfile, Photo
+from tidings.storage.business.media_providers import MediaProviderRow
+from tidings.storage.business.profiles import Photo, StoredProfile
 from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -166,13 +166,13 @@ async def test_a_certificate_whose_time_is_over_is_left_out_and_the_present_one_
 class Coreapps:
     """Coreapps that accept every key."""
 
-    async def ask_first(self, make: Callable[[int], Any], expect: type[Any]) -> Any:
+    async def call_primary(self, make: Callable[[int], Any], expect: type[Any]) -> Any:
         return core.Done(n=1)
 
-    async def ask_first_safely(self, make: Callable[[int], Any], expect: type[Any]) -> Any:
+    async def call_primary_repeatable(self, make: Callable[[int], Any], expect: type[Any]) -> Any:
         return core.Exported(n=1, data="keys")
 
-    async def ask_all(self, make: Callable[[int], Any], expect: type[Any], *, timeout: float) -> list[Any]:
+    async def call_all(self, make: Callable[[int], Any], expect: type[Any], *, timeout: float) -> list[Any]:
         return []
 
 
@@ -193,7 +193,7 @@ async def test_every_database_gives_back_what_was_backed_up(database: Database, 
         await registrations.set_pin_hash(connection, ACCOUNT, pin_hash)
         await application_settings.change_settings(connection, ACCOUNT, SETTINGS)
         await profiles.set_about(connection, ACCOUNT, "about us 🎉")
-        await profiles.set_business(connection, ACCOUNT, BusinessProfile("1 Example Street", websites=("https://x.y",)))
+        await profiles.set_business(connection, ACCOUNT, StoredProfile("1 Example Street", websites=("https://x.y",)))
         await profiles.set_photo(connection, ACCOUNT, Photo("image/png", PNG))
         await certificates.set_certificate(connection, ACCOUNT, certificates.WEBHOOK_CA, AUTHORITY.pem)
         await stickerpacks.put_pack(
@@ -202,7 +202,7 @@ async def test_every_database_gives_back_what_was_backed_up(database: Database, 
         before = await contents.read(connection, safe, ACCOUNT, "keys")
     data = await backups.make(caller, PASSWORD)
     async with database.transaction() as connection:
-        await media_providers.save_providers(connection, [MediaProvider(ACCOUNT, "files", "www", config)])
+        await media_providers.save_providers(connection, [MediaProviderRow(ACCOUNT, "files", "www", config)])
         await application_settings.reset_settings(connection, ACCOUNT)
         await certificates.delete_certificate(connection, ACCOUNT, certificates.WEBHOOK_CA)
         await stickerpacks.delete_packs(connection, ACCOUNT)

@@ -190,7 +190,7 @@ class Running:
         self.url = ""
 
     async def __aenter__(self) -> Running:
-        ready = asyncio.Queue[services.Ready]()
+        ready = asyncio.Queue[services.ServingAddress]()
         self._task = asyncio.create_task(services.run(self._settings, self._stop, ready.put_nowait))
         self.url = (await asyncio.wait_for(ready.get(), 20)).url
         return self

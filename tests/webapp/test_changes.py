@@ -18,11 +18,11 @@ from tidings.changes.watch import Watch
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.runtime.clock import SystemClock
 from tidings.storage.business import certificates, changes, templates
-from tidings.storage.business.templates import Template
+from tidings.storage.business.templates import TemplateRow
 from tidings.storage.database import Database
 
 ACCOUNT = "15550000000"
-TEMPLATE = Template(ACCOUNT, "plain", "en_US", "ns", "UTILITY", "APPROVED", [{"type": "BODY", "text": "hello"}], 5)
+TEMPLATE = TemplateRow(ACCOUNT, "plain", "en_US", "ns", "UTILITY", "APPROVED", [{"type": "BODY", "text": "hello"}], 5)
 
 
 @contextlib.asynccontextmanager

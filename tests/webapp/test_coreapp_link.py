@@ -158,7 +158,9 @@ async def test_a_question_over_the_limit_is_not_sent_and_the_others_go_on(coreap
     await coreapp.until(lambda: bool(held))
 
     def restoring(size: int) -> Awaitable[core.Done]:
-        return links.ask_first(lambda n: core.RestoreKeys(n=n, account="1", password="p", data="x" * size), core.Done)
+        return links.call_primary(
+            lambda n: core.RestoreKeys(n=n, account="1", password="p", data="x" * size), core.Done
+        )
 
     for size in (wire.MAX_FRAME, 3 * wire.MAX_FRAME):
         with pytest.raises(QuestionTooLarge) as caught:
@@ -267,10 +269,10 @@ async def test_a_coreapp_is_handed_so_many_messages_at_a_time_and_what_else_it_i
     coreapp.answer(core.AcceptMessage, lambda question: None)
     asking = [asyncio.create_task(accept(links, f"1555011000{n}")) for n in range(3)]
     await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 3)
-    assert links.is_crowded(0.0)
+    assert links.is_overloaded(0.0)
     with pytest.raises(Overloaded, match="more messages come than can be accepted"):
         await accept(links)
-    assert await links.ask_first(lambda n: core.GetHealth(n=n), core.Health)
+    assert await links.call_primary(lambda n: core.GetHealth(n=n), core.Health)
     held = coreapp.asked(core.AcceptMessage)[1:]
     assert [question.to for question in held] == ["15550110000", "15550110001"]
     coreapp.answer(core.AcceptMessage, lambda question: core.Accepted(question.n, "later", question.to))
@@ -278,7 +280,7 @@ async def test_a_coreapp_is_handed_so_many_messages_at_a_time_and_what_else_it_i
         for question in held:
             connection.send(core.Accepted(question.n, "held", question.to))
     assert [answer.id for answer in await asyncio.gather(*asking)] == ["held", "held", "later"]
-    assert not links.is_crowded(0.0)
+    assert not links.is_overloaded(0.0)
 
 
 async def test_whether_messages_are_turned_away_is_a_matter_of_those_who_own_shards_and_not_of_who_stands_by(
@@ -293,10 +295,10 @@ async def test_whether_messages_are_turned_away_is_a_matter_of_those_who_own_sha
     coreapp.answer(core.AcceptMessage, lambda question: None)
     asking = [asyncio.create_task(accept(links)) for _ in range(2)]
     await coreapp.until(lambda: len(coreapp.asked(core.AcceptMessage)) == 2)
-    assert links.is_crowded(0.0)
+    assert links.is_overloaded(0.0)
     shard_map.now = [owner(coreapp), owner(None, shard=1)]
     await links.run_once()
-    assert not links.is_crowded(0.0)
+    assert not links.is_overloaded(0.0)
     for task in asking:
         task.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
@@ -324,12 +326,12 @@ async def test_over_the_api_what_cannot_be_taken_soon_is_refused_with_503_and_no
     served_api: Served, coreapp: FakeCoreapp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [peer] = served_api.parts.links._peers.values()
-    monkeypatch.setattr(type(peer), "is_crowded", lambda *_: True)
+    monkeypatch.setattr(type(peer), "is_overloaded", lambda *_: True)
     asked = len(coreapp.asked(core.AcceptMessage))
     refused = await served_api.send()
     assert (code(refused), refused.headers["Retry-After"]) == ((503, 1016), "1")
     assert refused.headers["X-Request-ID"]
     assert (await served_api.http.get("/v1/health")).status_code == 200
     assert len(coreapp.asked(core.AcceptMessage)) == asked
-    monkeypatch.setattr(type(peer), "is_crowded", lambda *_: False)
+    monkeypatch.setattr(type(peer), "is_overloaded", lambda *_: False)
     assert (await served_api.send()).status_code == 201

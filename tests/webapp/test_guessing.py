@@ -11,8 +11,8 @@ from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.database import Database
 from webapp.errors import RateLimitExceeded
 from webapp.users.guessing import Guessing
+from webapp.users.maintenance import LoginMaintenance
 from webapp.users.refusals import Refusals
-from webapp.users.upkeep import LoginUpkeep
 
 # Literals from docs/security.md: a test that reads its limits from the product cannot detect that one was loosened.
 BURST = 10  # guesses at once for one user, or from one address
@@ -141,14 +141,14 @@ async def test_what_is_familiar_outlives_a_restart_for_90_days_from_the_last_log
 
 async def test_the_tables_stay_short(scene: Scene) -> None:
     guessing = scene.webapp()
-    upkeep = LoginUpkeep(guessing)
+    maintenance = LoginMaintenance(guessing)
     async with scene.database.transaction() as connection:
         now = int(scene.clock.now() * 1000)
         rows = [{"username": "admin", "origin": str(n), "seen_at": now + n} for n in range(LIMIT + 100)]
         await connection.execute(login_origins.table.insert(), rows)
     await scene.count(guessing, "admin", "192.0.2.1")
     scene.clock.advance(BURST * SECONDS + 60)
-    await upkeep.run_once()
+    await maintenance.run_once()
     async with scene.database.reading() as connection:
         assert not (await connection.execute(login_buckets.table.select())).all()
         kept = await login_origins.list_since(connection, 0, limit=2 * LIMIT)

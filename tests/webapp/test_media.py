@@ -38,7 +38,7 @@ def on_disk(api: Served) -> list[str]:
     return os.listdir(api.settings.media_dir)
 
 
-async def rows(database: Database) -> list[media.Media]:
+async def rows(database: Database) -> list[media.MediaRow]:
     async with database.reading() as connection:
         return list(await media.list_unused(connection, ACCOUNT, 2**62))
 

@@ -15,7 +15,7 @@ from tests.webapp import message_cases
 from tests.webapp.conftest import Served, body, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business import media
-from tidings.storage.business.media import Media
+from tidings.storage.business.media import MediaRow
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp.errors import InvalidRequest
@@ -56,10 +56,10 @@ def category_of(message: Any) -> str:
     return categories[name]
 
 
-def stored(**changes: Any) -> Media:
+def stored(**changes: Any) -> MediaRow:
     now = int(time.time() * 1000)
     values = {"account": "15550000000", "sha256": "0" * 64, "file": "0" * 32, "filename": ""}
-    return Media(**{**values, "created_at": now, "used_at": now, **changes})
+    return MediaRow(**{**values, "created_at": now, "used_at": now, **changes})
 
 
 @pytest.mark.parametrize(("message", "content"), GOOD)

@@ -138,7 +138,7 @@ async def test_a_large_body_before_the_next_request_is_no_large_head(api: Served
 
 async def test_requests_in_progress_are_finished_at_the_end(database: Database, coreapp: FakeCoreapp) -> None:
     settings = make_settings(database, coreapp=("127.0.0.1", coreapp.port))
-    stop, ready = asyncio.Event(), asyncio.Queue[services.Ready]()
+    stop, ready = asyncio.Event(), asyncio.Queue[services.ServingAddress]()
     running = asyncio.create_task(services.run(settings, stop, ready.put_nowait))
     offered = await ready.get()
     assert offered.url == f"http://127.0.0.1:{offered.port}"
@@ -165,7 +165,7 @@ async def test_a_host_that_is_not_configured_is_refused_in_the_apis_format(
     database: Database, coreapp: FakeCoreapp
 ) -> None:
     settings = make_settings(database, coreapp=("127.0.0.1", coreapp.port), http_hosts=frozenset({"api.example.com"}))
-    stop, ready = asyncio.Event(), asyncio.Queue[services.Ready]()
+    stop, ready = asyncio.Event(), asyncio.Queue[services.ServingAddress]()
     running = asyncio.create_task(services.run(settings, stop, ready.put_nowait))
     port = (await ready.get()).port
     login = b"POST /v1/users/login HTTP/1.1\r\nHost: %b\r\nContent-Length: 0\r\n\r\n"

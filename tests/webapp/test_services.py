@@ -11,7 +11,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
 from tidings.storage.business import accounts, layouts, registrations
 from tidings.storage.business.accounts import Account
-from tidings.storage.business.nodes import Member, Node
+from tidings.storage.business.nodes import CoreappNode, NodeRecord
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -115,8 +115,8 @@ async def test_with_several_coreapps_health_and_support_are_told_of_each(
     await other.stop()
 
 
-def member(name: str, address: str, silence: float = 0.0) -> Member:
-    return Member(Node(name, "1", address, 5.0), 0, 0, silence)
+def member(name: str, address: str, heartbeat_age: float = 0.0) -> NodeRecord:
+    return NodeRecord(CoreappNode(name, "1", address, 5.0), 0, 0, heartbeat_age)
 
 
 async def test_health_names_who_stands_by_and_who_is_lost(serve: Serve, coreapp: FakeCoreapp) -> None:
@@ -125,9 +125,9 @@ async def test_health_names_who_stands_by_and_who_is_lost(serve: Serve, coreapp:
     members = [
         member("node0", coreapp.address),
         member("spare", spare.address),
-        member("lost", "10.0.0.9:6252", silence=42.0),
-        member("before a restart", coreapp.address, silence=60.0),
-        member("long forgotten", "10.0.0.8:6252", silence=4000.0),
+        member("lost", "10.0.0.9:6252", heartbeat_age=42.0),
+        member("before a restart", coreapp.address, heartbeat_age=60.0),
+        member("long forgotten", "10.0.0.8:6252", heartbeat_age=4000.0),
     ]
     api = await serve(shard_map=Cluster(coreapp.address, members=members))
     await api.log_in()
@@ -142,7 +142,7 @@ async def test_health_names_who_stands_by_and_who_is_lost(serve: Serve, coreapp:
 
 async def test_a_lost_owner_has_no_master_role(serve: Serve, coreapp: FakeCoreapp) -> None:
     """Its shards are in its name until another Coreapp takes them."""
-    members = [member("node0", coreapp.address), member("node1", NOBODY, silence=20.0)]
+    members = [member("node0", coreapp.address), member("node1", NOBODY, heartbeat_age=20.0)]
     api = await serve(shard_map=Cluster(coreapp.address, NOBODY, members=members))
     await api.log_in()
     await coreapp.until(lambda: coreapp.greetings > 0)

@@ -42,7 +42,7 @@ async def test_each_recipient_goes_to_the_owner_of_its_shard(link: Link) -> None
     links = await link(ScriptedMap(*(owner(coreapp, shard) for shard, coreapp in enumerate(coreapps))))
     for shard in range(2):
         await accept(links, of_shard(shard, 2))
-    await links.ask_first(lambda n: core.CheckContacts(n=n, account="1", inputs=["1"]), core.Contacts)
+    await links.call_primary(lambda n: core.CheckContacts(n=n, account="1", inputs=["1"]), core.Contacts)
     assert [len(coreapp.asked(core.AcceptMessage)) for coreapp in coreapps] == [1, 1]
     assert [len(coreapp.asked(core.CheckContacts)) for coreapp in coreapps] == [1, 0]
     for coreapp in coreapps:
@@ -170,7 +170,7 @@ async def test_the_map_of_the_database_is_followed(coreapp: FakeCoreapp, databas
     links = await link(DatabaseShardMap(database), patience=10)
     async with database.transaction() as connection:
         await shards.create_shards(connection, 1)
-        assert await shards.claim(connection, 0, owner="node", address=coreapp.address, silence=30)
+        assert await shards.claim(connection, 0, owner="node", address=coreapp.address, heartbeat_timeout=30)
     await links.run_once()
     assert (await accept(links)).wa_id == "15550110001"
 
@@ -180,5 +180,5 @@ async def test_asking_all_waits_for_nobody_who_is_away(coreapp: FakeCoreapp, lin
     await gone.stop()
     links = await link(ScriptedMap(owner(coreapp), owner(gone, 1), owner(None, 2)))
     await accept(links, of_shard(0, 3))
-    answers = await links.ask_all(lambda n: core.GetHealth(n=n), core.Health, timeout=5)
+    answers = await links.call_all(lambda n: core.GetHealth(n=n), core.Health, timeout=5)
     assert sorted(type(answer).__name__ for answer in answers) == ["CoreappUnreachable", "CoreappUnreachable", "Health"]

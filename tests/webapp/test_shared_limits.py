@@ -13,11 +13,11 @@ from harness import metrics
 from tidings.changes.watch import Watch
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import rate_limits
-from tidings.storage.business.rate_limits import Wanted, grant
+from tidings.storage.business.rate_limits import TokenRequest, grant
 from tidings.storage.database import Database
-from webapp.membership import Membership
+from webapp.membership import WebappMembership
 from webapp.rate_limits.leases import Leases
-from webapp.rate_limits.shares import Share
+from webapp.rate_limits.shared_limits import SharedLimit
 
 RATE = BURST = 80
 STEP = 0.005  # seconds
@@ -32,9 +32,9 @@ class Fleet:
         self.leases = [
             Leases(database, self.clock, database_now=lambda: int(self.clock.now() * 1_000_000)) for _ in range(count)
         ]
-        self.shares: list[Share] = []
+        self.shares: list[SharedLimit] = []
         for leases in self.leases:
-            share = Share("messages", rate, burst, clock=self.clock, wake=leases.wake, chance=self.chance.uniform)
+            share = SharedLimit("messages", rate, burst, clock=self.clock, wake=leases.wake, chance=self.chance.uniform)
             leases.serve(share)
             leases.set_members(count)
             self.shares.append(share)
@@ -101,7 +101,7 @@ async def test_80_a_second_are_accepted_whatever_the_share_of_each(
 
 
 def test_a_share_that_needs_nothing_is_not_due_until_a_request_comes() -> None:
-    share = Share("contacts", 2, 2, clock=ManualClock())
+    share = SharedLimit("contacts", 2, 2, clock=ManualClock())
     share.set_members(2)
     assert share.wanted() is None
     assert share.due_at() == math.inf
@@ -183,7 +183,7 @@ async def test_one_that_is_alone_again_has_the_whole_bucket_and_no_more(database
 
 
 def test_a_bucket_gives_what_it_holds_and_gains_by_time() -> None:
-    wanted = Wanted("messages", 100, rate=80, burst=80)
+    wanted = TokenRequest("messages", 100, rate=80, burst=80)
     tokens, full_at = grant(wanted, 0, 1_000_000_000)
     assert tokens == 80
     assert grant(wanted, full_at, 1_000_000_000) == (0, full_at)
@@ -196,7 +196,7 @@ def test_a_bucket_gives_what_it_holds_and_gains_by_time() -> None:
 
 async def test_webapps_know_how_many_they_are(database: Database) -> None:
     seen: list[list[int]] = [[], []]
-    first, second = (Membership(database, f"host:{n}", seen[n].append) for n in range(2))
+    first, second = (WebappMembership(database, f"host:{n}", seen[n].append) for n in range(2))
     watch = Watch(database)
     watch.look(first.look)
     await first.start()

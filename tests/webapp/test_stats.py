@@ -20,11 +20,11 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
 from tidings.runtime.api_key import ApiKey
 from tidings.runtime.clock import ManualClock, SystemClock
-from tidings.runtime.door import Door
-from tidings.runtime.settings import StrangerSettings
+from tidings.runtime.connection_limiter import ConnectionLimiter
+from tidings.runtime.settings import UnauthenticatedSettings
 from tidings.storage.business import contacts, messages
-from tidings.storage.business.contacts import Contact
-from tidings.storage.business.messages import Message, Status
+from tidings.storage.business.contacts import StoredContact
+from tidings.storage.business.messages import MessageRow, Status
 from tidings.storage.database import Database
 from tidings.wire import core
 from webapp import exposition, server
@@ -200,12 +200,13 @@ async def test_without_the_coreapp_there_is_nothing_to_tell(serve: Serve, coreap
 
 
 async def fill(database: Database) -> None:
-    def message(number: int, kind: str, status: Status) -> Message:
-        return Message(f"gBEG{number}", "15550000000", 0, "15550110001", kind, int(status), 1, "")
+    def message(number: int, kind: str, status: Status) -> MessageRow:
+        return MessageRow(f"gBEG{number}", "15550000000", 0, "15550110001", kind, int(status), 1, "")
 
     async with database.transaction() as connection:
         await contacts.save(
-            connection, [Contact("15550000000", f"1555011000{n}", registered=n < 3, checked_at=1) for n in range(5)]
+            connection,
+            [StoredContact("15550000000", f"1555011000{n}", registered=n < 3, checked_at=1) for n in range(5)],
         )
         await messages.add(
             connection,
@@ -266,10 +267,10 @@ async def test_metrics_have_the_servers_names_and_the_calls_by_endpoint_and_stat
 
 async def test_connections_that_wait_to_be_taken_are_counted() -> None:
     listener = server.listen("127.0.0.1", 0)
-    door = Door(StrangerSettings(), SystemClock(), connections=10)
-    http = server.HTTPServer(Starlette(), [listener], lambda: None, door=door)
+    limiter = ConnectionLimiter(UnauthenticatedSettings(), SystemClock(), connections=10)
+    http = server.HTTPServer(Starlette(), [listener], lambda: None, limiter=limiter)
     waiting = [socket.create_connection(listener.getsockname()) for _ in range(3)]
-    assert http.load() == server.Load(0, 0, 3)
+    assert http.load() == server.ServerLoad(0, 0, 3)
     for client in waiting:
         client.close()
     listener.close()

@@ -296,16 +296,16 @@ async def test_many_frames_at_once_leave_turns_to_others_and_all_of_them_come(li
 
     def count() -> None:
         turns.append(here.frames.qsize())
-        if here.frames.qsize() < 5 * wire.TURN:
+        if here.frames.qsize() < 5 * wire.FRAMES_PER_ITERATION:
             asyncio.get_running_loop().call_soon(count)
 
     _, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(encoded(device.Ping()) * (5 * wire.TURN))
+    writer.write(encoded(device.Ping()) * (5 * wire.FRAMES_PER_ITERATION))
     await here.is_up.wait()
     count()
-    for _ in range(5 * wire.TURN):
+    for _ in range(5 * wire.FRAMES_PER_ITERATION):
         await here.frames.get()
-    assert max(after - before for before, after in itertools.pairwise(turns)) <= wire.TURN
+    assert max(after - before for before, after in itertools.pairwise(turns)) <= wire.FRAMES_PER_ITERATION
     writer.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coreapp.media.pointers import Content
+from coreapp.media.pointers import MediaContent
 from coreapp.webhook import inbound
 from handset import composing
 from handset.attachments import pointers
@@ -111,12 +111,12 @@ def test_what_is_no_key_and_no_request_is_unreadable(made: bytes) -> None:
 
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_what_the_business_points_to_a_device_finds(kind: str) -> None:
-    message = Content(text({"type": kind, kind: {"id": "m1", "caption": "c"}}))
+    message = MediaContent(text({"type": kind, kind: {"id": "m1", "caption": "c"}}))
     message.point(kind, msgspec.structs.replace(FILE, filename="a.png"))
     named = "a.png" if kind == "document" else None
     found = pointers.find(kind, message.encoded().decode())
     assert found == [
-        pointers.Attachment(**msgspec.structs.asdict(FILE) | {"caption": "c", "filename": named}, kind=kind)
+        pointers.AttachmentPointer(**msgspec.structs.asdict(FILE) | {"caption": "c", "filename": named}, kind=kind)
     ]
     assert pointers.content_of(found[0]) == json.loads(message.encoded())
 

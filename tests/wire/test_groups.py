@@ -12,7 +12,7 @@ import pytest
 
 from coreapp.groups import notices
 from network.groups import schemas
-from network.groups.rules import Note, State
+from network.groups.rules import GroupAnnouncement, GroupState
 from tidings.storage.network.groups import Chat, Member
 from tidings.wire import groups
 from tidings.wire.groups import DescribedGroup, GroupMembers, GroupNotice, GroupSubject, InviteCode, Participant
@@ -20,19 +20,19 @@ from tidings.wire.groups import DescribedGroup, GroupMembers, GroupNotice, Group
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent.parent / "data/wire/groups.json").read_text())
 ANN, BEN = "15550000000", "15550100001"
 CHAT = Chat("15550000000-1767225600", ANN, "Lunch", 1_767_225_600_000, 2, "code", "")
-STATE = State(CHAT, (Member(ANN, admin=True, position=1), Member(BEN, admin=False, position=2)))
-WITH_ICON = State(dataclasses.replace(CHAT, icon_type="image/png"), STATE.members)
-BOTH_ADMINS = State(CHAT, tuple(dataclasses.replace(member, admin=True) for member in STATE.members))
+STATE = GroupState(CHAT, (Member(ANN, admin=True, position=1), Member(BEN, admin=False, position=2)))
+WITH_ICON = GroupState(dataclasses.replace(CHAT, icon_type="image/png"), STATE.members)
+BOTH_ADMINS = GroupState(CHAT, tuple(dataclasses.replace(member, admin=True) for member in STATE.members))
 NOTES = {
-    "created": (Note(groups.CREATED, ANN, (ANN,)), STATE),
-    "joined": (Note(groups.JOINED, BEN, (BEN,)), STATE),
-    "left": (Note(groups.LEFT, BEN, (BEN,), (BEN,)), STATE),
-    "removed": (Note(groups.REMOVED, ANN, (BEN,), (BEN,)), STATE),
-    "subject": (Note(groups.SUBJECT, ANN), STATE),
-    "icon set": (Note(groups.ICON, ANN), WITH_ICON),
-    "icon deleted": (Note(groups.ICON, ANN), STATE),
-    "admins": (Note(groups.ADMINS, ANN, (BEN,)), BOTH_ADMINS),
-    "invite": (Note(groups.INVITE, ANN), STATE),
+    "created": (GroupAnnouncement(groups.CREATED, ANN, (ANN,)), STATE),
+    "joined": (GroupAnnouncement(groups.JOINED, BEN, (BEN,)), STATE),
+    "left": (GroupAnnouncement(groups.LEFT, BEN, (BEN,), (BEN,)), STATE),
+    "removed": (GroupAnnouncement(groups.REMOVED, ANN, (BEN,), (BEN,)), STATE),
+    "subject": (GroupAnnouncement(groups.SUBJECT, ANN), STATE),
+    "icon set": (GroupAnnouncement(groups.ICON, ANN), WITH_ICON),
+    "icon deleted": (GroupAnnouncement(groups.ICON, ANN), STATE),
+    "admins": (GroupAnnouncement(groups.ADMINS, ANN, (BEN,)), BOTH_ADMINS),
+    "invite": (GroupAnnouncement(groups.INVITE, ANN), STATE),
 }
 NAMED = [pytest.param(*NOTES[name], RECORDED[f"notice: {name}"], id=name) for name in NOTES]
 
@@ -43,7 +43,7 @@ def text(value: Any) -> bytes:
 
 @pytest.mark.parametrize(("note", "state", "recorded"), NAMED)
 def test_a_notice_is_written_as_recorded_and_read_alike_by_device_and_business(
-    note: Note, state: State, recorded: dict[str, Any]
+    note: GroupAnnouncement, state: GroupState, recorded: dict[str, Any]
 ) -> None:
     assert schemas.notice(note, state) == text(recorded)
     read = groups.decode_notice(text(recorded))
@@ -54,7 +54,7 @@ def test_a_notice_is_written_as_recorded_and_read_alike_by_device_and_business(
 
 
 def test_a_business_bears_notices_that_say_too_little_and_a_device_does_not() -> None:
-    assert notices.read(b'{"change":"left"}') == notices.Notice("left")
+    assert notices.read(b'{"change":"left"}') == notices.GroupChangeNotice("left")
     with pytest.raises(msgspec.ValidationError):
         groups.decode_notice(b'{"change":"left"}')
     more = text(RECORDED["notice: left"] | {"mood": "sad"})

@@ -71,7 +71,7 @@ async def connection(server: Server, requests: Requests[core.Answer]) -> AsyncIt
 async def test_answers_find_their_questions_in_any_order(
     server: Server, requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
-    asking = [asyncio.create_task(requests.ask(connection, core.GetHealth, timeout=60)) for _ in range(3)]
+    asking = [asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
     numbers = [(await server.asked.get()).n for _ in asking]
     assert numbers == [1, 2, 3]
     assert server.connection is not None
@@ -85,7 +85,7 @@ async def test_answers_find_their_questions_in_any_order(
 async def test_questions_in_flight_are_lost_with_the_connection(
     server: Server, requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
-    asking = asyncio.create_task(requests.ask(connection, core.GetHealth, timeout=60))
+    asking = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
     await server.asked.get()
     assert server.connection is not None
     server.connection.abort("crash")
@@ -93,14 +93,14 @@ async def test_questions_in_flight_are_lost_with_the_connection(
         await asking
     assert requests.in_flight == 0
     with pytest.raises(wire.Disconnected, match="not connected"):
-        await requests.ask(connection, core.GetHealth, timeout=60)
+        await requests.call(connection, core.GetHealth, timeout=60)
 
 
 async def test_a_question_without_an_answer_times_out_and_a_late_answer_goes_to_nobody(
     server: Server, requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
     with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
-        await requests.ask(connection, core.GetHealth, timeout=0.01)
+        await requests.call(connection, core.GetHealth, timeout=0.01)
     assert not requests.answered(1, core.Done(n=1))
     assert requests.in_flight == 0
 
@@ -108,10 +108,10 @@ async def test_a_question_without_an_answer_times_out_and_a_late_answer_goes_to_
 async def test_too_many_questions_are_refused_at_once(
     requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
-    asking = [asyncio.ensure_future(requests.ask(connection, core.GetHealth, timeout=60)) for _ in range(3)]
+    asking = [asyncio.ensure_future(requests.call(connection, core.GetHealth, timeout=60)) for _ in range(3)]
     await asyncio.wait(asking, timeout=0.001)
     with pytest.raises(wire.Disconnected, match="in flight already"):
-        await requests.ask(connection, core.GetHealth, timeout=60)
+        await requests.call(connection, core.GetHealth, timeout=60)
     connection.abort("enough")
     results = await asyncio.gather(*asking, return_exceptions=True)
     assert all(isinstance(result, wire.Disconnected) for result in results)
@@ -120,7 +120,7 @@ async def test_too_many_questions_are_refused_at_once(
 async def test_a_caller_that_gave_up_leaves_nothing_behind(
     server: Server, requests: Requests[core.Answer], connection: wire.Connection
 ) -> None:
-    asking = asyncio.create_task(requests.ask(connection, core.GetHealth, timeout=60))
+    asking = asyncio.create_task(requests.call(connection, core.GetHealth, timeout=60))
     await server.asked.get()
     asking.cancel()
     await asyncio.wait([asking])
@@ -142,7 +142,7 @@ def test_whatever_the_order_each_gets_its_own_or_learns_of_the_loss(order: list[
     async def scenario() -> None:
         requests: Requests[core.Answer] = Requests()
         asking = [
-            asyncio.ensure_future(requests.ask(Line(), core.GetHealth, timeout=60))  # type: ignore[arg-type]
+            asyncio.ensure_future(requests.call(Line(), core.GetHealth, timeout=60))  # type: ignore[arg-type]
             for _ in range(8)
         ]
         await asyncio.wait(asking, timeout=0)

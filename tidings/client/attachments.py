@@ -19,7 +19,7 @@ from tidings import e2ee
 from tidings.client.errors import FileChanged
 from tidings.client.http import DeviceCredentials, StoredBlob
 from tidings.e2ee import attachments
-from tidings.media.reading import OpenReader, Reader
+from tidings.media.reading import MediaReader, OpenReader
 from tidings.wire.media_objects import FilePointer, Pointer
 
 CHUNK = 512 * 1024  # bytes; a few milliseconds of CPU per chunk
@@ -117,7 +117,7 @@ class _EncryptedFile:
         self.digest = b""  # empty until the last chunk has been returned
         self.sha256 = ""  # of the plaintext, hexadecimal; empty until the last chunk has been returned
         self._open = open_file
-        self._file: Reader | None = None
+        self._file: MediaReader | None = None
         self._size = size
         self._left = size
         self._expected = expected

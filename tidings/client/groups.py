@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tidings.client.http import CALL_SECONDS, Answer, DeviceCredentials, NetworkApi, decode, segment
+from tidings.client.http import CALL_SECONDS, DeviceCredentials, NetworkApi, NetworkResponse, decode, segment
 from tidings.wire.groups import DescribedGroup, GroupMembers, GroupSubject, InviteCode
 
 
@@ -89,7 +89,9 @@ class GroupApi:
     async def _change(self, method: str, *parts: str, **body: Any) -> DescribedGroup:
         return decode((await self._call(method, *parts, **body)).content, DescribedGroup)
 
-    async def _call(self, method: str, *parts: str, body: object = None, content: bytes | None = None) -> Answer:
+    async def _call(
+        self, method: str, *parts: str, body: object = None, content: bytes | None = None
+    ) -> NetworkResponse:
         path = "/".join((f"/v1/groups/{self._device.number}", *map(segment, parts)))
         bearer = self._device.token
         return await self._network.call(method, path, body, bearer=bearer, content=content, seconds=self._seconds)

@@ -46,7 +46,7 @@ class DeviceCredentials(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class NetworkResponse:
     """Complete HTTP response."""
 
     status: int
@@ -198,7 +198,7 @@ class NetworkApi:
         bearer: str | None = "",
         content: bytes | None = None,
         seconds: float = CALL_SECONDS,
-    ) -> Answer:
+    ) -> NetworkResponse:
         """Make one call, with a JSON body or with `content` as it is; return the complete response.
 
         Raises for a failure.
@@ -214,10 +214,10 @@ class NetworkApi:
 
     async def _exchange(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes, *, seconds: float
-    ) -> Answer:
+    ) -> NetworkResponse:
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS)
         async with self._in_time(seconds), self._request(method, path, headers, content or None, timeout) as answer:
-            return Answer(answer.status, answer.headers, await answer.read())
+            return NetworkResponse(answer.status, answer.headers, await answer.read())
 
     @contextlib.asynccontextmanager
     async def _transfer(

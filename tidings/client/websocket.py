@@ -28,7 +28,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(device.FromNetwork)
 
 
-class WebSocketConnection:
+class WebSocketClient:
     """Live connection with one MessagePack map per message."""
 
     def __init__(self, socket: ClientConnection, handler: Any) -> None:
@@ -104,7 +104,7 @@ class WebSocketConnection:
         self._handler.closed(self, self._reason or reason or "closed by peer")
 
 
-async def dial(url: str, handler: Any, *, tls: ssl.SSLContext | None = None) -> WebSocketConnection:
+async def dial(url: str, handler: Any, *, tls: ssl.SSLContext | None = None) -> WebSocketClient:
     """Open a connection. Raises `OSError` when the host cannot be reached or its response is no WebSocket upgrade.
 
     tls: context that verifies the host's certificate; None for the system's authorities
@@ -121,4 +121,4 @@ async def dial(url: str, handler: Any, *, tls: ssl.SSLContext | None = None) -> 
         )
     except (websockets.WebSocketException, TimeoutError) as error:
         raise OSError(f"{url}: {error}") from error
-    return WebSocketConnection(socket, handler)
+    return WebSocketClient(socket, handler)

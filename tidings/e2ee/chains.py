@@ -30,7 +30,7 @@ def step(chain_key: bytes, _index: int) -> tuple[bytes, bytes]:
     return kdf.hmac_pair(chain_key, b"\x02", b"\x01")
 
 
-class Look(NamedTuple):
+class ChainLookup(NamedTuple):
     """Effect of taking a key on a chain."""
 
     key: bytes  # 32 bytes
@@ -51,7 +51,7 @@ class ReceivingChain:
 
     def look(
         self, index: int, advance: Step, limit: int = MAX_FORWARD_JUMP, spend: work.Spend = work.unlimited
-    ) -> Look:
+    ) -> ChainLookup:
         """Return the key at `index`, at most `limit` messages ahead, without a change. Takes at most `limit` + 1 steps.
 
         Raises DuplicateMessage when the key was taken or dropped before, TooFarAhead beyond the limit, OverBudget when
@@ -62,7 +62,7 @@ class ReceivingChain:
             stored = self.stored.get(index)
             if stored is None:
                 raise errors.DuplicateMessage(f"the key of message {index} is gone")
-            return Look(stored, index, None, [])
+            return ChainLookup(stored, index, None, [])
         if index - next_index > limit:
             raise errors.TooFarAhead(f"message {index}, when {next_index} is next")
         if index - next_index > work.FREE_STEPS and not spend(index - next_index):
@@ -73,9 +73,9 @@ class ReceivingChain:
             if index - passed <= MAX_STORED_KEYS:
                 skipped.append((passed, key))
         chain_key, key = advance(chain_key, index)
-        return Look(key, index, chain_key, skipped)
+        return ChainLookup(key, index, chain_key, skipped)
 
-    def take(self, look: Look) -> None:
+    def take(self, look: ChainLookup) -> None:
         """Apply the effect of `look`. Its key cannot be obtained again."""
         stored = self.stored
         if look.chain_key is None:

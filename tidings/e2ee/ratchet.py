@@ -8,7 +8,7 @@ MAX_CHAINS: Final = 5  # receiving chains per session; the oldest is dropped
 MAX_COUNTER: Final = 2**32 - 1
 
 
-class Reach(NamedTuple):
+class ChainLimits(NamedTuple):
     """Limits, in messages, on how far ahead a message may be. Chains are walked before anything has authenticated."""
 
     known: int  # on a chain whose ratchet key is known
@@ -16,9 +16,9 @@ class Reach(NamedTuple):
 
 
 # For a message that belongs to this session. Beyond this jump on a new chain not all keys could be stored.
-FULL: Final = Reach(chains.MAX_FORWARD_JUMP, chains.MAX_STORED_KEYS)
+FULL: Final = ChainLimits(chains.MAX_FORWARD_JUMP, chains.MAX_STORED_KEYS)
 # For trying further sessions: as many messages as are in flight while two peers alternate between two sessions.
-SHORT: Final = Reach(chains.MAX_STORED_KEYS, 100)
+SHORT: Final = ChainLimits(chains.MAX_STORED_KEYS, 100)
 
 _RATCHET_INFO: Final = b"WhisperRatchet"
 _KEYS_INFO: Final = b"WhisperMessageKeys"
@@ -142,7 +142,7 @@ def decrypt(
     sending: state.SendingHalf,
     receiving: state.ReceivingHalf,
     message: messages.SignalMessage,
-    reach: Reach = FULL,
+    reach: ChainLimits = FULL,
     spend: work.Spend = work.unlimited,
 ) -> tuple[bytes, bool]:
     """RatchetDecrypt of Double Ratchet section 3.5. Both halves change, and only once the message has authenticated.
@@ -201,7 +201,7 @@ def _find_chain(receiving: state.ReceivingHalf, ratchet_key: bytes) -> chains.Re
 
 def _look_up_pq(
     receiving: state.ReceivingHalf, message: messages.SignalMessage, limit: int, spend: work.Spend
-) -> chains.Look | None:
+) -> chains.ChainLookup | None:
     """Return the salt of the message; None (salt zero) in a session without the post-quantum ratchet.
 
     Also None for a message from before the ratchet was negotiated, which can only be on the peer's first chain.

@@ -347,7 +347,7 @@ class SessionRecord:
         position: int,
         session: _Session,
         message: messages.SignalMessage,
-        reach: ratchet.Reach,
+        reach: ratchet.ChainLimits,
         spend: work.Spend,
     ) -> bytes:
         """Decrypt with an archived session, which becomes current on success only."""

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from tidings.egress import trust, urls
 from tidings.egress.guard import EgressGuard
-from tidings.egress.responses import Connection, ContentParser, ReadPace
+from tidings.egress.responses import ContentParser, EgressConnection, ReadCpuLimit
 
 
 class DownloadTooLarge(Exception):
@@ -23,7 +23,7 @@ class DownloadTooLarge(Exception):
 class DownloadAnswer:
     """Response whose head has arrived."""
 
-    def __init__(self, connection: Connection, parser: ContentParser, limit: int) -> None:
+    def __init__(self, connection: EgressConnection, parser: ContentParser, limit: int) -> None:
         self._connection = connection
         self._parser = parser
         self._limit = limit
@@ -80,13 +80,15 @@ class DownloadAnswer:
 class Downloader:
     """Downloads files from hosts that others name. Keeps nothing between two calls."""
 
-    def __init__(self, guard: EgressGuard, tls: ssl.SSLContext | None = None, *, pace: ReadPace | None = None) -> None:
+    def __init__(
+        self, guard: EgressGuard, tls: ssl.SSLContext | None = None, *, pace: ReadCpuLimit | None = None
+    ) -> None:
         """tls: context that verifies servers; `None` for the system's authorities.
         pace: limit on the CPU of reads, which other downloaders may share; `None` for a separate one.
         """
         self._guard = guard
         self._tls = tls
-        self._pace = pace or ReadPace()
+        self._pace = pace or ReadCpuLimit()
 
     @contextlib.asynccontextmanager
     async def fetch(
@@ -104,7 +106,7 @@ class Downloader:
         request = _request(place, headers or {})
         async with asyncio.timeout(seconds):
             parser = ContentParser()
-            connection = Connection(parser, self._pace)
+            connection = EgressConnection(parser, self._pace)
             try:
                 await self._open(place, connection)
                 answer = DownloadAnswer(connection, parser, limit)
@@ -113,7 +115,7 @@ class Downloader:
             finally:
                 connection.abort()
 
-    async def _open(self, place: urls.Place, connection: Connection) -> None:
+    async def _open(self, place: urls.HttpTarget, connection: EgressConnection) -> None:
         host, port, secure = place.origin
         if secure and self._tls is None:
             self._tls = trust.context()
@@ -130,7 +132,7 @@ class Downloader:
             raise
 
 
-def _request(place: urls.Place, headers: Mapping[str, str]) -> bytes:
+def _request(place: urls.HttpTarget, headers: Mapping[str, str]) -> bytes:
     own = {"User-Agent": "tidings", "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
     if place.authorization:
         own["Authorization"] = place.authorization

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from prometheus_client import Counter
 
 from tidings.egress import addresses, urls
-from tidings.egress.names import Names, Resolved
+from tidings.egress.names import NameResolver, Resolved
 from tidings.egress.responses import ContentParser
 from tidings.egress.settings import OutgoingSettings
 
@@ -62,7 +62,7 @@ class EgressGuard:
             if not network.prefixlen:
                 # Such a network includes the machine's own network and other machines' private addresses.
                 log.warning("egress.everything_allowed", extra={"network": str(network)})
-        self._names = Names()
+        self._names = NameResolver()
         self._lookup = lookup or self._names
 
     async def resolve(self, host: str, port: int) -> list[Resolved]:
@@ -160,7 +160,7 @@ async def _dial(address: Resolved, port: int) -> socket.socket:
     return sock
 
 
-async def _ask_proxy(sock: socket.socket, proxy: urls.Place, address: Resolved, port: int) -> None:
+async def _ask_proxy(sock: socket.socket, proxy: urls.HttpTarget, address: Resolved, port: int) -> None:
     """Make `proxy` connect `sock` to the address itself, so that the proxy resolves no name."""
     family, text = address
     place = f"[{text}]:{port}" if family == socket.AF_INET6 else f"{text}:{port}"

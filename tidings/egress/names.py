@@ -42,7 +42,7 @@ class _Question:
     waiting: set[asyncio.Future[Sequence[Resolved]]] = dataclasses.field(default_factory=set)
 
 
-class Names:
+class NameResolver:
     """Resolves names to addresses, on one event loop; caches nothing.
 
     A caller of a name that `THREADS_OF_A_NAME` threads already resolve gets their result. Names without a free thread

@@ -16,7 +16,7 @@ class Basic(msgspec.Struct):
     password: str
 
 
-class ProviderConfig(msgspec.Struct):
+class ProviderCredentials(msgspec.Struct):
     """The API's `config` of a media provider."""
 
     basic: Basic | None = None

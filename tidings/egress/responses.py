@@ -1,7 +1,8 @@
 """Bounded reader of HTTP/1.1 responses from hosts that others name: webhooks, media hosts, proxies.
 
 A hostile response costs a bounded amount of memory, CPU and time on the event loop, whatever its form. `ResponseParser`
-bounds the head and the interim responses, `ContentParser` the overhead of the body as well, and `Connection` the reads.
+bounds the head and the interim responses, `ContentParser` the overhead of the body as well, and `EgressConnection` the
+reads.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_OVERHEAD = 64 * 1024
 MAX_CHUNKS, CHUNK_BYTES = 4096, 64
 # Reads of one response that are never delayed. An honest response to a POST takes one or two.
 FREE_READS = 8
-# Share of one core for all further reads of one `ReadPace`, and the seconds of unused share that may accumulate.
+# Share of one core for all further reads of one `ReadCpuLimit`, and the seconds of unused share that may accumulate.
 READ_SHARE, SAVED_SECONDS = 0.08, 0.5
 # CPU seconds of one read in addition to parsing: wake-ups, system call, timer. Over TLS this includes records of one
 # byte each, of which a read may decrypt some hundred.
@@ -192,7 +193,7 @@ class ContentParser(ResponseParser):
         super().on_message_complete()
 
 
-class ReadPace:
+class ReadCpuLimit:
     """Limit on the CPU that reads take, for all connections that share it: `READ_SHARE` of one core."""
 
     def __init__(self) -> None:
@@ -206,13 +207,13 @@ class ReadPace:
         return max(0.0, self._settled_at - now)
 
 
-class Connection(asyncio.Protocol):
+class EgressConnection(asyncio.Protocol):
     """One connection on which one request at a time is sent and its response is read.
 
     It reads only while a caller waits for it, one read at a time, so a fast sender cannot block the event loop.
     """
 
-    def __init__(self, parser: ResponseParser, pace: ReadPace) -> None:
+    def __init__(self, parser: ResponseParser, pace: ReadCpuLimit) -> None:
         # Whether the connection is closed.
         self.is_lost = False
         # Why it was closed; `None` when the peer closed it normally.

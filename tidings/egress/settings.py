@@ -22,7 +22,7 @@ class OutgoingSettings:
     # Networks that may be called although they are not public.
     allowed: tuple[Network, ...] = ()
     # Proxy for every connection; `None` for none. Its own address is not checked.
-    proxy: urls.Place | None = None
+    proxy: urls.HttpTarget | None = None
 
 
 ONLY_PUBLIC = OutgoingSettings()

@@ -11,7 +11,7 @@ Origin = tuple[str, int, bool]  # host, port, TLS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class HttpTarget:
     """Parts of an HTTP URL."""
 
     # Host without brackets, in ASCII and lower case; port; TLS.
@@ -30,7 +30,7 @@ class Place:
 
 
 @functools.lru_cache(64)
-def parse(url: str) -> Place:
+def parse(url: str) -> HttpTarget:
     """Parse a URL. Raises `ValueError`, whose text does not contain the URL."""
     try:
         parts = urllib.parse.urlsplit(url)
@@ -56,7 +56,7 @@ def parse(url: str) -> Place:
     if parts.username is not None:
         credentials = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
         authorization = basic(credentials)
-    return Place((host, port or (443 if secure else 80), secure), named, path, authorization)
+    return HttpTarget((host, port or (443 if secure else 80), secure), named, path, authorization)
 
 
 def basic(credentials: str) -> str:

@@ -79,7 +79,9 @@ async def _require_common(database: Database, name: str, key: str, variable: str
         known = await key_checks.find(connection, name, lock=True)
         if known is None or known.key_id == mine.key_id:
             return []
-        users = [webapp.node for webapp in await webapp_nodes.list_live(connection, silence=webapp_nodes.SILENCE)]
+        users = [
+            webapp.node for webapp in await webapp_nodes.list_live(connection, heartbeat_timeout=webapp_nodes.SILENCE)
+        ]
         if with_coreapps:
             users += [member.node.name for member in await nodes.list_members(connection) if member.is_live]
         if not users:

@@ -35,7 +35,7 @@ class CannotRotate(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class State:
+class KeyState:
     """State of one kind of key."""
 
     name: str
@@ -74,7 +74,7 @@ class Rotation:
         self._say = say
         self._now = now
 
-    async def state(self) -> State:
+    async def state(self) -> KeyState:
         keys = self._keys.read()
         left = 0
         async with self._database.reading() as connection:
@@ -87,7 +87,7 @@ class Rotation:
                 safe = SecretSealer(*keys)
                 rows = await sealed_rows.list_settings(connection)
                 left = sum(not wrapping.is_current(safe, row) for row in rows)
-        return State(self._name, self._keys.source, [key_id(key) for key in keys], check, left)
+        return KeyState(self._name, self._keys.source, [key_id(key) for key in keys], check, left)
 
     async def rotate(self) -> int:
         """Do steps 1 to 3. Returns the number of rows sealed again. Raises `CannotRotate`."""

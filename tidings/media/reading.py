@@ -9,7 +9,7 @@ from typing import IO, Protocol, TypeVar
 Result = TypeVar("Result")
 
 
-class Reader(Protocol):
+class MediaReader(Protocol):
     """A file that is read once, from its start."""
 
     async def read(self, size: int) -> bytes:
@@ -21,7 +21,7 @@ class Reader(Protocol):
         ...
 
 
-OpenReader = Callable[[], Awaitable[Reader]]
+OpenReader = Callable[[], Awaitable[MediaReader]]
 
 
 class FileReader:
@@ -41,7 +41,7 @@ class FileReader:
 def local(open_file: Callable[[], IO[bytes]]) -> OpenReader:
     """Return a function that opens a local file in a thread."""
 
-    async def open_reader() -> Reader:
+    async def open_reader() -> MediaReader:
         return FileReader(await asyncio.to_thread(open_file))
 
     return open_reader

@@ -19,7 +19,7 @@ from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, St
 from tidings.media.reading import FileReader, to_the_end
 from tidings.objects import marker, store
 from tidings.objects.marker import Marker
-from tidings.objects.store import BLOCK, Check, OpenFile, Stored
+from tidings.objects.store import BLOCK, Check, OpenFile, StoredObject
 from tidings.runtime import private_files
 
 # Suffix of unfinished files.
@@ -67,7 +67,7 @@ class DirectoryStore:
         found = os.statvfs(self.directory)
         return max(found.f_bavail * found.f_frsize - self._reserve, 0)
 
-    async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> Stored:
+    async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> StoredObject:
         """Store a file with one block in memory at a time; it is on disk when this returns.
 
         Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreAway`, and the errors of `chunks` and `check`; nothing is
@@ -262,7 +262,7 @@ class Draft:
                 view.release()
         self._block = bytearray()
 
-    def keep(self) -> Stored:
+    def keep(self) -> StoredObject:
         """Complete the file: it is on disk under its name when this returns. Raises `FileEmpty`."""
         if not self._size:
             raise FileEmpty
@@ -277,7 +277,7 @@ class Draft:
             self._files.sync()
         self.is_kept = True
         store.WRITTEN.inc(self._size)
-        return Stored(self._name, self._size, self._hash.hexdigest())
+        return StoredObject(self._name, self._size, self._hash.hexdigest())
 
     def discard(self) -> None:
         """Remove the file."""

@@ -16,7 +16,7 @@ from tidings.runtime.env import SettingsError
 from tidings.storage import file_stores, outages
 from tidings.storage.business import media
 from tidings.storage.database import Connection, Database
-from tidings.storage.file_stores import DATABASE, FileStore
+from tidings.storage.file_stores import DATABASE, FileStoreRow
 from tidings.storage.network import blobs
 
 MEDIA, BLOBS = "media", "blobs"
@@ -33,7 +33,7 @@ class WrongStore(SettingsError):
     """The file store is not the one that the database records; the text names the remedy."""
 
 
-class Identity:
+class StoreIdentity:
     """One file store of one database."""
 
     def __init__(self, database: Database, store: MarkedStore, name: str, *, variable: str, sample: Sample) -> None:
@@ -78,7 +78,7 @@ class Identity:
             await self._store.write_marker(found)
         # A marker without a record: an earlier start ended between the two writes.
         self._compare(Marker(self.name, database, found.id), found)
-        await file_stores.add(connection, FileStore(self.name, found.id, _now()))
+        await file_stores.add(connection, FileStoreRow(self.name, found.id, _now()))
         return found
 
     async def refresh(self) -> str:
@@ -117,7 +117,7 @@ class Identity:
                 )
             marker = Marker(self.name, database, secrets.token_hex(16))
             await self._store.write_marker(marker)
-            record = FileStore(self.name, marker.id, _now())
+            record = FileStoreRow(self.name, marker.id, _now())
             await file_stores.add(connection, record)
             await file_stores.replace(connection, record)
 
@@ -125,7 +125,7 @@ class Identity:
 
     async def _lock(self, connection: Connection) -> str:
         """Lock the database's own id, until the transaction ends, and return it."""
-        await file_stores.add(connection, FileStore(DATABASE, secrets.token_hex(16), _now()))
+        await file_stores.add(connection, FileStoreRow(DATABASE, secrets.token_hex(16), _now()))
         row = await file_stores.find(connection, DATABASE, lock=True)
         assert row is not None
         return row.marker
@@ -155,16 +155,16 @@ class Identity:
         )
 
 
-def of_media(database: Database, store: MarkedStore) -> Identity:
+def of_media(database: Database, store: MarkedStore) -> StoreIdentity:
     """Return the identity of the files that Webapps and Coreapps share; `database` is the business's."""
     variable = "TIDINGS_MEDIA_DIR" if store.is_local else "TIDINGS_MEDIA_S3_BUCKET"
-    return Identity(database, store, MEDIA, variable=variable, sample=media.list_some_files)
+    return StoreIdentity(database, store, MEDIA, variable=variable, sample=media.list_some_files)
 
 
-def of_blobs(database: Database, store: MarkedStore) -> Identity:
+def of_blobs(database: Database, store: MarkedStore) -> StoreIdentity:
     """Return the identity of the files that the nodes of the network share; `database` is the network's."""
     variable = "TIDINGS_NETWORK_BLOB_DIR" if store.is_local else "TIDINGS_NETWORK_BLOB_S3_BUCKET"
-    return Identity(database, store, BLOBS, variable=variable, sample=blobs.list_some_files)
+    return StoreIdentity(database, store, BLOBS, variable=variable, sample=blobs.list_some_files)
 
 
 def _now() -> int:

@@ -22,7 +22,7 @@ from tidings.media.errors import FileEmpty, FileGone, FileTooLarge, StoreAway
 from tidings.objects import marker, store
 from tidings.objects.marker import Marker
 from tidings.objects.s3_settings import S3Settings
-from tidings.objects.store import BLOCK, Check, OpenFile, Stored
+from tidings.objects.store import BLOCK, Check, OpenFile, StoredObject
 
 CALLS = Counter("tidings_s3_requests_total", "Requests to S3, retries not counted", ["operation", "result"])
 
@@ -82,7 +82,7 @@ class S3Store:
             self._opened = None
             await self._stack.aclose()
 
-    async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> Stored:
+    async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> StoredObject:
         """Implement `FileStore.write`. The object appears when all of it has arrived."""
         upload = _Upload(self._call, self._object(secrets.token_hex(16)), self._settings.encryption)
         held, size, digest = bytearray(), 0, hashlib.sha256()
@@ -110,7 +110,7 @@ class S3Store:
             await upload.abort()
             raise
         store.WRITTEN.inc(size)
-        return Stored(upload.name, size, digest.hexdigest())
+        return StoredObject(upload.name, size, digest.hexdigest())
 
     async def open(self, name: str) -> OpenFile:
         """Implement `FileStore.open`; reads one range, so that a missing file is noticed."""

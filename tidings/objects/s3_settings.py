@@ -104,7 +104,7 @@ def _require_endpoint(url: str, name: str, allowed: frozenset[str]) -> None:
     if not host or parts.scheme not in ("http", "https"):
         raise env.mistake(f"{name}={url!r} is no URL like https://s3.example")
     secured = parts.scheme == "https"
-    exposure.require([exposure.Way(exposure.FILES, name, host, secured, "an https:// URL")], allowed)
+    exposure.require([exposure.Endpoint(exposure.FILES, name, host, secured, "an https:// URL")], allowed)
 
 
 MediaBucket = Annotated[S3Settings | None, env.made(lambda data: read_s3(data["variables"], MEDIA))]

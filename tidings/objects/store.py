@@ -8,7 +8,7 @@ from typing import Protocol
 
 from prometheus_client import Counter
 
-from tidings.media.reading import Reader
+from tidings.media.reading import MediaReader
 from tidings.objects.marker import MarkedStore
 
 WRITTEN = Counter("tidings_media_written_bytes_total", "Bytes of files that were kept")
@@ -20,7 +20,7 @@ Check = Callable[[bytes], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """A durable file."""
 
     # Random name in the store.
@@ -37,7 +37,7 @@ class FileStore(MarkedStore, Protocol):
     Every method raises `StoreAway` while the store cannot be used; files may exist all the same.
     """
 
-    async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> Stored:
+    async def write(self, chunks: AsyncIterable[bytes], *, limit: int, check: Check | None = None) -> StoredObject:
         """Store a file with bounded memory; it is durable when this returns.
 
         Raises `FileTooLarge`, `FileEmpty`, `DiskFull`, `StoreAway`, and the errors of `chunks` and `check`; nothing is
@@ -80,9 +80,9 @@ class OpenFile:
     # Bytes.
     size: int
     # To be closed by the caller.
-    reader: Reader
+    reader: MediaReader
 
 
-async def open_reader(files: FileStore, name: str) -> Reader:
+async def open_reader(files: FileStore, name: str) -> MediaReader:
     """Return the reader of a file. Raises as `FileStore.open`."""
     return (await files.open(name)).reader

@@ -7,7 +7,7 @@ import logging
 
 from prometheus_client import Gauge
 
-from tidings.objects.identity import Identity
+from tidings.objects.identity import StoreIdentity
 from tidings.runtime.readiness import AWAY, OK
 from tidings.runtime.service import wait_for
 from tidings.storage import outages
@@ -25,7 +25,7 @@ PATIENCE = 5.0
 class StoreWatch:
     """State of one file store. An outage of the database does not change it."""
 
-    def __init__(self, identity: Identity, *, interval: float = 0.0) -> None:
+    def __init__(self, identity: StoreIdentity, *, interval: float = 0.0) -> None:
         """interval: seconds between two comparisons; 0 for the default."""
         self.name = f"{identity.name} store"
         self._identity = identity

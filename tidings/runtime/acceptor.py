@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 from prometheus_client import Counter
 
-from tidings.runtime import strangers
-from tidings.runtime.door import Door, Visit
+from tidings.runtime import unauthenticated
+from tidings.runtime.connection_limiter import AdmittedConnection, ConnectionLimiter
 from tidings.runtime.socket_server import SocketServer
-from tidings.runtime.strangers import Refusal
 from tidings.runtime.tls_server import Handshakes
+from tidings.runtime.unauthenticated import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +36,10 @@ _TRIED, _PAUSE = 32, 0.02
 _RESET = struct.pack("ii", 1, 0)
 
 
-class Visitor(asyncio.Protocol):
+class AdmittedProtocol(asyncio.Protocol):
     """Protocol of an accepted connection."""
 
-    def arrive(self, visit: Visit) -> None:
+    def arrive(self, admitted: AdmittedConnection) -> None:
         """Hand over the admitted connection; called before `connection_made`.
 
         From `connection_made` on, the protocol itself reports to admission when requests are served and when it closes.
@@ -68,7 +68,7 @@ class _Arrival:
         self.is_known = is_known
         self.connecting: asyncio.Task[None] | None = None
         # Weak, to avoid a cycle: the protocol holds its visit, which holds `close`.
-        self.protocol: weakref.ref[Visitor] | None = None
+        self.protocol: weakref.ref[AdmittedProtocol] | None = None
 
     def close(self) -> None:
         # During a handshake there is a protocol, which has no connection yet.
@@ -78,7 +78,7 @@ class _Arrival:
             protocol.give_way()
 
 
-class Acceptor(SocketServer):
+class HttpAcceptor(SocketServer):
     """Server whose connections wait unread when there is no slot for them.
 
     Each address has a queue in order of arrival, and the addresses are served round robin. Connections from addresses
@@ -90,13 +90,13 @@ class Acceptor(SocketServer):
     def __init__(
         self,
         listening: socket.socket,
-        make: Callable[[], Visitor],
-        door: Door,
+        make: Callable[[], AdmittedProtocol],
+        limiter: ConnectionLimiter,
         *,
         context: ssl.SSLContext | None = None,
         handshakes: Handshakes | None = None,
     ) -> None:
-        """Register with `door` for free slots.
+        """Register with `limiter` for free slots.
 
         make: returns the protocol of a new connection.
         context: for TLS; `None` for plaintext.
@@ -104,7 +104,7 @@ class Acceptor(SocketServer):
         """
         super().__init__(listening, refusals=_TURNED_AWAY, window=_PERIOD)
         self._make = make
-        self._door = door
+        self._limiter = limiter
         self._tls = context
         self._handshakes = handshakes or Handshakes("http")
         self._waiting: OrderedDict[str, deque[_Arrival]] = OrderedDict()
@@ -112,13 +112,13 @@ class Acceptor(SocketServer):
         self._waiting_counts = {True: 0, False: 0}
         self._lingering = 0
         self._next: asyncio.TimerHandle | None = None
-        door.on_room.append(self._room)
+        limiter.on_room.append(self._room)
 
     def close(self) -> None:
         """Stop accepting, and close the waiting connections."""
         super().close()
-        if self._room in self._door.on_room:
-            self._door.on_room.remove(self._room)
+        if self._room in self._limiter.on_room:
+            self._limiter.on_room.remove(self._room)
         if self._next is not None:
             self._next.cancel()
         for queue in self._waiting.values():
@@ -127,10 +127,10 @@ class Acceptor(SocketServer):
         self._waiting.clear()
 
     def taken(self, connection: socket.socket, host: str) -> None:
-        self._arrived(_Arrival(connection, host, self._loop.time(), is_known=self._door.is_known(host)))
+        self._arrived(_Arrival(connection, host, self._loop.time(), is_known=self._limiter.is_known(host)))
 
     def _arrived(self, arrival: _Arrival) -> None:
-        key = strangers.key_of(arrival.host)
+        key = unauthenticated.key_of(arrival.host)
         queue = self._waiting.get(key)
         if queue is None:
             refusal = self._enter(arrival)
@@ -149,13 +149,13 @@ class Acceptor(SocketServer):
 
     def _may_wait(self, arrival: _Arrival, before: int) -> bool:
         """Return whether there is room in the queue. before: waiting connections from the same address."""
-        limits, waiting = self._door.limits, self._waiting_counts[arrival.is_known]
+        limits, waiting = self._limiter.limits, self._waiting_counts[arrival.is_known]
         if arrival.is_known:
             return waiting < limits.waiting_known
         return waiting < limits.waiting and before < limits.waiting_each
 
     def _turn_away(self, arrival: _Arrival, reason: str) -> None:
-        self._door.refused(arrival.host, reason)
+        self._limiter.refused(arrival.host, reason)
         if arrival.is_known and self._tls is None and self._lingering < _LINGERING:
             self.begin(self._dismiss(arrival.connection))
         else:
@@ -178,22 +178,22 @@ class Acceptor(SocketServer):
             connection.close()
 
     def _enter(self, arrival: _Arrival) -> Refusal | None:
-        key = strangers.key_of(arrival.host)
+        key = unauthenticated.key_of(arrival.host)
         if self._tls is not None and not self._handshakes.enter(key):
-            return Refusal(strangers.ADDRESS, self._handshakes.seconds)
-        visit = self._door.enter(arrival.host, arrival.close)
-        if isinstance(visit, Refusal):
+            return Refusal(unauthenticated.ADDRESS, self._handshakes.seconds)
+        admitted = self._limiter.enter(arrival.host, arrival.close)
+        if isinstance(admitted, Refusal):
             if self._tls is not None:
                 self._handshakes.leave(key, "refused")
-            return visit
-        arrival.connecting = self.begin(self._connect(arrival, visit))
+            return admitted
+        arrival.connecting = self.begin(self._connect(arrival, admitted))
         return None
 
-    async def _connect(self, arrival: _Arrival, visit: Visit) -> None:
+    async def _connect(self, arrival: _Arrival, admitted: AdmittedConnection) -> None:
         def make() -> asyncio.Protocol:
             protocol = self._make()
             arrival.protocol = weakref.ref(protocol)
-            protocol.arrive(visit)
+            protocol.arrive(admitted)
             return protocol
 
         connection, context = arrival.connection, self._tls
@@ -202,12 +202,12 @@ class Acceptor(SocketServer):
             if context is None:
                 await self._loop.connect_accepted_socket(make, connection)
             else:
-                await self._handshakes.shake(make, connection, context, strangers.key_of(arrival.host))
+                await self._handshakes.shake(make, connection, context, unauthenticated.key_of(arrival.host))
         except (OSError, asyncio.CancelledError) as error:
             log.debug("http.no_connection", extra={"error": repr(error)[:200]})
             connection.close()
-            if not visit.is_served:
-                self._door.left(visit)
+            if not admitted.is_served:
+                self._limiter.left(admitted)
 
     def _room(self) -> None:
         if self._waiting and self._next is None:

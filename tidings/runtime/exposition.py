@@ -15,7 +15,7 @@ import prometheus_client
 from tidings.runtime import own_certificate, socket_server, tls
 from tidings.runtime.api_key import NO_KEY, ApiKey
 from tidings.runtime.env import SettingsError, is_loopback
-from tidings.runtime.paced_server import PacedServer
+from tidings.runtime.rate_limited_server import RateLimitedServer
 from tidings.runtime.tls import NO_FILES, TlsFiles
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Exposition:
         """
         self._key = key
         self._ready = ready
-        self._server: PacedServer | None = None
+        self._server: RateLimitedServer | None = None
         # `None` for plaintext.
         self.tls: ssl.SSLContext | None = None
         self._open = 0
@@ -85,7 +85,7 @@ class Exposition:
             listening = socket_server.listen(host, port)
         except OSError as error:
             raise SettingsError(f"{variable} {host}:{port}: {error.strerror or error}") from error
-        made._server = PacedServer(
+        made._server = RateLimitedServer(
             listening, made._protocol, rate=RATE, burst=BURST, context=made.tls, handshake_seconds=SECONDS
         )
         made._server.start()

@@ -21,7 +21,7 @@ class PlaintextRefused(ConnectionError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Way:
+class Endpoint:
     """A listener, or a server that this process calls."""
 
     # One of `PARTS`, or `api`, which has a separate switch.
@@ -61,7 +61,7 @@ class LinkCalls:
 ON_THIS_MACHINE = LinkCalls()
 
 
-def require(ways: Iterable[Way], allowed: frozenset[str]) -> None:
+def require(ways: Iterable[Endpoint], allowed: frozenset[str]) -> None:
     """Raise `env.mistake` for what is in plaintext and not allowed."""
     wrong = [
         f"{way.variable}: {way.host} is not on this machine and there is no TLS: set {way.remedy}, "
@@ -73,9 +73,9 @@ def require(ways: Iterable[Way], allowed: frozenset[str]) -> None:
         raise env.mistake("; ".join(dict.fromkeys(wrong)))
 
 
-def metrics_way(variable: str, host: str, allowed: frozenset[str]) -> Way:
+def metrics_way(variable: str, host: str, allowed: frozenset[str]) -> Endpoint:
     """Return the metrics listener: with TLS unless plaintext is allowed, by a generated certificate if none is set."""
-    return Way(METRICS, variable, host, METRICS not in allowed, f"{VARIABLE} without {METRICS}")
+    return Endpoint(METRICS, variable, host, METRICS not in allowed, f"{VARIABLE} without {METRICS}")
 
 
 def link_calls(files: TlsFiles, allowed: frozenset[str], server_name: str = "") -> LinkCalls:

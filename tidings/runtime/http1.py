@@ -17,13 +17,13 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from tidings.runtime.acceptor import Visitor
-from tidings.runtime.door import Door, Visit
+from tidings.runtime.acceptor import AdmittedProtocol
+from tidings.runtime.connection_limiter import AdmittedConnection, ConnectionLimiter
+from tidings.runtime.dispatch_limit import Cancellable
 from tidings.runtime.env import is_loopback
 from tidings.runtime.hosts import ANY, UNCHECKED, Hosts
-from tidings.runtime.http1_answers import Answer
-from tidings.runtime.http1_upgrades import StayingProtocol
-from tidings.runtime.turns import Cancellable
+from tidings.runtime.http1_responses import ResponseTransport
+from tidings.runtime.http1_upgrades import UpgradeDecliningProtocol
 
 # Seconds that the head of a request may take to arrive.
 HEAD_TIMEOUT = 10.0
@@ -40,7 +40,7 @@ STALLED = 30.0
 # RFC 9110, section 15.5.20: this server does not answer for the name in the request.
 MISDIRECTED = 421
 # Key of a request's scope: the protocol, to be notified of a login. Absent once the connection has logged in.
-VISITOR = "tidings.visitor"
+ADMITTED = "tidings.visitor"
 # Key of a request's scope: error text for its host, empty for none.
 _HOST_ERROR = "tidings.host_error"
 
@@ -64,7 +64,7 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class BoundedProtocol(StayingProtocol, Visitor):
+class BoundedProtocol(UpgradeDecliningProtocol, AdmittedProtocol):
     """uvicorn's protocol with limits; WebSockets are unaffected.
 
     The limits cover the size and duration of a request head, waiting requests, unread responses, and the work for
@@ -74,14 +74,14 @@ class BoundedProtocol(StayingProtocol, Visitor):
     def __init__(
         self,
         *args: object,
-        door: Door,
+        limiter: ConnectionLimiter,
         hosts: Hosts = ANY,
         head_timeout: float = HEAD_TIMEOUT,
         stalled: float = STALLED,
         **options: object,
     ) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
-        self.door = door
+        self.limiter = limiter
         self.hosts = hosts
         self._head_timeout = head_timeout
         self._stalled = stalled
@@ -100,10 +100,10 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._refusal: Cancellable | None = None
         self._has_hung_up = False
         # Transport of the response that is being written.
-        self._answer: Answer | None = None
+        self._answer: ResponseTransport | None = None
 
-    def arrive(self, visit: Visit) -> None:
-        self._visit = visit
+    def arrive(self, admitted: AdmittedConnection) -> None:
+        self._admitted = admitted
 
     def give_way(self) -> None:
         if self.transport is None:
@@ -115,7 +115,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._visit.is_served = True
+        self._admitted.is_served = True
         self.flow = _Flow(transport, self)
         self._head_timer = self.loop.call_later(self._head_timeout, self._head_is_late)
 
@@ -128,7 +128,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._has_hung_up = True
         if self.scheme == "https":
             return False
-        self.door.farewells.take(self.transport.close)
+        self.limiter.farewells.take(self.transport.close)
         return not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -139,7 +139,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
     def leave(self) -> None:
         """Release everything that the connection holds; it is closed, or belongs to another protocol."""
         if self._turn_timer is not None:
-            self.door.given_up(self._visit)
+            self.limiter.given_up(self._admitted)
         self._stop_timers()
         # uvicorn leaves the timer of an idle connection that was reset.
         self._unset_keepalive_if_required()
@@ -147,7 +147,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
             # Otherwise the request would be kept until its refusal is due.
             self._refusal.cancel()
         self._rest = b""
-        self.door.left(self._visit)
+        self.limiter.left(self._admitted)
 
     def _stop_timers(self) -> None:
         for timer in (self._head_timer, self._stall_timer, self._read_timer, self._turn_timer):
@@ -185,11 +185,11 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def _count(self, size: int) -> None:
         """Count received bytes of an unauthenticated client; refuse it or pause reading when it exceeds its limits."""
-        if self._visit.vouched or self.transport.is_closing() or self.transport.get_protocol() is not self:
+        if self._admitted.vouched or self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
         is_dropped = not self._in_head and self.cycle is not None and self.cycle.response_complete
-        wait = self.door.received(self._visit, size, is_held=not is_dropped)
-        if self.door.is_over(self._visit):
+        wait = self.limiter.received(self._admitted, size, is_held=not is_dropped)
+        if self.limiter.is_over(self._admitted):
             if self.cycle is not None:
                 # The client will send a refused request again, so it must not be processed, even if it is complete.
                 self.cycle.disconnected = True
@@ -227,7 +227,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def _is_brief(self) -> bool:
         """Return whether its responses are only those to unauthenticated clients, which are short."""
-        return self._is_stranger and not self._visit.proxied
+        return self._is_stranger and not self._admitted.proxied
 
     def _is_written(self) -> None:
         """Abort the connection if its peer has read nothing since the last check, or is an unauthenticated client."""
@@ -254,12 +254,12 @@ class BoundedProtocol(StayingProtocol, Visitor):
         if self.transport.get_write_buffer_size():
             self._watch_writing()
 
-    def proved(self) -> None:
+    def mark_authenticated(self) -> None:
         """Record that the application received a valid token, password or key."""
         if not self._is_stranger:
             return
-        self.door.proved(self._visit)
-        if self._visit.is_proved:
+        self.limiter.mark_authenticated(self._admitted)
+        if self._admitted.is_authenticated:
             self._is_stranger = False
             if self._read_timer is not None:
                 self._read_timer.cancel()
@@ -268,12 +268,12 @@ class BoundedProtocol(StayingProtocol, Visitor):
     @property
     def is_recognised(self) -> bool:
         """Return whether the request in progress, or an earlier one of the same client, has logged in."""
-        return self._visit.is_proved or self._visit.vouched
+        return self._admitted.is_authenticated or self._admitted.vouched
 
-    def charge(self, tokens: float) -> None:
+    def consume(self, tokens: float) -> None:
         """Consume tokens for a request that costs more than others."""
         if self._is_stranger:
-            self.door.charge(self._visit, tokens)
+            self.limiter.consume(self._admitted, tokens)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         scope: Any = cycle.scope
@@ -290,17 +290,17 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Dispatch a request: urgent paths, such as health checks, at once, others in order, up to the limit."""
-        if cycle.scope["path"] in self.door.urgent:
+        if cycle.scope["path"] in self.limiter.urgent:
             self._start(cycle, app)
         elif not self._take_turn(cycle, app):
             # Refused before any other work is done for it, which would take the time needed for other requests.
             self._refusal = Cancellable(functools.partial(self._refuse, cycle, app))
-            self.door.refusals.take(self._refusal)
+            self.limiter.refusals.take(self._refusal)
 
     def _take_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> bool:
-        if self.door.is_crowded(cycle.scope["path"], self.door.turns.delay):
+        if self.limiter.is_overloaded(cycle.scope["path"], self.limiter.dispatch_limit.delay):
             return False
-        return self.door.turns.take(functools.partial(self._begin_now, cycle, app))
+        return self.limiter.dispatch_limit.take(functools.partial(self._begin_now, cycle, app))
 
     def _refuse(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Dispatch a request whose refusal is due if there is room by now; else refuse it."""
@@ -309,7 +309,7 @@ class BoundedProtocol(StayingProtocol, Visitor):
 
     async def _answer_busy(self, scope: Any, receive: Any, send: Any) -> None:
         """Respond, as an ASGI application, that too many requests wait; the connection stays open."""
-        self.door.shed()
+        self.limiter.shed()
         headers, body = self.refusal(503, "more requests come than can be begun")
         await send({"type": "http.response.start", "status": 503, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -320,19 +320,19 @@ class BoundedProtocol(StayingProtocol, Visitor):
             self._start(cycle, app)
 
     def _start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._answer = Answer(self.transport)
+        self._answer = ResponseTransport(self.transport)
         cycle.transport = self._answer  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     def _await_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        wait = self.door.begin(self._visit, cycle.scope["headers"])
-        if self._visit.is_proved:
+        wait = self.limiter.admit_request(self._admitted, cycle.scope["headers"])
+        if self._admitted.is_authenticated:
             self._is_stranger = False
         else:
             scope: Any = cycle.scope
-            scope[VISITOR] = self
-            if self._visit.proxied and self._visit.payer != self._visit.host:
-                scope["client"] = (self._visit.payer, 0)
+            scope[ADMITTED] = self
+            if self._admitted.proxied and self._admitted.payer != self._admitted.host:
+                scope["client"] = (self._admitted.payer, 0)
         if wait == math.inf:
             self.refuse(429, "too many requests of clients that have not logged in")
         elif wait:
@@ -344,9 +344,9 @@ class BoundedProtocol(StayingProtocol, Visitor):
         self._turn_timer = None
         if self.transport.is_closing():
             # The connection was refused since.
-            self.door.given_up(self._visit)
+            self.limiter.given_up(self._admitted)
             return
-        self.door.serve(self._visit, is_whole=not cycle.more_body)
+        self.limiter.serve(self._admitted, is_whole=not cycle.more_body)
         self._begin(cycle, app)
 
     def _await_the_rest(self, is_line: bool) -> None:
@@ -458,14 +458,14 @@ class BoundedProtocol(StayingProtocol, Visitor):
         if not self.parser.should_upgrade():
             super().on_message_complete()
             if self._is_stranger and self._turn_timer is None and not self.cycle.response_complete:
-                self.door.serve(self._visit, is_whole=True)
+                self.limiter.serve(self._admitted, is_whole=True)
 
     def on_response_complete(self) -> None:
         assert self._answer is not None
         self._answer.flush()
         self._answer = None
         if self._is_stranger and not self.pipeline:
-            self.door.ended(self._visit)
+            self.limiter.ended(self._admitted)
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_closing()

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 class _Known:
     """Parser callbacks for a request whose head the protocol already has: passes on everything but that head."""
 
-    def __init__(self, protocol: StayingProtocol) -> None:
+    def __init__(self, protocol: UpgradeDecliningProtocol) -> None:
         self._protocol = protocol
         self.is_over = False
         self.on_body = protocol.on_body
@@ -37,7 +37,7 @@ class _Known:
         self.is_over = True
 
 
-class StayingProtocol(HttpToolsProtocol):
+class UpgradeDecliningProtocol(HttpToolsProtocol):
     """uvicorn's protocol, but a declined upgrade does not change the request. WebSocket upgrades are unaffected."""
 
     def parse(self, data: bytes | memoryview) -> None:

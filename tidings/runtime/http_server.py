@@ -12,9 +12,9 @@ from typing import Any
 
 import uvicorn
 
-from tidings.runtime.acceptor import Acceptor, Visitor
-from tidings.runtime.door import Door
-from tidings.runtime.settings import StrangerSettings
+from tidings.runtime.acceptor import AdmittedProtocol, HttpAcceptor
+from tidings.runtime.connection_limiter import ConnectionLimiter
+from tidings.runtime.settings import UnauthenticatedSettings
 from tidings.runtime.tls_server import Handshakes
 
 # Descriptors that a process needs for everything other than these connections.
@@ -24,7 +24,7 @@ _OWN_DESCRIPTORS = 256
 BACKLOG = 1536
 
 
-def affordable(connections: int, limits: StrangerSettings) -> int:
+def affordable(connections: int, limits: UnauthenticatedSettings) -> int:
     """Return the number of connections that the process has descriptors for, at most `connections`.
 
     Descriptors of waiting connections are set aside. Raises the process's soft limit as far as needed and possible.
@@ -38,14 +38,16 @@ def affordable(connections: int, limits: StrangerSettings) -> int:
     return connections if soft == resource.RLIM_INFINITY else min(connections, max(soft // 2, soft - own))
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server without signal handlers. The protocol of its configuration is a `Visitor`."""
+class LimitedServer(uvicorn.Server):
+    """uvicorn's server without signal handlers. The protocol of its configuration is an `AdmittedProtocol`."""
 
-    def __init__(self, config: uvicorn.Config, door: Door, handshakes: Handshakes | None = None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, limiter: ConnectionLimiter, handshakes: Handshakes | None = None
+    ) -> None:
         """handshakes: limits TLS handshakes, once `tls` is set."""
         super().__init__(config)
         self.tls: ssl.SSLContext | None = None
-        self._door = door
+        self._limiter = limiter
         self._handshakes = handshakes
 
     @contextlib.contextmanager
@@ -58,13 +60,13 @@ class Server(uvicorn.Server):
         servers: list[Any] = self.servers
         for listener in sockets or ():
             listener.listen(BACKLOG)
-            server = Acceptor(listener, self._make, self._door, context=self.tls, handshakes=self._handshakes)
+            server = HttpAcceptor(listener, self._make, self._limiter, context=self.tls, handshakes=self._handshakes)
             server.start()
             servers.append(server)
 
-    def _make(self) -> Visitor:
+    def _make(self) -> AdmittedProtocol:
         protocol: Any = self.config.http_protocol_class
-        made: Visitor = protocol(
+        made: AdmittedProtocol = protocol(
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,

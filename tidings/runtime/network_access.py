@@ -35,17 +35,19 @@ def tcp_tls(url: str) -> Any:
 TCP_TLS: Any = env.variable("TIDINGS_NETWORK_TCP_TLS", None)
 
 
-def http_way(url: str) -> exposure.Way:
+def http_way(url: str) -> exposure.Endpoint:
     """Return the connection to the network's HTTP side."""
     host = urlsplit(url).hostname or ""
-    return exposure.Way(exposure.NETWORK, "TIDINGS_NETWORK_HTTP_URL", host, url.startswith("https:"), REMEDY)
+    return exposure.Endpoint(exposure.NETWORK, "TIDINGS_NETWORK_HTTP_URL", host, url.startswith("https:"), REMEDY)
 
 
-def tcp_way(host: str, *, secured: bool) -> exposure.Way:
+def tcp_way(host: str, *, secured: bool) -> exposure.Endpoint:
     """Return the connection to the network's TCP side."""
-    return exposure.Way(exposure.NETWORK, "TIDINGS_NETWORK_TCP_ADDRESS", host, secured, "TIDINGS_NETWORK_TCP_TLS=1")
+    return exposure.Endpoint(
+        exposure.NETWORK, "TIDINGS_NETWORK_TCP_ADDRESS", host, secured, "TIDINGS_NETWORK_TCP_TLS=1"
+    )
 
 
-def make_context(files: TlsFiles, *ways: exposure.Way) -> tls.FileContext | None:
+def make_context(files: TlsFiles, *ways: exposure.Endpoint) -> tls.FileContext | None:
     """Return the context that verifies the network; `None` when no way to it has TLS. Raises `UnusableCertificate`."""
     return tls.client("network", files) if any(way.secured for way in ways) else None

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 LABELS = ("queue", "shard")
 
 
-class Reading(NamedTuple):
+class QueueReading(NamedTuple):
     """State of a queue at one moment."""
 
     # Items in it.
@@ -48,12 +48,12 @@ class Through:
     left: int = 0
     queues: weakref.WeakSet[Queue] = dataclasses.field(default_factory=weakref.WeakSet)
 
-    def read(self) -> Reading:
+    def read(self) -> QueueReading:
         """Return the sum of all of them."""
         queues = list(self.queues)
         begun = [since for queue in queues if (since := queue.since) is not None]
         oldest = max(0.0, time.monotonic() - min(begun)) if begun else 0.0
-        return Reading(sum(queue.depth for queue in queues), self.left, oldest)
+        return QueueReading(sum(queue.depth for queue in queues), self.left, oldest)
 
 
 class QueueMetrics(Collector):
@@ -63,10 +63,10 @@ class QueueMetrics(Collector):
     """
 
     def __init__(self) -> None:
-        self._read: dict[tuple[str, str], Callable[[], Reading]] = {}
+        self._read: dict[tuple[str, str], Callable[[], QueueReading]] = {}
         self._through: dict[str, Through] = {}
 
-    def watch(self, queue: str, read: Callable[[], Reading], *, shard: str = "") -> None:
+    def watch(self, queue: str, read: Callable[[], QueueReading], *, shard: str = "") -> None:
         """Read a queue with `read` at each scrape, until `forget`."""
         self._read[queue, shard] = read
 

@@ -31,7 +31,8 @@ class RefusalLog:
         return len(self._noted)
 
     def refused(self, address: str, reason: str) -> None:
-        """Record a refusal, and log it unless the limit is reached. address: as returned by `strangers.key_of`."""
+        """Record a refusal, and log it unless the limit is reached. address: as returned by
+        `unauthenticated.key_of`."""
         now = self._clock.monotonic()
         noted_at, count = self._noted.get(address) or (-PERIOD, 0)
         if now - noted_at < PERIOD or not self._may_log(now):

@@ -27,7 +27,7 @@ class SecretUnavailable(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
+class SecretSource:
     """A variable that was set. A file or a command can be read again, and may then give another value."""
 
     name: str
@@ -89,7 +89,7 @@ class Source:
             running.communicate()
 
 
-def find(variables: Mapping[str, str], name: str, *, command: bool = False) -> Source | None:
+def find(variables: Mapping[str, str], name: str, *, command: bool = False) -> SecretSource | None:
     """Return the source of a secret: the variable `name`, `name` + `_FILE`, or `name` + `_COMMAND`; `None` if unset.
 
     Raises `SecretUnavailable` when several are set.
@@ -103,7 +103,7 @@ def find(variables: Mapping[str, str], name: str, *, command: bool = False) -> S
     if not given:
         return None
     environment = {key: value for key, value in variables.items() if not key.startswith(OURS)}
-    return Source(given[0], variables[given[0]], environment)
+    return SecretSource(given[0], variables[given[0]], environment)
 
 
 def read(variables: Mapping[str, str], name: str) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import pydantic
 from pydantic import PlainValidator
 
-from tidings.runtime import env, exposure, hosts, private_files, secret_sources, strangers, tracing
+from tidings.runtime import env, exposure, hosts, private_files, secret_sources, tracing, unauthenticated
 from tidings.runtime.tls import TlsFiles
 
 DEFAULT_NUMBER = "15550000000"
@@ -37,8 +37,8 @@ def _business_number(value: str) -> str:
     return digits
 
 
-def _networks(value: str) -> tuple[strangers.Network, ...]:
-    found: list[strangers.Network] = []
+def _networks(value: str) -> tuple[unauthenticated.Network, ...]:
+    found: list[unauthenticated.Network] = []
     wrong: list[str] = []
     for part in filter(None, map(str.strip, value.split(","))):
         try:
@@ -50,7 +50,7 @@ def _networks(value: str) -> tuple[strangers.Network, ...]:
     return tuple(found)
 
 
-class StrangerSettings(env.Variables):
+class UnauthenticatedSettings(env.Variables):
     """Limits for unauthenticated clients over HTTP."""
 
     # Connections open at a time, of all addresses and of one.
@@ -66,7 +66,9 @@ class StrangerSettings(env.Variables):
     waiting_known: Annotated[int, env.integer(0, 100_000)] = env.variable("TIDINGS_HTTP_WAITING", 2_048)
 
 
-Strangers = Annotated[StrangerSettings, env.made(lambda data: StrangerSettings.part(data["variables"]))]
+UnauthenticatedLimits = Annotated[
+    UnauthenticatedSettings, env.made(lambda data: UnauthenticatedSettings.part(data["variables"]))
+]
 
 
 def below_data_dir(name: str) -> PlainValidator:
@@ -78,7 +80,7 @@ def below_data_dir(name: str) -> PlainValidator:
 DataDir = Annotated[Path, env.text(_data_dir)]
 BusinessNumber = Annotated[str, env.text(_business_number)]
 # Proxies that forward requests of others; limits for unauthenticated clients do not apply to the proxy's address.
-TrustedProxies = Annotated[tuple[strangers.Network, ...], env.text(_networks)]
+TrustedProxies = Annotated[tuple[unauthenticated.Network, ...], env.text(_networks)]
 TRUSTED_PROXIES: Any = env.variable("TIDINGS_TRUSTED_PROXIES", ())
 # Names by which clients over HTTP may address a listener.
 HttpHosts = Annotated[frozenset[str], env.text(hosts.parse)]
@@ -163,7 +165,7 @@ def database_at(
         host = describe_url(address).partition("://")[2].partition("/")[0]
         host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         # Without a host it is a socket in the file system.
-        way = exposure.Way(exposure.DATABASE, name, host or "localhost", tls is not None, "WA_DB_SSL_CA")
+        way = exposure.Endpoint(exposure.DATABASE, name, host or "localhost", tls is not None, "WA_DB_SSL_CA")
         exposure.require([way], exposure.read_allowed(variables))
         rest = [(key, value) for key, value in asked if key not in _SSL]
         address += f"?{urlencode(rest)}" if rest else ""
@@ -214,7 +216,7 @@ class InstallationSettings(LogSettings):
     # Name in the certificates of all Coreapps; empty if each certificate names its own host.
     coreapp_tls_name: str = env.variable("TIDINGS_COREAPP_TLS_NAME")
 
-    def ways(self) -> Sequence[exposure.Way]:
+    def ways(self) -> Sequence[exposure.Endpoint]:
         """Return the internal addresses of the installation that this process listens on and calls."""
         return ()
 

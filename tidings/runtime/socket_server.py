@@ -11,7 +11,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 # Connections accepted per event-loop iteration, so that other work is not delayed.
-_TURN = 32
+_PER_ITERATION = 32
 # Seconds without accepting when the process has no descriptor or memory left for a connection.
 _EXHAUSTED = 1.0
 
@@ -85,7 +85,7 @@ class SocketServer:
 
     def _take(self) -> None:
         (listening,) = self.sockets
-        for _ in range(_TURN):
+        for _ in range(_PER_ITERATION):
             try:
                 connection, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

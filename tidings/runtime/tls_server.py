@@ -16,8 +16,8 @@ from tidings.runtime import tls
 from tidings.runtime.clock import SystemClock
 from tidings.runtime.lru import LRU
 from tidings.runtime.socket_server import SocketServer
-from tidings.runtime.strangers import key_of
 from tidings.runtime.token_buckets import TokenBuckets
+from tidings.runtime.unauthenticated import key_of
 
 log = logging.getLogger(__name__)
 
@@ -147,13 +147,13 @@ class TlsServer(SocketServer):
         self._context = context
         self._handshakes = handshakes
         # Handshakes with their address and start (event-loop time), the oldest first.
-        self._places: dict[asyncio.Task[None], tuple[str, float]] = {}
+        self._slots: dict[asyncio.Task[None], tuple[str, float]] = {}
 
     def taken(self, connection: socket.socket, host: str) -> None:
         key, now = key_of(host), self._loop.time()
         self._make_room(key, now)
         if self._handshakes.enter(key):
-            self._places[self.begin(self._secure(connection, key))] = key, now
+            self._slots[self.begin(self._secure(connection, key))] = key, now
         else:
             connection.close()
             self.refused()
@@ -161,7 +161,7 @@ class TlsServer(SocketServer):
     def _make_room(self, key: str, now: float) -> None:
         if self._handshakes.has_room(key):
             return
-        for task, (whose, began) in self._places.items():
+        for task, (whose, began) in self._slots.items():
             if now - began < GRACE:
                 return
             # One of the same address, or, when all slots are in use, of any address.
@@ -172,8 +172,8 @@ class TlsServer(SocketServer):
 
     def _over(self, task: asyncio.Task[None], result: str) -> None:
         """Release the slot. Without effect on a handshake that was aborted."""
-        if task in self._places:
-            self._handshakes.leave(self._places.pop(task)[0], result)
+        if task in self._slots:
+            self._handshakes.leave(self._slots.pop(task)[0], result)
 
     async def _secure(self, connection: socket.socket, key: str) -> None:
         result = "failed"

@@ -39,7 +39,7 @@ _PROC = Path("/proc")
 PAUSES = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
-class GarbageCollector(Collector):
+class InterpreterGcMetrics(Collector):
     """Garbage collection pauses of this process, by the oldest generation that each collection scanned.
 
     A collection only updates counters, in under half a microsecond; the histogram is built at a scrape.
@@ -76,11 +76,11 @@ class GarbageCollector(Collector):
         return (HistogramMetricFamily("tidings_gc_pause_seconds", "", labels=["generation"]),)
 
 
-COLLECTIONS = GarbageCollector()
+COLLECTIONS = InterpreterGcMetrics()
 REGISTRY.register(COLLECTIONS)
 
 
-class Process(Collector):
+class ProcessVitals(Collector):
     """Standard process metrics (`process_…`), replacing those of the client library.
 
     The library lists every descriptor to count them: with 15,000 connections that stops the process for 22 ms. A value
@@ -121,7 +121,7 @@ class Process(Collector):
 def _show_process() -> None:
     """Replace the library's collector. Without /proc the library shows nothing either."""
     with contextlib.suppress(OSError):
-        process = Process()
+        process = ProcessVitals()
         REGISTRY.unregister(PROCESS_COLLECTOR)
         REGISTRY.register(process)
 

@@ -105,7 +105,7 @@ class Database:
         self.family = family
         self.tls = engine.make_context(settings)
         self.engine: AsyncEngine = engine.make(settings, idle_timeout, self.tls)
-        self._doubt = engine.Doubt(self.engine)
+        self._doubt = engine.SuspectConnections(self.engine)
         # One slot per connection of the pool, so that a wait for a connection never counts as one for the server.
         self._slots = asyncio.Semaphore(settings.pool_size)
         self._deadline = deadline if settings.engine != "sqlite" else math.inf
@@ -245,7 +245,7 @@ class Database:
             if not limit.expired():
                 raise
             if loop.time() - started >= HANG_SECONDS:
-                self.doubt_connections()
+                self.suspect_connections()
             raise outages.Unanswered(f"no answer within {loop.time() - started:.3g} s") from error
         finally:
             self._slots.release()
@@ -299,7 +299,7 @@ class Database:
             self._retries.inc()
             log.warning("database.retrying", extra=fields)
 
-    def doubt_connections(self) -> None:
+    def suspect_connections(self) -> None:
         """Suspect all present connections: each is replaced before its next use, which resolves the server's name."""
         if self.settings.engine != "sqlite":
             self._doubt.cast()

@@ -99,7 +99,7 @@ def make(
 _LOST = frozenset((CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST))
 
 
-class Doubt:
+class SuspectConnections:
     """Suspects among the connections of a pool: connections that are replaced before their next use.
 
     After a failover the server's name may lead to another address, while connections to the old address hang until

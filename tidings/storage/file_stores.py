@@ -19,7 +19,7 @@ DATABASE = "database"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FileStore:
+class FileStoreRow:
     """Recorded store."""
 
     # "media", "blobs" or `DATABASE`.
@@ -45,19 +45,19 @@ def define(metadata: sa.MetaData) -> sa.Table:
 _table = define(sa.MetaData())
 
 
-async def find(connection: AsyncConnection, name: str, *, lock: bool = False) -> FileStore | None:
+async def find(connection: AsyncConnection, name: str, *, lock: bool = False) -> FileStoreRow | None:
     """Find the recorded store of a name. With `lock`, the row does not change until the transaction ends."""
     query = sa.select(_table).where(_table.c.name == name)
     row = (await connection.execute(query.with_for_update() if lock else query)).first()
-    return FileStore(*row) if row is not None else None
+    return FileStoreRow(*row) if row is not None else None
 
 
-async def add(connection: AsyncConnection, store: FileStore) -> None:
+async def add(connection: AsyncConnection, store: FileStoreRow) -> None:
     """Record a store, unless a store of this name is recorded."""
     await connection.execute(insert_or_ignore(connection, _table), [dataclasses.asdict(store)])
 
 
-async def replace(connection: AsyncConnection, store: FileStore) -> None:
+async def replace(connection: AsyncConnection, store: FileStoreRow) -> None:
     """Replace the recorded store of this name."""
     values = dataclasses.asdict(store)
     await connection.execute(_table.update().where(_table.c.name == values.pop("name")).values(**values))

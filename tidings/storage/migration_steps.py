@@ -1,8 +1,8 @@
 """Progress of a migration on MySQL and MariaDB, which commit each change of a table separately.
 
-A migration that is killed resumes where it stopped. All its statements pass through `Steps`, so that migrations need no
-code for this. A migration has to meet two conditions: it executes the same statements at every run, and what it reads
-exists until it no longer needs it (fill the new table, then drop the old one).
+A migration that is killed resumes where it stopped. All its statements pass through `MigrationSteps`, so that
+migrations need no code for this. A migration has to meet two conditions: it executes the same statements at every run,
+and what it reads exists until it no longer needs it (fill the new table, then drop the old one).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ChangedMigration(Exception):
     """A migration was started by a release whose migration differs: finish it with that release, then upgrade."""
 
 
-class Steps:
+class MigrationSteps:
     """Statements of the running migration, numbered by the table changes among them.
 
     Before table change `n`, the number `n` is written to a progress table, in the same transaction as the rows written

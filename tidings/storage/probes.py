@@ -20,7 +20,7 @@ from tidings.storage.database import Database
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Server:
+class ServerVersion:
     """Version of a database server."""
 
     version: str
@@ -44,15 +44,15 @@ class Writes:
         return self.seconds * 1000 * self.clients / self.count
 
 
-async def server(database: Database, *, seconds: float) -> Server:
+async def server(database: Database, *, seconds: float) -> ServerVersion:
     """Return the version of the server. Raises the database's errors, and `Unanswered` after `seconds` seconds."""
     async with database.reading(seconds=seconds) as connection:
         if connection.dialect.name == "sqlite":
             version = (await connection.exec_driver_sql("SELECT sqlite_version()")).scalar_one()
-            return Server(f"SQLite {version}")
+            return ServerVersion(f"SQLite {version}")
         version = (await connection.exec_driver_sql("SELECT VERSION()")).scalar_one()
         cipher = (await connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Ssl_cipher'")).first()
-        return Server(str(version), str(cipher._mapping["Value"]) if cipher is not None else "")
+        return ServerVersion(str(version), str(cipher._mapping["Value"]) if cipher is not None else "")
 
 
 async def server_time(database: Database) -> float | None:

@@ -48,7 +48,7 @@ class Program:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Standing:
+class RevisionState:
     """Revision of one family's tables, compared with this program's."""
 
     family: str
@@ -133,9 +133,9 @@ def _read_program(directory: Path, family: str) -> Program:
     return Program(revisions[-1], tuple(revisions), oldest)
 
 
-def read(connection: sa.Connection, family: str) -> Standing:
+def read(connection: sa.Connection, family: str) -> RevisionState:
     """Read the revision of the tables and the oldest program that may run on them."""
-    return Standing(family, read_revision(connection, family), _read_oldest(connection, family), program(family))
+    return RevisionState(family, read_revision(connection, family), _read_oldest(connection, family), program(family))
 
 
 def read_revision(connection: sa.Connection, family: str) -> str | None:

@@ -44,20 +44,20 @@ async def upgrade(database: Database, to: str = "head") -> tuple[str | None, str
 
     def run(connection: sa.Connection) -> tuple[str | None, str | None]:
         with migration_steps.alone(connection, family):
-            standing = revisions.read(connection, family)
-            standing.require_not_too_new()
-            before = standing.tables
-            if standing.is_newer:
-                _log_newer(standing)
+            state = revisions.read(connection, family)
+            state.require_not_too_new()
+            before = state.tables
+            if state.is_newer:
+                _log_newer(state)
                 return before, before
-            target = standing.program.revision if to == "head" else to
+            target = state.program.revision if to == "head" else to
             # Recorded before the first change, so that no program starts that the changes exclude.
-            revisions.record_oldest(connection, family, standing.program.oldest[target])
+            revisions.record_oldest(connection, family, state.program.oldest[target])
             if connection.dialect.name == "sqlite":
                 if before != target:
                     alembic.command.upgrade(revisions.config(family, connection), to)
                 return before, revisions.read_revision(connection, family)
-            steps = migration_steps.Steps(connection, revisions.version_table(family))
+            steps = migration_steps.MigrationSteps(connection, revisions.version_table(family))
             if before != target:
                 _upgrade_in_steps(connection, family, to, steps, before)
             steps.forget()
@@ -68,7 +68,7 @@ async def upgrade(database: Database, to: str = "head") -> tuple[str | None, str
 
 
 def _upgrade_in_steps(
-    connection: sa.Connection, family: str, to: str, steps: migration_steps.Steps, before: str | None
+    connection: sa.Connection, family: str, to: str, steps: migration_steps.MigrationSteps, before: str | None
 ) -> None:
     alembic.command.ensure_version(revisions.config(family, connection))
 
@@ -88,13 +88,13 @@ async def revision(database: Database) -> str | None:
     return found
 
 
-async def check(database: Database) -> revisions.Standing:
+async def check(database: Database) -> revisions.RevisionState:
     """Read the revision of the tables and raise `WrongRevision` unless this program may run on them."""
-    standing: revisions.Standing = await _with_connection(
+    state: revisions.RevisionState = await _with_connection(
         database, lambda connection: revisions.read(connection, database.family)
     )
-    standing.require()
-    return standing
+    state.require()
+    return state
 
 
 async def durability_warnings(database: Database) -> list[str]:
@@ -137,21 +137,21 @@ async def prepare(database: Database, *, migrate: bool) -> None:
         if before != after:
             log.info("schema.upgraded", extra={"family": database.family, "before": before, "after": after})
     else:
-        standing = await check(database)
-        if standing.is_newer:
-            _log_newer(standing)
+        state = await check(database)
+        if state.is_newer:
+            _log_newer(state)
     for warning in await durability_warnings(database):
         log.warning("database.weak_durability", extra={"family": database.family, "warning": warning})
 
 
-def _log_newer(standing: revisions.Standing) -> None:
+def _log_newer(state: revisions.RevisionState) -> None:
     log.warning(
         "schema.newer_tables",
         extra={
-            "family": standing.family,
-            "tables": standing.tables,
-            "program": standing.program.revision,
-            "oldest": standing.oldest,
+            "family": state.family,
+            "tables": state.tables,
+            "program": state.program.revision,
+            "oldest": state.oldest,
         },
     )
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from tidings.runtime import socket_server
-from tidings.runtime.paced_server import PacedServer
+from tidings.runtime.rate_limited_server import RateLimitedServer
 from tidings.runtime.socket_server import SocketServer
 from tidings.runtime.tls import HANDSHAKE_SECONDS
 from tidings.runtime.tls_server import Handshakes, TlsServer
@@ -34,7 +34,7 @@ STALL = 30.0
 # Unread bytes for a peer above which nothing more is read from it.
 HIGH_WATER = 1024 * 1024
 # Frames per event-loop iteration: of a served connection, and of all others (unlimited).
-TURN, EVERYTHING = 512, 2**62
+FRAMES_PER_ITERATION, EVERYTHING = 512, 2**62
 
 # Reasons for pausing reads, combined as bits.
 WRITING = 1  # the peer does not read
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._last_words = last_words
         self._linger = linger
         self._unfinished = unfinished
-        self._turn = turn or (TURN if unfinished is not None else EVERYTHING)
+        self._turn = turn or (FRAMES_PER_ITERATION if unfinished is not None else EVERYTHING)
         self._pauses = 0
         self._is_kept = False
         # Bytes given to the transport; of these, the bytes that had left it at the last check, and the event-loop time
@@ -456,7 +456,7 @@ async def listen(
     listening = socket_server.listen(host, port)
     server: SocketServer
     if tls is None:
-        server = PacedServer(listening, make, rate=rate, burst=burst)
+        server = RateLimitedServer(listening, make, rate=rate, burst=burst)
     else:
         server = TlsServer(listening, make, context=tls, handshakes=handshakes or Handshakes("frames"))
     server.start()

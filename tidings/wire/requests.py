@@ -64,7 +64,7 @@ class Requests(Generic[Answer]):
     def in_flight(self) -> int:
         return len(self._waiting)
 
-    async def ask(
+    async def call(
         self,
         connection: Connection | None,
         make: Callable[[int], Any],

@@ -22,7 +22,7 @@ class _Shared(threading.local):
 _shared = _Shared()
 
 
-class Reader(Protocol):
+class DataReceiver(Protocol):
     """Protocol that receives the data, and later replaces `SmallReads`."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
@@ -41,7 +41,7 @@ class SmallReads(asyncio.BufferedProtocol):
 
     __slots__ = ("_reader",)
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: DataReceiver) -> None:
         self._reader = reader
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -8,7 +8,7 @@ MAX_UNFINISHED = 32 * 1024 * 1024  # bytes of all incomplete frames together
 FRAME_SECONDS = 30.0  # until the rest of a frame must have arrived
 
 
-class Holder(Protocol):
+class UnfinishedConnection(Protocol):
     """Connection that holds the start of a frame."""
 
     @property
@@ -32,10 +32,10 @@ class Unfinished:
         self._limit = limit
         self._seconds = seconds
         # (bytes, event-loop time in seconds at which the frame started)
-        self._kept: dict[Holder, tuple[int, float]] = {}
+        self._kept: dict[UnfinishedConnection, tuple[int, float]] = {}
         self.size = 0
 
-    def keep(self, holder: Holder, size: int, now: float, *, is_new: bool) -> None:
+    def keep(self, holder: UnfinishedConnection, size: int, now: float, *, is_new: bool) -> None:
         """Record the size of a connection's incomplete frame.
 
         size:   bytes; 0 for no incomplete frame
@@ -61,6 +61,6 @@ class Unfinished:
                 self._drop(holder)
                 holder.give_up(f"the rest of a frame did not come within {self._seconds:g} s")
 
-    def _drop(self, holder: Holder) -> None:
+    def _drop(self, holder: UnfinishedConnection) -> None:
         size, _ = self._kept.pop(holder)
         self.size -= size

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from webapp import answers
 from webapp.account import schemas
-from webapp.account.service import Registration, Shards
+from webapp.account.service import RegistrationService, Shards
 from webapp.authenticator import Administrator
 from webapp.bodies import json_body
 from webapp.dependencies import part
@@ -18,7 +18,7 @@ TWO_STEP = "/v1/settings/account/two-step"
 
 
 router = APIRouter(tags=["account"], responses=RESPONSES)
-Service = Annotated[Registration, part(Registration)]
+Service = Annotated[RegistrationService, part(RegistrationService)]
 
 
 @router.post(

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 # Seconds for which a response waits for the Coreapps to change the number of shards, and seconds between two polls.
 CHANGE_SECONDS = 4.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Shards:
     moved: int | None = None  # rows moved so far; `None` when no change is in progress
 
 
-class Registration:
+class RegistrationService:
     """Registration of the caller's account."""
 
     def __init__(self, database: Database, coreapps: PrimaryCoreapp, hasher: Hasher) -> None:
@@ -62,7 +62,7 @@ class Registration:
             return Requested(name, registered=True)
         await self._check_pin(caller, request.pin)
         pin = request.pin or ""
-        await self._coreapps.ask_first(lambda n: core.RequestCode(n=n, account=caller.account, pin=pin), core.Done)
+        await self._coreapps.call_primary(lambda n: core.RequestCode(n=n, account=caller.account, pin=pin), core.Done)
         log.info("account.code_requested", extra={"username": caller.username, "method": request.method})
         return Requested(name, registered=False)
 
@@ -73,7 +73,7 @@ class Registration:
         """
         if await self._is_registered(caller):
             return
-        await self._coreapps.ask_first(lambda n: core.VerifyCode(n=n, account=caller.account, code=code), core.Done)
+        await self._coreapps.call_primary(lambda n: core.VerifyCode(n=n, account=caller.account, code=code), core.Done)
         log.info("account.verified", extra={"username": caller.username})
 
     async def shards(self) -> Shards:
@@ -98,7 +98,7 @@ class Registration:
         log.info("account.shards_set", extra={"username": caller.username, "shards": change.shards})
         deadline = asyncio.get_running_loop().time() + CHANGE_SECONDS
         while layout.is_changing and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             try:
                 layout = await self._database.query(layouts.find, patience=5.0)
             except Exception as error:

@@ -78,7 +78,7 @@ class AccountSettings:
         await self._tell(caller, ["all"])
 
     async def _tell(self, caller: Caller, keys: list[str]) -> None:
-        answers = await self._coreapps.ask_all(
+        answers = await self._coreapps.call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
         )
         missed = sum(isinstance(answer, CoreappAway) for answer in answers)

@@ -20,7 +20,7 @@ from tidings.wire.decoding import UNREADABLE
 from webapp import bodies, pem, pictures, tls
 from webapp.account.schemas import Shards
 from webapp.application_settings.schemas import Changes
-from webapp.backup.contents import Contents, Provider, StickerPack
+from webapp.backup.contents import BackupProvider, Contents, StickerPack
 from webapp.bodies import Body
 from webapp.business_encryption.schemas import BusinessEncryption
 from webapp.business_encryption.service import normalise
@@ -198,10 +198,10 @@ def _sized(part: str, content: bytes) -> bytes:
     return content
 
 
-def _providers(given: MediaProviders) -> list[Provider]:
+def _providers(given: MediaProviders) -> list[BackupProvider]:
     by_name = {entry.name: entry for entry in given.root}
     return [
-        Provider(name, entry.type, msgspec.json.encode(entry.config.model_dump(exclude_none=True)))
+        BackupProvider(name, entry.type, msgspec.json.encode(entry.config.model_dump(exclude_none=True)))
         for name, entry in by_name.items()
     ]
 

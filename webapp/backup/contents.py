@@ -14,15 +14,15 @@ from tidings.storage.business import (
     registrations,
     stickerpacks,
 )
-from tidings.storage.business.media_providers import MediaProvider
-from tidings.storage.business.profiles import BusinessProfile, Compliance, Photo
+from tidings.storage.business.media_providers import MediaProviderRow
+from tidings.storage.business.profiles import Photo, StoredCompliance, StoredProfile
 from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.storage.database import Connection
 
 VERSION = 1
 
 
-class Provider(msgspec.Struct):
+class BackupProvider(msgspec.Struct):
     """Media provider with its configuration in plain text.
 
     It is not sealed because the installation that restores it may have a different master key.
@@ -50,15 +50,15 @@ class Contents(msgspec.Struct):
     pin_hash: str  # of the registration's two-step PIN; empty without one
     settings: str  # JSON of the settings that were set
     about: str
-    business: BusinessProfile
+    business: StoredProfile
     photo: Photo | None
     external: bytes | None  # the API's certificate with its private key, PEM
     webhook_ca: bytes | None
-    providers: list[Provider]
+    providers: list[BackupProvider]
     stickerpacks: list[StickerPack]
     # Optional because older backups lack them.
     flows_key: bytes | None = None
-    compliance: Compliance | None = None
+    compliance: StoredCompliance | None = None
 
 
 async def read(connection: Connection, safe: SecretSealer, account: str, keys: str) -> Contents:
@@ -84,7 +84,7 @@ async def read(connection: Connection, safe: SecretSealer, account: str, keys: s
         external=None if external is None else safe.open(account, certificates.EXTERNAL, external),
         webhook_ca=await certificates.find_certificate(connection, account, certificates.WEBHOOK_CA),
         providers=[
-            Provider(
+            BackupProvider(
                 provider.name,
                 provider.kind,
                 safe.open(account, provider_label(provider.name), provider.config),
@@ -126,7 +126,7 @@ async def write(
     await media_providers.save_providers(
         connection,
         [
-            MediaProvider(
+            MediaProviderRow(
                 account,
                 entry.name,
                 entry.kind,

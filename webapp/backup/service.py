@@ -46,7 +46,7 @@ class Backups:
     async def make(self, caller: Caller, password: str) -> str:
         """Return a backup in base64, encrypted with the password. Raises the errors of the Coreapp link."""
         account = caller.account
-        exported = await self._coreapps.ask_first_safely(
+        exported = await self._coreapps.call_primary_repeatable(
             lambda n: core.ExportKeys(n=n, account=account, password=password), core.Exported
         )
         try:
@@ -70,7 +70,7 @@ class Backups:
         settings = msgspec.json.decode(checked.contents.settings, type=ApplicationSettings)
         await require_callable(self._guard, settings.webhooks.url, "data: settings.webhooks.url")
         try:
-            await self._coreapps.ask_first(
+            await self._coreapps.call_primary(
                 lambda n: core.RestoreKeys(n=n, account=account, password=password, data=found.keys), core.Done
             )
         except QuestionTooLarge as error:
@@ -89,7 +89,9 @@ class Backups:
                 # The keys are in force already, so this is not a refusal before any effect.
                 raise DatabaseFailed() from error
             raise
-        await self._coreapps.ask_all(lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE)
+        await self._coreapps.call_all(
+            lambda n: core.SettingsChanged(n=n, account=account), core.Done, timeout=_PATIENCE
+        )
         log.info("backup.restored", extra={"username": caller.username})
 
 

@@ -107,7 +107,7 @@ class Certificates:
         log.info("certificate.set", extra={"username": caller.username, "kind": kind})
 
     async def _tell(self, caller: Caller) -> None:
-        await self._coreapps.ask_all(
+        await self._coreapps.call_all(
             lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
         )
 

@@ -24,7 +24,7 @@ class ContactChecks:
         """Return one entry per input, in the order of the inputs. Raises the errors of the Coreapp link."""
         parts = self._spread(request)
         answers = await asyncio.gather(
-            *[self._ask(caller, request, places, of, request_id) for of, places in parts.items()]
+            *[self._call(caller, request, places, of, request_id) for of, places in parts.items()]
         )
         found: dict[int, core.Contact] = {}
         for places, contacts in zip(parts.values(), answers, strict=True):
@@ -49,7 +49,7 @@ class ContactChecks:
             parts.setdefault(numbers.setdefault(shard, wa_id or ""), []).append(place)
         return parts
 
-    async def _ask(
+    async def _call(
         self, caller: Caller, request: schemas.Contacts, places: Sequence[int], of: str, request_id: str
     ) -> Sequence[core.Contact]:
         inputs = [request.contacts[place] for place in places]
@@ -66,8 +66,8 @@ class ContactChecks:
             )
 
         if not of:
-            return (await self._coreapps.ask_first_safely(question, core.Contacts)).contacts
-        return (await self._coreapps.ask_safely(of, question, core.Contacts)).contacts
+            return (await self._coreapps.call_primary_repeatable(question, core.Contacts)).contacts
+        return (await self._coreapps.call_repeatable(of, question, core.Contacts)).contacts
 
     async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
         """Return the identity of a contact.
@@ -75,7 +75,7 @@ class ContactChecks:
         Raises `InvalidRequest` when it is not a contact, and the errors of the Coreapp link.
         """
         digits = _digits(wa_id)
-        found = await self._coreapps.ask_safely(
+        found = await self._coreapps.call_repeatable(
             digits, lambda n: core.GetIdentity(n=n, account=caller.account, wa_id=digits), core.Identity
         )
         return {"hash": found.hash, "created_timestamp": found.created_at, "acknowledged": found.acknowledged}
@@ -86,7 +86,7 @@ class ContactChecks:
         Raises the errors of `identity`, and 1009 when the hash is not the present one.
         """
         digits = _digits(wa_id)
-        await self._coreapps.ask_safely(
+        await self._coreapps.call_repeatable(
             digits,
             lambda n: core.AcknowledgeIdentity(n=n, account=caller.account, wa_id=digits, hash=request.hash),
             core.Done,

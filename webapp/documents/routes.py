@@ -10,11 +10,11 @@ from webapp import authenticator
 from webapp.dependencies import part
 from webapp.documents import assets
 from webapp.documents.assets import Assets
-from webapp.documents.service import Document
+from webapp.documents.service import OpenApiDocument
 from webapp.errors import UnknownPath
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(authenticator.neighbour)])
-Service = Annotated[Document, part(Document)]
+Service = Annotated[OpenApiDocument, part(OpenApiDocument)]
 
 
 @router.get("/openapi.json")

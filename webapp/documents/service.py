@@ -6,7 +6,7 @@ import msgspec
 from fastapi import FastAPI
 
 
-class Document:
+class OpenApiDocument:
     """OpenAPI document, rendered at the first request and then kept. It has some hundred KB."""
 
     def __init__(self) -> None:

@@ -31,10 +31,10 @@ class Collections:
         Raises the errors of the Coreapp link.
         """
         if len(self._coreapps.coreapps()) <= 1:
-            await self._coreapps.ask_first_safely(lambda n: core.CollectGarbage(n=n, kind=kind), core.Done)
+            await self._coreapps.call_primary_repeatable(lambda n: core.CollectGarbage(n=n, kind=kind), core.Done)
             states: dict[str, Any] = {"status": PROCESSING}
         else:
-            answers = await self._coreapps.ask_each(
+            answers = await self._coreapps.call_each(
                 lambda n: core.CollectGarbage(n=n, kind=kind), core.Done, timeout=_PATIENCE
             )
             states = {

@@ -13,7 +13,7 @@ from webapp.bodies import json_body
 from webapp.dependencies import RequestId, part
 from webapp.errors import InvalidRequest
 from webapp.groups import schemas
-from webapp.groups.service import Groups
+from webapp.groups.service import GroupService
 from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.pictures import UploadedPicture, picture_body
 
@@ -27,7 +27,7 @@ LEAVE = "/v1/groups/{group_id}/leave"
 
 
 router = APIRouter(tags=["groups"], responses=RESPONSES)
-Service = Annotated[Groups, part(Groups)]
+Service = Annotated[GroupService, part(GroupService)]
 
 
 @router.get(GROUPS, summary="The groups that the business is in", response_model=schemas.GroupsAnswer)

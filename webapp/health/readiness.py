@@ -21,20 +21,20 @@ CONNECTING = "connecting"
 MEDIA = "media"
 
 
-class Store(Protocol):
+class FileStoreState(Protocol):
     """Store of the files that messages name. `state` is `OK` or `AWAY`."""
 
     @property
     def state(self) -> str: ...
 
 
-class Needs:
+class SendingNeeds:
     """Parts that sending a message needs.
 
     They are the database, an owner of each shard with its network connection, and the file store.
     """
 
-    def __init__(self, coreapps: Coreapps, database: Liveness, media: Store) -> None:
+    def __init__(self, coreapps: Coreapps, database: Liveness, media: FileStoreState) -> None:
         self._coreapps = coreapps
         self._database = database
         self._media = media
@@ -43,7 +43,7 @@ class Needs:
         """Return `OK` or `AWAY` for each part."""
         alive, answers = await asyncio.gather(
             self._database.is_alive(),
-            self._coreapps.ask_all(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
+            self._coreapps.call_all(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
         )
         there = [answer for answer in answers if not isinstance(answer, CoreappAway)]
         away = {what for answer in there for what in _away(answer)}

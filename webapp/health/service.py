@@ -54,7 +54,7 @@ class HealthCheck:
     async def _look(self) -> Mapping[str, Any]:
         alive, answers = await asyncio.gather(
             self._database.is_alive(),
-            self._coreapps.ask_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
+            self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
         )
         if not alive:
             answers = [(coreapp, CoreappAway("the database of this Webapp cannot be used")) for coreapp, _ in answers]
@@ -99,7 +99,7 @@ def _node_health(coreapp: Coreapp, answer: core.Health | CoreappAway, unreached:
     """
     since = {}
     if coreapp.is_lost:
-        since = {"silent_for_s": round(coreapp.silence)}
+        since = {"silent_for_s": round(coreapp.heartbeat_age)}
     elif unreached >= 1:
         since = {"unreached_for_s": round(unreached)}
     return {**_health(answer), "role": coreapp.role, **since}

@@ -8,15 +8,15 @@ import logging
 
 from prometheus_client import Counter
 
-from tidings.media.reading import Reader
-from tidings.storage.business.media import Media
+from tidings.media.reading import MediaReader
+from tidings.storage.business.media import MediaRow
 
 log = logging.getLogger(__name__)
 
 DAMAGED = Counter("tidings_media_damaged_total", "Files that were found not to be what was stored when asked for")
 
 
-def note_damaged(found: Media) -> None:
+def note_damaged(found: MediaRow) -> None:
     """Count and log a file that differs from what was stored."""
     DAMAGED.inc()
     log.error("media.file_damaged", extra={"media": found.id, "file": found.file})
@@ -39,7 +39,7 @@ class BytesReader:
 class CheckedReader:
     """Reader that verifies a file while it is read. The last bytes of a damaged file are withheld."""
 
-    def __init__(self, reader: Reader, found: Media) -> None:
+    def __init__(self, reader: MediaReader, found: MediaRow) -> None:
         self._reader = reader
         self._found = found
         self._left = found.size

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
-from tidings.egress.providers import ProviderConfig
+from tidings.egress.providers import ProviderCredentials
 from tidings.media import kinds
 from tidings.runtime.batcher import Batcher, BatcherFull
 from tidings.runtime.clock import Clock
 from tidings.storage.business import media, media_providers
-from tidings.storage.business.media import Media
-from tidings.storage.business.media_providers import MediaProvider
+from tidings.storage.business.media import MediaRow
+from tidings.storage.business.media_providers import MediaProviderRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import ACCESS_DENIED, MEDIA_FORMAT, NOT_FOUND, PARAMETER_INVALID
 from webapp.errors import InvalidRequest, Overloaded, Problem
@@ -39,7 +39,7 @@ class References:
         self._database = database
         self._safe = safe
         self._clock = clock
-        self._reads: Batcher[str, Media | None] = Batcher("media-read", self._read, max_size=500, max_pending=10_000)
+        self._reads: Batcher[str, MediaRow | None] = Batcher("media-read", self._read, max_size=500, max_pending=10_000)
 
     async def check(self, caller: Caller, attachments: Sequence[Attachment]) -> None:
         """Check the attachments of a message.
@@ -67,19 +67,19 @@ class References:
         if problems:
             raise InvalidRequest(problems)
 
-    def _open(self, provider: MediaProvider) -> ProviderConfig:
+    def _open(self, provider: MediaProviderRow) -> ProviderCredentials:
         """Return a provider's configuration; an empty one when it cannot be unsealed.
 
         The Coreapp then reports that the credentials cannot be read.
         """
         try:
             opened = self._safe.open(provider.account, provider_label(provider.name), provider.config)
-            return msgspec.json.decode(opened, type=ProviderConfig)
+            return msgspec.json.decode(opened, type=ProviderCredentials)
         except (UnreadableSecret, ValueError) as error:
             log.warning("providers.unreadable", extra={"error": str(error)})
-            return ProviderConfig()
+            return ProviderCredentials()
 
-    async def _find(self, caller: Caller, media_id: str) -> Media | None:
+    async def _find(self, caller: Caller, media_id: str) -> MediaRow | None:
         if not schemas.is_id(media_id):
             return None
         try:
@@ -88,19 +88,19 @@ class References:
             raise Overloaded("too many messages wait for their files to be looked up") from None
         return found if found is not None and found.account == caller.account else None
 
-    async def _read(self, ids: Sequence[str]) -> Sequence[Media | None]:
+    async def _read(self, ids: Sequence[str]) -> Sequence[MediaRow | None]:
         async with self._database.reading() as connection:
             found = {entry.id: entry for entry in await media.list_media(connection, _once(ids))}
         return [found.get(media_id) for media_id in ids]
 
-    async def _touch(self, entries: Sequence[Media]) -> dict[str, Media | None]:
+    async def _touch(self, entries: Sequence[MediaRow]) -> dict[str, MediaRow | None]:
         """Update the time of last use of files that were last used long ago, and return these files as updated."""
         now = int(self._clock.now() * 1000)
         old = [entry.id for entry in entries if entry.used_at < now - TOUCH_AFTER_MS]
         if not old:
             return {}
 
-        async def work(connection: Connection) -> Sequence[Media]:
+        async def work(connection: Connection) -> Sequence[MediaRow]:
             await media.touch(connection, old, now)
             return await media.list_media(connection, old)
 
@@ -108,7 +108,7 @@ class References:
         return {media_id: kept.get(media_id) for media_id in old}
 
 
-def judge(attachment: Attachment, found: Media | None) -> Problem | None:
+def judge(attachment: Attachment, found: MediaRow | None) -> Problem | None:
     """Return the problem of a file in its field; `None` when it fits."""
     field = f"{attachment.field}.id"
     if found is None:
@@ -127,7 +127,7 @@ def judge(attachment: Attachment, found: Media | None) -> Problem | None:
     return None
 
 
-def judge_provider(attachment: Attachment, config: ProviderConfig | None, caller: Caller) -> Problem | None:
+def judge_provider(attachment: Attachment, config: ProviderCredentials | None, caller: Caller) -> Problem | None:
     """Return the problem of a provider in its field; `None` when it may be used.
 
     A provider's credentials are sent only to the hosts that an administrator bound them to. Credentials that are

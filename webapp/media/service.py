@@ -15,15 +15,15 @@ from prometheus_client import Counter, Gauge
 from tidings.media import kinds
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway, UnusableType
 from tidings.media.kinds import MediaType
-from tidings.media.reading import Reader
-from tidings.objects.store import FileStore, Stored, open_reader
+from tidings.media.reading import MediaReader
+from tidings.objects.store import FileStore, StoredObject, open_reader
 from tidings.runtime import crashpoints
 from tidings.runtime.batcher import Batcher
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.business import idempotency, media
-from tidings.storage.business.idempotency import MEDIA, Key, UsedKey
-from tidings.storage.business.media import Media
+from tidings.storage.business.idempotency import MEDIA, IdempotencyKey, UsedKey
+from tidings.storage.business.media import MediaRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
 from webapp.errors import (
@@ -38,7 +38,7 @@ from webapp.errors import (
 )
 from webapp.media import schemas
 from webapp.media.checked import BytesReader, CheckedReader, note_damaged
-from webapp.media.transfer import Slots
+from webapp.media.transfer import TransferSlots
 from webapp.tokens import Caller
 
 log = logging.getLogger(__name__)
@@ -66,10 +66,10 @@ class MediaStore:
         self._database = database
         self._files = files
         self._clock = clock
-        self._uploads = Slots("uploads", max_uploads)
-        self.downloads = Slots("downloads", MAX_DOWNLOADS)
+        self._uploads = TransferSlots("uploads", max_uploads)
+        self.downloads = TransferSlots("downloads", MAX_DOWNLOADS)
         self._keys: set[tuple[str, str, str]] = set()
-        self._rows: Batcher[tuple[Media, tuple[Key, UsedKey] | None], UsedKey | None] = Batcher(
+        self._rows: Batcher[tuple[MediaRow, tuple[IdempotencyKey, UsedKey] | None], UsedKey | None] = Batcher(
             "media", self._write, isolate=outages.refuses_row
         )
 
@@ -87,7 +87,7 @@ class MediaStore:
             raise AnswerPending()
         self._uploads.take()
         started = self._clock.monotonic()
-        stored: Stored | None = None
+        stored: StoredObject | None = None
         outcome, media_id = "failed", ""
         IN_PROGRESS.inc()
         if key:
@@ -122,7 +122,7 @@ class MediaStore:
                 },
             )
 
-    async def open(self, caller: Caller, media_id: str) -> tuple[Media, Reader]:
+    async def open(self, caller: Caller, media_id: str) -> tuple[MediaRow, MediaReader]:
         """Open a file for reading from its start, verified against what was stored.
 
         The file is verified before the response starts, since a status cannot be changed afterwards. A file of at
@@ -152,7 +152,7 @@ class MediaStore:
             raise FileDamaged()
         return found, reader
 
-    async def _checked(self, found: Media) -> Reader | None:
+    async def _checked(self, found: MediaRow) -> MediaReader | None:
         """Return a reader at the start of the file; `None` when the file differs from what was stored.
 
         Raises `FileGone` and `OSError`.
@@ -184,14 +184,14 @@ class MediaStore:
         await self._delete([taken.file])
         log.info("media.deleted", extra={"media": media_id, "username": caller.username})
 
-    async def _keep(self, caller: Caller, media_type: MediaType, stored: Stored, key: str) -> str:
+    async def _keep(self, caller: Caller, media_type: MediaType, stored: StoredObject, key: str) -> str:
         """Insert the row of a file that is on disk. Returns its id.
 
         Returns the first id for a repeated idempotency key. When the database fails the file stays, since the row may
         exist. An orphan is collected later.
         """
         now = int(self._clock.now() * 1000)
-        row = Media(
+        row = MediaRow(
             id=str(uuid.uuid4()),
             account=caller.account,
             kind=media_type.kind,
@@ -225,7 +225,9 @@ class MediaStore:
         except OSError as error:
             log.warning("media.not_deleted", extra={"error": repr(error)})
 
-    async def _write(self, rows: Sequence[tuple[Media, tuple[Key, UsedKey] | None]]) -> Sequence[UsedKey | None]:
+    async def _write(
+        self, rows: Sequence[tuple[MediaRow, tuple[IdempotencyKey, UsedKey] | None]]
+    ) -> Sequence[UsedKey | None]:
         """Insert rows, and return the first use of each row's idempotency key; `None` without a key."""
 
         async def work(connection: Connection) -> Sequence[UsedKey | None]:
@@ -240,7 +242,7 @@ class MediaStore:
         return await self._database.persist(work, patience=5.0)
 
 
-async def _hash(reader: Reader) -> str:
+async def _hash(reader: MediaReader) -> str:
     digest = hashlib.sha256()
     while block := await reader.read(IN_MEMORY):
         await asyncio.to_thread(digest.update, block)

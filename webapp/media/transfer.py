@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from tidings.media.errors import StoreAway
-from tidings.media.reading import Reader
+from tidings.media.reading import MediaReader
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.errors import InvalidRequest, Overloaded
 
@@ -43,7 +43,7 @@ async def received(request: Request, *, idle: float = IDLE, longest: float = LON
         yield chunk
 
 
-class Slots:
+class TransferSlots:
     """Limit on the transfers at the same time. A transfer above `limit` is refused with 503."""
 
     def __init__(self, name: str, limit: int) -> None:
@@ -68,7 +68,7 @@ class FileAnswer(Response):
     """
 
     def __init__(
-        self, file: Reader, size: int, content_type: str, *, done: Callable[[], None], with_body: bool = True
+        self, file: MediaReader, size: int, content_type: str, *, done: Callable[[], None], with_body: bool = True
     ) -> None:
         """Create the response.
 

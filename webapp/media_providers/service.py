@@ -9,7 +9,7 @@ import msgspec
 
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
 from tidings.storage.business import media_providers
-from tidings.storage.business.media_providers import MediaProvider
+from tidings.storage.business.media_providers import MediaProviderRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID
 from webapp.errors import InvalidRequest
@@ -36,7 +36,7 @@ class ProviderList:
         """Add providers, replacing those of the same name. Raises `InvalidRequest` for more than the limit."""
         by_name = {entry.name: entry for entry in given.root}
         rows = [
-            MediaProvider(
+            MediaProviderRow(
                 caller.account,
                 name,
                 entry.type,
@@ -73,7 +73,7 @@ class ProviderList:
             raise InvalidRequest.because(NOT_FOUND, f"there is no media provider {name[:64]!r}")
         log.info("providers.deleted", extra={"username": caller.username, "names": name})
 
-    def _open(self, entry: MediaProvider) -> Any:
+    def _open(self, entry: MediaProviderRow) -> Any:
         try:
             return msgspec.json.decode(self._safe.open(entry.account, provider_label(entry.name), entry.config))
         except UnreadableSecret as error:

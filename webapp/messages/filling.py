@@ -32,8 +32,8 @@ AnyPart = Component | CardComponent
 
 
 def choose(
-    name: str, language: str, namespace: str | None, found: Sequence[templates.Template], languages: Sequence[str]
-) -> templates.Template:
+    name: str, language: str, namespace: str | None, found: Sequence[templates.TemplateRow], languages: Sequence[str]
+) -> templates.TemplateRow:
     """Return the stored template to send.
 
     Without a namespace, it is the only template in `found`, or the one in the account's default namespace. Raises
@@ -66,7 +66,7 @@ def choose(
     return chosen
 
 
-def fill(stored: templates.Template, template: Template) -> Filled:
+def fill(stored: templates.TemplateRow, template: Template) -> Filled:
     """Return header, body, footer, buttons, cards and limited_time_offer as the recipient reads them.
 
     Raises `InvalidRequest`.
@@ -75,7 +75,7 @@ def fill(stored: templates.Template, template: Template) -> Filled:
     return _fill(defined, list(template.components or ()), "template.components")
 
 
-def fill_hsm(stored: templates.Template, hsm: Hsm) -> Filled:
+def fill_hsm(stored: templates.TemplateRow, hsm: Hsm) -> Filled:
     """Fill the template of an hsm message as `fill` does.
 
     The parameters are those of the body. Raises `InvalidRequest`.

@@ -14,7 +14,7 @@ from webapp.dependencies import RequestId, find, part
 from webapp.direct import DirectRoute
 from webapp.errors import InvalidRequest
 from webapp.messages import schemas
-from webapp.messages.service import Messages, Origin
+from webapp.messages.service import Messages, RequestOrigin
 from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.tokens import Caller
 
@@ -43,7 +43,7 @@ async def send_message(request: Request) -> Response:
     key = idempotency.key_of(request)
     fingerprint = idempotency.fingerprint_of(body) if key else b""
     state = request.scope["state"]
-    origin = Origin(state["request_id"], key, fingerprint, state.get("traceparent", ""))
+    origin = RequestOrigin(state["request_id"], key, fingerprint, state.get("traceparent", ""))
     sent = await find(request, Messages).send(caller, message, origin)
     payload: dict[str, Any] = {"messages": [{"id": sent.id}]}
     if sent.wa_id:

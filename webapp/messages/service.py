@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from tidings.storage.business.idempotency import MESSAGES
-from tidings.storage.business.templates import Template
+from tidings.storage.business.templates import TemplateRow
 from tidings.wire import addresses, core
 from tidings.wire.codes import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, UNKNOWN_GROUP
 from tidings.wire.ids import MessageIds
@@ -36,7 +36,7 @@ class TemplateFinder(Protocol):
 
     async def find(
         self, name: str, language: str, namespace: str | None
-    ) -> tuple[Sequence[Template], Sequence[str]]: ...
+    ) -> tuple[Sequence[TemplateRow], Sequence[str]]: ...
 
 
 class AttachmentChecker(Protocol):
@@ -55,7 +55,7 @@ class SentMessage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Origin:
+class RequestOrigin:
     """Request that a message comes from."""
 
     request_id: str
@@ -92,7 +92,7 @@ class Messages:
         self._received = received
         self._ids = MessageIds()
 
-    async def send(self, caller: Caller, message: AnyMessage, origin: Origin) -> SentMessage:
+    async def send(self, caller: Caller, message: AnyMessage, origin: RequestOrigin) -> SentMessage:
         """Send a message. It is committed when this returns.
 
         Raises `InvalidRequest`, and the errors of the Coreapp link.
@@ -136,9 +136,9 @@ class Messages:
 
         if to_group:
             # Groups belong to the first shard, whatever their participants.
-            accepted = await self._coreapps.ask_first(make, core.Accepted, again=make_again)
+            accepted = await self._coreapps.call_primary(make, core.Accepted, again=make_again)
             return SentMessage(accepted.id, "")
-        accepted = await self._coreapps.ask(to, make, core.Accepted, again=make_again)
+        accepted = await self._coreapps.call(to, make, core.Accepted, again=make_again)
         return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
 
     async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
@@ -154,9 +154,9 @@ class Messages:
             return core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id, sender=sender)
 
         if sender:
-            await self._coreapps.ask_safely(sender, make, core.Done)
+            await self._coreapps.call_repeatable(sender, make, core.Done)
         else:
-            await self._coreapps.ask_first_safely(make, core.Done)
+            await self._coreapps.call_primary_repeatable(make, core.Done)
 
     async def _check(self, caller: Caller, message: AnyMessage) -> _Checked:
         """Return the content to encrypt. Raises `InvalidRequest` for a message that cannot be sent."""
@@ -169,7 +169,7 @@ class Messages:
             await self._media.check(caller, attached)
         return _Checked(content, category, has_media=bool(attached))
 
-    async def _find_first(self, caller: Caller, origin: Origin) -> str | None:
+    async def _find_first(self, caller: Caller, origin: RequestOrigin) -> str | None:
         """Return the id of the message that an earlier request with the same key sent; `None` without one."""
         if not origin.key:
             return None
@@ -187,7 +187,7 @@ class Messages:
             return stored.category, {"filled": filling.fill_hsm(stored, hsm)}
         return "", {}
 
-    async def _find(self, name: str, language: str, namespace: str | None) -> Template:
+    async def _find(self, name: str, language: str, namespace: str | None) -> TemplateRow:
         found, languages = await self._templates.find(name, language, namespace)
         return filling.choose(name, language, namespace, found, languages)
 

@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from tidings.runtime.clock import Clock
-from webapp.server import Load
+from webapp.server import ServerLoad
 
 NODE = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -27,10 +27,10 @@ class ProcessMetrics:
         self._clock = clock
         self._started = clock.monotonic()
         self._backlog = backlog
-        self._load: Callable[[], Load] = lambda: Load(0, 0, 0)
+        self._load: Callable[[], ServerLoad] = lambda: ServerLoad(0, 0, 0)
         self._most_pending = 0
 
-    def watch(self, load: Callable[[], Load]) -> None:
+    def watch(self, load: Callable[[], ServerLoad]) -> None:
         """Set the function that returns the current load of the server."""
         self._load = load
 

@@ -16,7 +16,7 @@ from webapp.errors import InvalidRequest
 from webapp.openapi import RESPONSES, MetaAnswer
 from webapp.pictures import UploadedPicture, picture_body
 from webapp.profile import schemas
-from webapp.profile.service import Profile
+from webapp.profile.service import ProfileService
 
 ABOUT = "/v1/settings/profile/about"
 PHOTO = "/v1/settings/profile/photo"
@@ -24,7 +24,7 @@ BUSINESS = "/v1/settings/business/profile"
 
 
 router = APIRouter(tags=["profile"], responses=RESPONSES)
-Service = Annotated[Profile, part(Profile)]
+Service = Annotated[ProfileService, part(ProfileService)]
 
 
 @router.get(ABOUT, summary="The about text", response_model=schemas.AboutAnswer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from tidings.storage.business import profiles
-from tidings.storage.business.profiles import BusinessProfile, Photo
+from tidings.storage.business.profiles import Photo, StoredProfile
 from tidings.storage.database import Database
 from tidings.wire.codes import NOT_FOUND
 from webapp.errors import InvalidRequest
@@ -16,7 +16,7 @@ from webapp.tokens import Caller
 log = logging.getLogger(__name__)
 
 
-class Profile:
+class ProfileService:
     """Profile of the caller's account."""
 
     def __init__(self, database: Database) -> None:
@@ -61,12 +61,12 @@ class Profile:
         )
         log.info("profile.photo_deleted", extra={"username": caller.username})
 
-    async def business(self, caller: Caller) -> BusinessProfile:
+    async def business(self, caller: Caller) -> StoredProfile:
         async with self._database.reading() as connection:
             return await profiles.find_business(connection, caller.account)
 
     async def set_business(self, caller: Caller, given: schemas.BusinessProfile) -> None:
-        profile = BusinessProfile(
+        profile = StoredProfile(
             given.address or "",
             given.description or "",
             given.email or "",

@@ -13,7 +13,7 @@ from tidings.runtime.clock import Clock
 from tidings.runtime.service import Wakeup
 from tidings.storage.business import rate_limits
 from tidings.storage.database import Database
-from webapp.rate_limits.shares import Share
+from webapp.rate_limits.shared_limits import SharedLimit
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +37,11 @@ class Leases:
         self._database = database
         self._clock = clock
         self._database_now = database_now
-        self._shares: Sequence[Share] = ()
+        self._shares: Sequence[SharedLimit] = ()
         self._wakeup = Wakeup()
         self._problem = ""
 
-    def serve(self, *shares: Share) -> None:
+    def serve(self, *shares: SharedLimit) -> None:
         """Set the limits to take tokens for. They were created with this object's `wake`."""
         self._shares = shares
 

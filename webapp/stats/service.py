@@ -38,9 +38,9 @@ class Stats:
         Raises the errors of the Coreapp link when the only one is unreachable.
         """
         if len(self._coreapps.coreapps()) <= 1:
-            only = await self._coreapps.ask_first_safely(lambda n: core.GetMetrics(n=n), core.Metrics)
+            only = await self._coreapps.call_primary_repeatable(lambda n: core.GetMetrics(n=n), core.Metrics)
             return {"": known.read_coreapp(only.text)}
-        answers = await self._coreapps.ask_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
+        answers = await self._coreapps.call_each(lambda n: core.GetMetrics(n=n), core.Metrics, timeout=_PATIENCE)
         return {
             coreapp.name: known.read_coreapp(answer.text)
             for coreapp, answer in answers

@@ -40,7 +40,7 @@ class Support:
     async def describe(self, caller: Caller) -> dict[str, Any]:
         """Return one object, or with several Coreapps an object per name."""
         common = await self._common(caller)
-        answers = await self._coreapps.ask_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
+        answers = await self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
         if len(answers) <= 1:
             return common | {"multi_connect": False, "socket_conn": _socket(answers[0][1] if answers else None)}
         return {

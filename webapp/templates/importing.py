@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pydantic
 
-from tidings.storage.business.templates import Key, Template
+from tidings.storage.business.templates import Key, TemplateRow
 from tidings.wire.codes import ALREADY_EXISTS, PARAMETER_INVALID
 from webapp import bodies
 from webapp.bodies import Body
@@ -65,7 +65,7 @@ class Import(Body):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
+class EntryRefused:
     """Entry of an export that cannot be stored."""
 
     place: int  # index in the export, from 0
@@ -77,12 +77,12 @@ class Refused:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class ImportPlan:
     """Changes that an import makes."""
 
-    keep: Sequence[Template]  # new or changed templates
-    unchanged: Sequence[Template]  # stored templates that the export does not change
-    refused: Sequence[Refused]
+    keep: Sequence[TemplateRow]  # new or changed templates
+    unchanged: Sequence[TemplateRow]  # stored templates that the export does not change
+    refused: Sequence[EntryRefused]
 
     def require_all(self) -> None:
         """Raise `InvalidRequest` that names each refused entry."""
@@ -90,7 +90,7 @@ class Plan:
             raise InvalidRequest([Problem(entry.problem.code, str(entry)) for entry in self.refused])
 
 
-def plan(wanted: Import, account: str, existing: Sequence[Template], now: int) -> Plan:
+def plan(wanted: Import, account: str, existing: Sequence[TemplateRow], now: int) -> ImportPlan:
     """Return the changes that an import makes.
 
     existing: all templates of the account
@@ -98,29 +98,29 @@ def plan(wanted: Import, account: str, existing: Sequence[Template], now: int) -
     """
     there = {template.key: template for template in existing}
     seen: set[Key] = set()
-    keep: list[Template] = []
-    unchanged: list[Template] = []
-    refused: list[Refused] = []
+    keep: list[TemplateRow] = []
+    unchanged: list[TemplateRow] = []
+    refused: list[EntryRefused] = []
     for place, entry in enumerate(wanted.data):
         try:
             row = bodies.check(Definition, _definition(entry, wanted.namespace)).row(account, now)
         except InvalidRequest as error:
             details = "; ".join(problem.details for problem in error.problems)
-            refused.append(Refused(place, _name_of(entry), Problem(error.problems[0].code, details)))
+            refused.append(EntryRefused(place, _name_of(entry), Problem(error.problems[0].code, details)))
             continue
         old = there.get(row.key)
         if row.key in seen:
             problem = Problem(PARAMETER_INVALID, "is there twice")
-            refused.append(Refused(place, _name_of(entry), problem))
+            refused.append(EntryRefused(place, _name_of(entry), problem))
         elif old is not None and dataclasses.replace(row, created_at=old.created_at) == old:
             unchanged.append(old)
         elif old is not None and not wanted.replace:
             problem = Problem(ALREADY_EXISTS, "there is another one of this name in this language and namespace")
-            refused.append(Refused(place, _name_of(entry), problem))
+            refused.append(EntryRefused(place, _name_of(entry), problem))
         else:
             keep.append(row)
         seen.add(row.key)
-    return Plan(keep, unchanged, refused)
+    return ImportPlan(keep, unchanged, refused)
 
 
 def _name_of(entry: Any) -> str:

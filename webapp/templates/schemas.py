@@ -95,13 +95,13 @@ class Definition(Body):
         ),
     ]
 
-    def row(self, account: str, now: int) -> templates.Template:
+    def row(self, account: str, now: int) -> templates.TemplateRow:
         """Return the row to store.
 
         now: Unix milliseconds
         """
         document = self.model_dump(exclude_none=True)
-        return templates.Template(
+        return templates.TemplateRow(
             account=account,
             name=self.name,
             language=self.language,
@@ -126,7 +126,7 @@ def _spoken(part: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
-def describe(template: templates.Template) -> dict[str, Any]:
+def describe(template: templates.TemplateRow) -> dict[str, Any]:
     """Return a stored template as the API shows it."""
     return {
         "name": template.name,

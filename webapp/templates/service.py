@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.business import templates
-from tidings.storage.business.templates import Template
+from tidings.storage.business.templates import TemplateRow
 from tidings.storage.database import Connection, Database
 from tidings.wire.codes import ALREADY_EXISTS, NOT_FOUND
 from webapp.errors import InvalidRequest
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 # Templates of one name: by language, then by namespace.
-Languages = Mapping[str, Mapping[str, Template]]
+Languages = Mapping[str, Mapping[str, TemplateRow]]
 
 
 class Templates:
@@ -39,7 +39,9 @@ class Templates:
         self._by_name: Mapping[str, Languages] = {}
         self._loading = asyncio.Lock()
 
-    async def find(self, name: str, language: str, namespace: str | None) -> tuple[Sequence[Template], Sequence[str]]:
+    async def find(
+        self, name: str, language: str, namespace: str | None
+    ) -> tuple[Sequence[TemplateRow], Sequence[str]]:
         """Return the templates of this name and language, one per namespace, and all languages of the name.
 
         namespace: the requested one; `None` for any
@@ -51,11 +53,11 @@ class Templates:
             found = self._by_name.get(name, {})
         return list(found.get(language, {}).values()), list(found)
 
-    async def list(self, caller: Caller) -> Sequence[Template]:
+    async def list(self, caller: Caller) -> Sequence[TemplateRow]:
         async with self._database.reading() as connection:
             return await templates.list_templates(connection, caller.account)
 
-    async def create(self, caller: Caller, definition: Definition) -> Template:
+    async def create(self, caller: Caller, definition: Definition) -> TemplateRow:
         """Create a template. Raises `InvalidRequest` when one of this name, language and namespace exists."""
         row = definition.row(caller.account, int(self._clock.now() * 1000))
         if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
@@ -67,7 +69,7 @@ class Templates:
         )
         return row
 
-    async def import_all(self, caller: Caller, wanted: Import) -> Sequence[Template]:
+    async def import_all(self, caller: Caller, wanted: Import) -> Sequence[TemplateRow]:
         """Import all templates of an export.
 
         Returns the stored ones in order, then the unchanged ones. Raises `InvalidRequest` that names each entry that
@@ -75,7 +77,7 @@ class Templates:
         """
         now = int(self._clock.now() * 1000)
 
-        async def work(connection: Connection) -> importing.Plan:
+        async def work(connection: Connection) -> importing.ImportPlan:
             await templates.lock(connection, caller.account)
             existing = await templates.list_templates(connection, caller.account)
             found = importing.plan(wanted, caller.account, existing, now)
@@ -119,7 +121,7 @@ class Templates:
             version = await templates.find_version(connection, self._account)
             if version == self._version:
                 return
-            by_name: dict[str, dict[str, dict[str, Template]]] = {}
+            by_name: dict[str, dict[str, dict[str, TemplateRow]]] = {}
             for template in await templates.list_templates(connection, self._account):
                 by_name.setdefault(template.name, {}).setdefault(template.language, {})[template.namespace] = template
             self._by_name, self._version = by_name, version

@@ -16,10 +16,10 @@ from prometheus_client import Counter
 
 from tidings.runtime.clock import Clock
 from tidings.runtime.lru import LRU
-from tidings.runtime.strangers import key_of
 from tidings.runtime.token_buckets import TokenBuckets
+from tidings.runtime.unauthenticated import key_of
 from tidings.storage.business import login_buckets, login_origins
-from tidings.storage.business.login_origins import Origin
+from tidings.storage.business.login_origins import LoginOrigin
 from tidings.storage.database import Connection, Database, DatabaseError
 from webapp.errors import RateLimitExceeded
 from webapp.rate_limits import buckets
@@ -86,7 +86,7 @@ class Guessing:
         # Lower bounds of the waits at the database's buckets, so that refusals of a flood cost no statement each.
         self._accounts = STRANGER.buckets(clock, LIMIT)
         self._addresses = STRANGER.buckets(clock, LIMIT)
-        self._strangers = STRANGERS.buckets(clock, 1)
+        self._unauthenticated = STRANGERS.buckets(clock, 1)
         self._clients = FAMILIAR.buckets(clock, LIMIT)
         self._all_familiar = ALL_FAMILIAR.buckets(clock, 1)
         # User and origin, mapped to the time of the last recorded login, Unix milliseconds.
@@ -110,12 +110,12 @@ class Guessing:
         waits = {
             "account": self._accounts.wait(username),
             "address": self._addresses.wait(origin),
-            "strangers": self._strangers.wait(_ALL),
+            "strangers": self._unauthenticated.wait(_ALL),
         }
         _require(waits)
         self._accounts.add(username)
         self._addresses.add(origin)
-        self._strangers.add(_ALL)
+        self._unauthenticated.add(_ALL)
         await self._take_shared(username, origin)
 
     async def succeeded(self, username: str, address: str) -> None:
@@ -125,7 +125,7 @@ class Guessing:
         if now - (self._familiar.get(client) or 0) < _REFRESH * 1000:
             return
         self._familiar.put(client, now)
-        origin = Origin(*client, now)
+        origin = LoginOrigin(*client, now)
         try:
             await self._database.persist(lambda connection: login_origins.save(connection, origin), patience=1.0)
         except (DatabaseError, OSError) as error:

@@ -9,7 +9,16 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from tidings.storage.business.users import User
 from webapp import answers
-from webapp.authenticator import BASIC, LOGIN, Administrator, AnyCaller, address_of, authorization, charge, prove
+from webapp.authenticator import (
+    BASIC,
+    LOGIN,
+    Administrator,
+    AnyCaller,
+    address_of,
+    authorization,
+    consume,
+    mark_authenticated,
+)
 from webapp.bodies import json_body
 from webapp.dependencies import part
 from webapp.errors import Unauthenticated
@@ -36,9 +45,9 @@ Service = Annotated[Users, part(Users)]
 
 async def checked_user(credentials: Credentials, users: Service, request: Request) -> User:
     """Return the user with these credentials, before the body is read. Raises the errors of `Users.check`."""
-    charge(request, LOGIN)
+    consume(request, LOGIN)
     user = await users.check(*credentials, address_of(request))
-    prove(request)
+    mark_authenticated(request)
     return user
 
 

@@ -15,10 +15,10 @@ from webapp.tokens import Tokens
 from webapp.users.credentials import Credentials
 from webapp.users.first_start import FirstStart, OnlyLogin
 from webapp.users.guessing import Guessing
+from webapp.users.maintenance import LoginMaintenance
 from webapp.users.passwords import Hasher
 from webapp.users.refusals import Refusals
 from webapp.users.service import Users
-from webapp.users.upkeep import LoginUpkeep
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Logins:
     users: Users
     credentials: Credentials
     guessing: Guessing
-    upkeep: LoginUpkeep
+    maintenance: LoginMaintenance
     first_start: FirstStart
     only_login: Callable[[ASGIApp], ASGIApp] | None  # middleware; `None` where the default password is safe
 
@@ -62,4 +62,4 @@ def wire(
     only_login = None
     if not first.is_default_safe:
         only_login = functools.partial(OnlyLogin, start=first_start, identify=tokens.identify)
-    return Logins(users, credentials, guessing, LoginUpkeep(guessing), first_start, only_login)
+    return Logins(users, credentials, guessing, LoginMaintenance(guessing), first_start, only_login)

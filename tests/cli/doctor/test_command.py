@@ -14,7 +14,7 @@ import pytest
 
 from cli.commands import doctor
 from cli.doctor import findings, machine
-from cli.doctor.findings import Finding, Group, Level
+from cli.doctor.findings import CheckGroup, Finding, Level
 from tidings.runtime import env
 
 
@@ -36,7 +36,10 @@ class Scripted:
 
 async def test_where_the_first_of_a_group_finds_an_error_the_others_are_not_run() -> None:
     skipped, run = Scripted("skipped"), Scripted("run")
-    groups = [Group(Scripted("broken", Level.ERROR), [skipped]), Group(Scripted("poor", Level.WARNING), [run])]
+    groups = [
+        CheckGroup(Scripted("broken", Level.ERROR), [skipped]),
+        CheckGroup(Scripted("poor", Level.WARNING), [run]),
+    ]
     found = await findings.run_groups(groups)
     assert [finding.check for finding in found] == ["broken", "poor", "run"]
     assert (skipped.runs, run.runs) == (0, 1)
@@ -53,7 +56,9 @@ async def test_a_check_that_fails_or_hangs_is_a_finding_and_not_the_end() -> Non
 
     broken = Scripted("broken", failure=RuntimeError("a defect"))
     wrong = Scripted("wrong", failure=env.SettingsError("TIDINGS_X is wrong"))
-    found = await findings.run_groups([Group(broken), Group(wrong), Group(Hanging("slow"))], seconds=0.05)
+    found = await findings.run_groups(
+        [CheckGroup(broken), CheckGroup(wrong), CheckGroup(Hanging("slow"))], seconds=0.05
+    )
     assert [(finding.check, finding.level) for finding in found] == [
         ("broken", Level.ERROR),
         ("wrong", Level.ERROR),

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from cli.coreapp_client import CoreappClient
 from cli.doctor import clock, database
-from cli.doctor.business import Keys, Number
-from cli.doctor.coreapps import CoreappLinks, ReachedCoreapps, ShardOwners
+from cli.doctor.business import KeysCheck, Number
+from cli.doctor.coreapps import CoreappLinksCheck, ReachedCoreapps, ShardOwnersCheck
 from cli.doctor.database import DatabaseClock, Durability, Reachable, Schema, WriteLatency
 from cli.doctor.findings import Level
-from cli.links import Links
 from harness.mariadb import MariaDB, free_port
 from tests.conftest import DatabaseFactory
 from tidings.e2ee import master_keys
@@ -25,7 +25,7 @@ from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import engine, probes
 from tidings.storage.business import key_checks, nodes, shards, webapp_nodes, webapp_unreached
 from tidings.storage.business.key_checks import KeyCheck
-from tidings.storage.business.nodes import Node
+from tidings.storage.business.nodes import CoreappNode
 from tidings.storage.business.webapp_nodes import WebappNode
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
@@ -176,14 +176,14 @@ async def test_a_server_whose_clock_is_wrong_is_found(mariadb: MariaDB, monkeypa
 async def test_another_installations_number_and_keys_are_errors(database_factory: DatabaseFactory) -> None:
     found = await database_factory("business")
     ours, theirs = SecretKeys.of(b"o" * 32), SecretKeys.of(b"t" * 32)
-    fresh = await Keys(found, {key_checks.MASTER: ours, key_checks.SETTINGS: ours}).run()
+    fresh = await KeysCheck(found, {key_checks.MASTER: ours, key_checks.SETTINGS: ours}).run()
     assert [finding.level for finding in fresh] == [Level.FINE, Level.FINE]
     async with found.transaction() as connection:
         check = KeyCheck(key_checks.MASTER, master_keys.key_id(b"t" * 32), "", 1)
         await key_checks.add(connection, check)
-    (wrong,) = await Keys(found, {key_checks.MASTER: ours}).run()
+    (wrong,) = await KeysCheck(found, {key_checks.MASTER: ours}).run()
     assert (wrong.level, check.key_id in wrong.text) == (Level.ERROR, True)
-    (right,) = await Keys(found, {key_checks.MASTER: theirs}).run()
+    (right,) = await KeysCheck(found, {key_checks.MASTER: theirs}).run()
     assert right.level is Level.FINE
     (unregistered,) = await Number(found, "15550000000").run()
     assert (unregistered.level, "not registered" in unregistered.text) == (Level.FINE, True)
@@ -191,11 +191,11 @@ async def test_another_installations_number_and_keys_are_errors(database_factory
 
 async def test_a_shard_without_an_owner_or_with_a_silent_one_is_an_error(database_factory: DatabaseFactory) -> None:
     found = await database_factory("business")
-    owners = ShardOwners(found, lease_seconds=30)
+    owners = ShardOwnersCheck(found, lease_seconds=30)
     assert [finding.level for finding in await owners.run()] == [Level.ERROR]
     async with found.transaction() as connection:
         await shards.create_shards(connection, 2)
-        await shards.claim(connection, 1, owner="ann", address="127.0.0.1:1", silence=30)
+        await shards.claim(connection, 1, owner="ann", address="127.0.0.1:1", heartbeat_timeout=30)
     free, owned = await owners.run()
     assert (free.level, free.text) == (Level.ERROR, "shard 0 (of 0 to 1) has no owner")
     assert (owned.level, "shard 1 (of 0 to 1): ann at 127.0.0.1:1, 0." in owned.text) == (Level.FINE, True)
@@ -204,7 +204,7 @@ async def test_a_shard_without_an_owner_or_with_a_silent_one_is_an_error(databas
         await connection.execute(shards.table.update().values(heartbeat_at=at - 40_000))
     _, silent = await owners.run()
     assert (silent.level, "ann has said nothing for 4" in silent.text) == (Level.ERROR, True)
-    (dead,) = await CoreappLinks(found, Links("key", ON_THIS_MACHINE)).run()
+    (dead,) = await CoreappLinksCheck(found, CoreappClient("key", ON_THIS_MACHINE)).run()
     assert (dead.level, "127.0.0.1:1" in dead.text) == (Level.ERROR, True)
 
 
@@ -221,7 +221,7 @@ async def test_coreapps_that_webapps_do_not_reach_are_named(database_factory: Da
 
     async with found.transaction() as connection:
         for name in ("ann", "bob"):
-            await nodes.join(connection, Node(name, "1", f"{name}:6252", 600.0))
+            await nodes.join(connection, CoreappNode(name, "1", f"{name}:6252", 600.0))
     await report("w1", ann=90, bob=90, gone=90)
     await report("w2")
     some = await check.run()
@@ -282,7 +282,7 @@ async def test_a_coreapp_is_asked_how_it_is_and_a_wrong_link_key_is_found(
     port = server.sockets[0].getsockname()[1]
     async with found.transaction() as connection:
         await shards.create_shards(connection, 1)
-        await shards.claim(connection, 0, owner="ann", address=f"127.0.0.1:{port}", silence=30)
-    (finding,) = await CoreappLinks(found, Links("ours", ON_THIS_MACHINE)).run()
+        await shards.claim(connection, 0, owner="ann", address=f"127.0.0.1:{port}", heartbeat_timeout=30)
+    (finding,) = await CoreappLinksCheck(found, CoreappClient("ours", ON_THIS_MACHINE)).run()
     server.close()
     assert (finding.level, words in finding.text) == (level, True), finding

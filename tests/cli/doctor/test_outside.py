@@ -14,7 +14,7 @@ from cli.doctor.certificates import ApiCertificate, CertificateFiles
 from cli.doctor.findings import Finding, Level
 from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
 from cli.doctor.redis import RedisServer
-from cli.doctor.webhook import EVENT, Webhook
+from cli.doctor.webhook import EVENT, WebhookCheck
 from harness.mariadb import free_port
 from harness.webhook_body import Verifier
 from tests.authority import Authority
@@ -40,14 +40,14 @@ async def one(check: object) -> Finding:
 async def test_a_webhook_gets_nothing_that_looks_like_a_message_unless_a_post_is_asked_for() -> None:
     async with serving(b"HTTP/1.1 405 Method Not Allowed\r\n\r\n") as server:
         url = f"http://ann:pw@127.0.0.1:{server.port}/hook?token=t"
-        probed = await one(Webhook(url, LOCAL))
+        probed = await one(WebhookCheck(url, LOCAL))
         assert (probed.level, "answers OPTIONS with HTTP 405 in 0." in probed.text) == (Level.FINE, True)
         assert "token" not in probed.text
         assert "pw" not in probed.text
         request = server.requests[0]
         assert request.startswith(b"OPTIONS /hook?token=t HTTP/1.1\r\nHost: 127.0.0.1:")
         assert request.endswith(b"Content-Length: 0\r\n\r\n")
-        posted = await one(Webhook(url, LOCAL, keys=[b"ABC" * 8], post=True))
+        posted = await one(WebhookCheck(url, LOCAL, keys=[b"ABC" * 8], post=True))
         assert (posted.level, "200" in posted.remedy) == (Level.WARNING, True)
         head, _, body = server.requests[1].partition(b"\r\n\r\n")
         headers = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:])
@@ -60,22 +60,22 @@ async def test_a_webhook_gets_nothing_that_looks_like_a_message_unless_a_post_is
 
 @pytest.mark.parametrize(("seconds", "level"), [(0.2, Level.FINE), (3.5, Level.WARNING)])
 def test_a_webhook_that_takes_over_3_seconds_is_a_warning(seconds: float, level: Level) -> None:
-    answer = http_probe.Answer(200, {}, 0.1, seconds, 1000.0)
-    (finding,) = Webhook("http://x", LOCAL).judge("http://x", answer)
+    answer = http_probe.ProbeResponse(200, {}, 0.1, seconds, 1000.0)
+    (finding,) = WebhookCheck("http://x", LOCAL).judge("http://x", answer)
     assert finding.level is level
 
 
 async def test_a_webhook_that_is_not_set_not_there_forbidden_or_no_server_of_http_says_which() -> None:
-    assert (await one(Webhook("", LOCAL))).text == "no URL is set"
-    gone = await one(Webhook(f"http://127.0.0.1:{free_port()}/", LOCAL))
+    assert (await one(WebhookCheck("", LOCAL))).text == "no URL is set"
+    gone = await one(WebhookCheck(f"http://127.0.0.1:{free_port()}/", LOCAL))
     assert (gone.level, "Connect call failed" in gone.text) == (Level.ERROR, True)
-    forbidden = await one(Webhook("http://127.0.0.1/", ONLY_PUBLIC))
+    forbidden = await one(WebhookCheck("http://127.0.0.1/", ONLY_PUBLIC))
     assert (forbidden.level, "TIDINGS_OUTGOING_ALLOW" in forbidden.remedy) == (Level.ERROR, True)
     async with serving(b"SSH-2.0-OpenSSH\r\n\r\n") as other:
-        assert "does not speak HTTP" in (await one(Webhook(f"http://127.0.0.1:{other.port}/", LOCAL))).text
+        assert "does not speak HTTP" in (await one(WebhookCheck(f"http://127.0.0.1:{other.port}/", LOCAL))).text
     async with serving(b"") as silent:
-        assert "without an answer" in (await one(Webhook(f"http://127.0.0.1:{silent.port}/", LOCAL))).text
-    assert (await one(Webhook("ftp://x", LOCAL))).level is Level.ERROR
+        assert "without an answer" in (await one(WebhookCheck(f"http://127.0.0.1:{silent.port}/", LOCAL))).text
+    assert (await one(WebhookCheck("ftp://x", LOCAL))).level is Level.ERROR
 
 
 async def test_a_webhooks_certificate_is_checked_and_its_end_and_clock_are_told(tmp_path: Path) -> None:
@@ -84,9 +84,9 @@ async def test_a_webhooks_certificate_is_checked_and_its_end_and_clock_are_told(
     answer = f"HTTP/1.1 200 OK\r\nDate: {late}\r\n\r\n".encode()
     async with serving(answer, tls=authority.server_context(tmp_path, "127.0.0.1")) as server:
         url = f"https://127.0.0.1:{server.port}/"
-        refused = await one(Webhook(url, LOCAL))
+        refused = await one(WebhookCheck(url, LOCAL))
         assert (refused.level, "the certificate is refused" in refused.text) == (Level.ERROR, True)
-        believed = await Webhook(url, LOCAL, authorities=authority.pem).run()
+        believed = await WebhookCheck(url, LOCAL, authorities=authority.pem).run()
     assert [(finding.check, finding.level) for finding in believed] == [
         ("webhook", Level.FINE),
         ("clock of the webhook", Level.ERROR),

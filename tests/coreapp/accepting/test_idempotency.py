@@ -332,7 +332,7 @@ async def test_a_key_is_forgotten_after_a_day(world: World) -> None:
     assert (await send(running.client, "k1")).id == second.id
 
     clock.advance(25 * 3600)
-    await running.shard.garbage.run_once(by_itself=True)
+    await running.shard.retention.run_once(by_itself=True)
     async with world.database.reading() as connection:
         key = idempotency.key_of("admin", "k1")
         found = await idempotency.look_up(connection, BUSINESS, idempotency.MESSAGES, [key], 0)

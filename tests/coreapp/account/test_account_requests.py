@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from coreapp import services
 from coreapp.account import key_backup
 from coreapp.account.key_backup import Keys, WrongBackup
-from coreapp.errors import Refused
+from coreapp.errors import RequestRefused
 from harness.proxy import Proxy
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
@@ -285,7 +285,7 @@ async def test_a_restoration_that_the_end_of_the_process_overtakes_is_refused(
     await desk.reopen.wait()
     running.stop.set()
     await running.task
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         await asking
 
 

@@ -10,30 +10,30 @@ import pytest
 from hypothesis import strategies as st
 
 from coreapp.groups import notices, own_keys
-from coreapp.groups.notices import Notice, Outcome
+from coreapp.groups.notices import GroupChangeNotice, NoticeOutcome
 from coreapp.sending import group_jobs
 from coreapp.sending.group_jobs import Encrypted
 from tests.coreapp import webhook_schemas
 from tidings.client import sender_keys
-from tidings.storage.business.groups import Group
-from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.groups import StoredGroup
+from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.sender_keys import GIVEN, LACKS
 from tidings.wire import addresses, device
 
 ME, ANN, BEN, CAT = "15550000000", "15550110001", "15550110002", "15550110003"
 LUNCH = "15550000000-1700000000"
-KNOWN = Group(ME, LUNCH, "Lunch", ME, 1_700_000_000, 3, ((ME, True), (ANN, False), (BEN, False)))
+KNOWN = StoredGroup(ME, LUNCH, "Lunch", ME, 1_700_000_000, 3, ((ME, True), (ANN, False), (BEN, False)))
 
 
-def apply(notice: Notice, known: Group | None = KNOWN) -> Outcome:
+def apply(notice: GroupChangeNotice, known: StoredGroup | None = KNOWN) -> NoticeOutcome:
     return notices.apply(known, notice, ME, LUNCH, 1_700_000_005)
 
 
-def said(change: str, epoch: int, *numbers: str, by: str = ANN, **more: object) -> Notice:
-    return Notice(change, by, list(numbers), "Lunch", epoch, **more)  # type: ignore[arg-type]
+def said(change: str, epoch: int, *numbers: str, by: str = ANN, **more: object) -> GroupChangeNotice:
+    return GroupChangeNotice(change, by, list(numbers), "Lunch", epoch, **more)  # type: ignore[arg-type]
 
 
-def numbers_of(group: Group | None) -> list[str]:
+def numbers_of(group: StoredGroup | None) -> list[str]:
     assert group is not None
     return [number for number, _ in group.participants]
 
@@ -51,7 +51,9 @@ def test_ids_of_groups_are_told_from_numbers() -> None:
         (said("removed", 4, ANN, BEN), [ME]),
     ],
 )
-def test_a_change_that_follows_on_what_is_known_is_taken_in_whole(notice: Notice, expected: list[str]) -> None:
+def test_a_change_that_follows_on_what_is_known_is_taken_in_whole(
+    notice: GroupChangeNotice, expected: list[str]
+) -> None:
     outcome = apply(notice)
     assert outcome.group is not None
     assert (outcome.is_whole, outcome.group.epoch, numbers_of(outcome.group)) == (True, 4, expected)
@@ -63,7 +65,9 @@ def test_a_change_after_one_that_was_missed_is_taken_in_and_the_rest_fetched() -
 
 
 @pytest.mark.parametrize("notice", [said("left", 6, BEN), said("joined", 6, CAT), said("admins", 6, ANN, admins=[ANN])])
-def test_participants_that_may_be_wrong_are_never_taken_for_those_of_the_present_epoch(notice: Notice) -> None:
+def test_participants_that_may_be_wrong_are_never_taken_for_those_of_the_present_epoch(
+    notice: GroupChangeNotice,
+) -> None:
     # The network accepts nothing for another epoch, and the comparison at the next login finds the difference.
     outcome = apply(notice)
     assert outcome.group is not None
@@ -71,8 +75,8 @@ def test_participants_that_may_be_wrong_are_never_taken_for_those_of_the_present
 
 
 @pytest.mark.parametrize("notice", [said("joined", 3, CAT), said("left", 2, ANN), said("removed", 3, ANN)])
-def test_a_change_that_is_known_already_changes_nothing(notice: Notice) -> None:
-    assert apply(notice) == Outcome(KNOWN, is_whole=True)
+def test_a_change_that_is_known_already_changes_nothing(notice: GroupChangeNotice) -> None:
+    assert apply(notice) == NoticeOutcome(KNOWN, is_whole=True)
 
 
 def test_the_business_goes_and_comes_as_others_do() -> None:
@@ -88,16 +92,18 @@ def test_admins_subject_and_icon_are_taken_over() -> None:
     group = apply(said("admins", 3, ANN, admins=[ANN])).group
     assert group is not None
     assert group.participants == ((ME, False), (ANN, True), (BEN, False))
-    assert apply(Notice("subject", ANN, [], "Brunch", 3)) == Outcome(
+    assert apply(GroupChangeNotice("subject", ANN, [], "Brunch", 3)) == NoticeOutcome(
         dataclasses.replace(KNOWN, subject="Brunch"), is_whole=True
     )
-    assert apply(said("icon", 3, has_icon=True)) == Outcome(dataclasses.replace(KNOWN, has_icon=True), is_whole=True)
+    assert apply(said("icon", 3, has_icon=True)) == NoticeOutcome(
+        dataclasses.replace(KNOWN, has_icon=True), is_whole=True
+    )
 
 
 def test_a_new_group_is_known_from_its_notice_and_an_unknown_one_is_fetched() -> None:
-    made = apply(Notice("created", ME, [ME], "Lunch", 1), None)
-    assert made == Outcome(Group(ME, LUNCH, "Lunch", ME, 1_700_000_005, 1, ((ME, True),)), is_whole=True)
-    assert apply(said("joined", 2, ME), None) == Outcome(None, is_whole=False)
+    made = apply(GroupChangeNotice("created", ME, [ME], "Lunch", 1), None)
+    assert made == NoticeOutcome(StoredGroup(ME, LUNCH, "Lunch", ME, 1_700_000_005, 1, ((ME, True),)), is_whole=True)
+    assert apply(said("joined", 2, ME), None) == NoticeOutcome(None, is_whole=False)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,7 @@ NUMBERS = st.lists(st.sampled_from([ME, ANN, BEN, CAT]), min_size=1, unique=True
 def test_every_change_is_told_as_the_schema_has_it(
     change: str, numbers: list[str], admins: list[str], has_icon: bool | None, subject: str
 ) -> None:
-    notice = Notice(change, ANN, numbers, subject, 4, admins, has_icon)
+    notice = GroupChangeNotice(change, ANN, numbers, subject, 4, admins, has_icon)
     said = notices.system(notice, LUNCH)
     assert said is not None
     entry = {
@@ -160,7 +166,7 @@ def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_togeth
 ) -> None:
     encrypted = Encrypted(epoch, content, ciphertext)
     assert group_jobs.unpack(group_jobs.pack(encrypted)) == encrypted
-    job = Job("m1", 0, ME, LUNCH, State.ENCRYPTED, group_jobs.MESSAGE, group_jobs.pack(encrypted), 1, "r1")
+    job = Job("m1", 0, ME, LUNCH, JobForm.ENCRYPTED, group_jobs.MESSAGE, group_jobs.pack(encrypted), 1, "r1")
     envelope = group_jobs.envelope_of(job, ME, ttl=0)
     assert (envelope.kind, envelope.to, envelope.body, envelope.epoch, envelope.trace) == (
         device.GROUP,
@@ -172,6 +178,6 @@ def test_the_body_of_an_encrypted_group_message_comes_apart_as_it_was_put_togeth
 
 
 def test_a_read_receipt_names_its_group() -> None:
-    job = Job("r1", 0, ME, ANN, State.ENCRYPTED, group_jobs.READ, group_jobs.pack_read(LUNCH, ["a", "b"]), 1)
+    job = Job("r1", 0, ME, ANN, JobForm.ENCRYPTED, group_jobs.READ, group_jobs.pack_read(LUNCH, ["a", "b"]), 1)
     envelope = group_jobs.envelope_of(job, ME, ttl=0)
     assert (envelope.kind, envelope.to, envelope.refs, envelope.group) == (device.READ, ANN, ["a", "b"], LUNCH)

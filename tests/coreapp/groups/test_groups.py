@@ -64,7 +64,7 @@ async def test_without_a_webhook_the_statuses_of_a_groups_message_are_dropped_be
         # The creation of the group and the two joins.
         await soon(lambda: len(shard.webhook.queue) == 3)
         await scene.sent(group)
-        await soon(lambda: shard.webhook.audience.dropped == 5)
+        await soon(lambda: shard.webhook.admission.dropped == 5)
         assert len(shard.webhook.queue) == 3
 
 

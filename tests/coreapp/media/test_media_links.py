@@ -21,7 +21,7 @@ from tests.web_server import serving
 from tidings.e2ee.installation_secrets import SecretSealer, provider_label
 from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.storage.business import media_providers
-from tidings.storage.business.media_providers import MediaProvider
+from tidings.storage.business.media_providers import MediaProviderRow
 
 NUMBER = "15550110001"
 OTHER = "15550110002"
@@ -115,7 +115,7 @@ async def keep_provider(world: World, config: dict[str, Any]) -> None:
     safe = SecretSealer(world.settings.secrets.settings_key.keys[0])
     sealed = safe.seal(BUSINESS, provider_label("files"), json.dumps(config).encode())
     async with world.database.transaction() as connection:
-        await media_providers.save_providers(connection, [MediaProvider(BUSINESS, "files", "www", sealed)])
+        await media_providers.save_providers(connection, [MediaProviderRow(BUSINESS, "files", "www", sealed)])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp.media import pointers
-from coreapp.media.pointers import Content, Source
+from coreapp.media.pointers import MediaContent, MediaSource
 from tidings.media import kinds
 from tidings.wire.media_objects import FilePointer
 
@@ -33,9 +33,12 @@ def encode(content: Any) -> bytes:
 
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_each_media_type_has_its_object(kind: str) -> None:
-    by_id, by_link = Content(encode({"type": kind, kind: {"id": "x"}})), Content(encode({"type": kind, kind: LINK}))
-    assert by_id.sources() == {kind: Source(id="x")}
-    assert by_link.sources() == {kind: Source(link="https://example.com/a", provider="files", kind=kind)}
+    by_id, by_link = (
+        MediaContent(encode({"type": kind, kind: {"id": "x"}})),
+        MediaContent(encode({"type": kind, kind: LINK})),
+    )
+    assert by_id.sources() == {kind: MediaSource(id="x")}
+    assert by_link.sources() == {kind: MediaSource(link="https://example.com/a", provider="files", kind=kind)}
     by_link.point(kind, POINTER)
     own = {"filename": "own.png"} if kind == "document" else {}
     assert json.loads(by_link.encoded()) == {"type": kind, kind: AS_JSON | {"caption": "c"} | own}
@@ -49,16 +52,18 @@ def test_headers_of_templates_and_interactive_messages_are_named_by_their_path()
         {"type": "button", "sub_type": "url", "index": 0},
     ]
     template = {"type": "template", "template": {"name": "t", "components": components, "filled": {"body": "x"}}}
-    assert Content(encode(template)).sources() == {"template.components[1].parameters[0].video": Source(id="v")}
+    assert MediaContent(encode(template)).sources() == {
+        "template.components[1].parameters[0].video": MediaSource(id="v")
+    }
     cards = [{"card_index": n, "components": [dict(components[1], type="header")]} for n in (1, 0)]
     carousel = {"name": "t", "components": [{"type": "carousel", "cards": cards}], "filled": {"body": "x"}}
-    assert list(Content(encode({"type": "template", "template": carousel})).sources()) == [
+    assert list(MediaContent(encode({"type": "template", "template": carousel})).sources()) == [
         f"template.components[0].cards[{n}].components[0].parameters[0].video" for n in (0, 1)
     ]
     header = {"type": "document", "document": {"id": "d"}}
     message = {"type": "interactive", "interactive": {"type": "button", "header": header, "body": {"text": "x"}}}
-    content = Content(encode(message))
-    assert content.sources() == {"interactive.header.document": Source(id="d")}
+    content = MediaContent(encode(message))
+    assert content.sources() == {"interactive.header.document": MediaSource(id="d")}
     content.point("interactive.header.document", POINTER)
     header["document"] = AS_JSON | {"filename": "own.png"}
     assert json.loads(content.encoded()) == message
@@ -78,7 +83,7 @@ def test_headers_of_templates_and_interactive_messages_are_named_by_their_path()
 )
 def test_other_contents_have_none_and_stay_as_they_are(content: dict[str, Any]) -> None:
     assert not pointers.has_sources(encode(content))
-    assert json.loads(Content(encode(content)).encoded()) == content
+    assert json.loads(MediaContent(encode(content)).encoded()) == content
 
 
 @given(st.binary() | st.recursive(st.none() | st.booleans() | st.text(), lambda x: st.lists(x)).map(encode))
@@ -104,7 +109,7 @@ anything = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["type", "image", "template", "interactive"]), anything))
 def test_no_shape_of_a_content_is_too_strange(content: dict[str, Any]) -> None:
-    parsed = Content(encode(content))
+    parsed = MediaContent(encode(content))
     for path in list(parsed.sources()):
         parsed.point(path, POINTER)
     assert not pointers.has_sources(parsed.encoded())

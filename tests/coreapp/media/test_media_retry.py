@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from coreapp.media.errors import DownloadFailed
-from coreapp.media.retry import ATTEMPTS, LAST_ATTEMPT, LONGEST, PATIENCE, GiveUp, TryAgain, after_failure, delay
+from coreapp.media.retry import (
+    ATTEMPTS,
+    LAST_ATTEMPT,
+    LONGEST,
+    PATIENCE,
+    GiveUpDownload,
+    TryAgain,
+    after_failure,
+    delay,
+)
 from tidings.client.errors import NetworkAway
 
 
@@ -17,16 +26,21 @@ def test_the_wait_doubles_up_to_its_limit() -> None:
 @pytest.mark.parametrize(
     ("error", "attempt", "age", "expected"),
     [
-        (DownloadFailed("gone", is_final=True), 1, 0.0, GiveUp("gone")),
+        (DownloadFailed("gone", is_final=True), 1, 0.0, GiveUpDownload("gone")),
         (DownloadFailed("damaged", is_final=False), ATTEMPTS - 1, 0.0, TryAgain()),
-        (DownloadFailed("damaged", is_final=False), ATTEMPTS, 0.0, GiveUp("damaged")),
+        (DownloadFailed("damaged", is_final=False), ATTEMPTS, 0.0, GiveUpDownload("damaged")),
         (NetworkAway("away"), LAST_ATTEMPT - 1, PATIENCE - 1, TryAgain()),
-        (NetworkAway("away"), 1, PATIENCE, GiveUp("the file could not be fetched within 24 hours")),
+        (NetworkAway("away"), 1, PATIENCE, GiveUpDownload("the file could not be fetched within 24 hours")),
         (OSError("disk"), LAST_ATTEMPT - 1, 0.0, TryAgain()),
-        (OSError("disk"), LAST_ATTEMPT, 0.0, GiveUp(f"the file could not be fetched in {LAST_ATTEMPT} attempts")),
+        (
+            OSError("disk"),
+            LAST_ATTEMPT,
+            0.0,
+            GiveUpDownload(f"the file could not be fetched in {LAST_ATTEMPT} attempts"),
+        ),
     ],
 )
 def test_only_what_another_try_can_mend_is_tried_again(
-    error: Exception, attempt: int, age: float, expected: GiveUp | TryAgain
+    error: Exception, attempt: int, age: float, expected: GiveUpDownload | TryAgain
 ) -> None:
     assert after_failure(error, attempt, age) == expected

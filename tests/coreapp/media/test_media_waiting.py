@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from coreapp.media.due_downloads import Waiting
+from coreapp.media.due_downloads import WaitingDownloads
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business.media_downloads import Download
 
@@ -21,7 +21,7 @@ class TableAndMemory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
-        self.waiting = Waiting(4, self.clock)
+        self.waiting = WaitingDownloads(4, self.clock)
         self.table: dict[str, Download] = {}
         self.finished: set[str] = set()
         self.taken: dict[str, Download] = {}

@@ -70,7 +70,7 @@ async def test_servers_that_stand_still_do_not_hold_up_who_asks_and_slow_ones_ar
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contact_cache, "SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(contact_cache, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(contact_cache, "POLL_SECONDS", 0.1)
     world.add_phones(*NUMBERS[:2])
     gate = world.network.gates[frames.Check] = asyncio.Event()
     running = await world.start()

@@ -50,8 +50,8 @@ async def acknowledged(world: World, *ids: str) -> None:
     await world.network.signals.until(lambda: set(ids) <= set(world.network.acknowledged))
 
 
-async def row_of(world: World, peer: str) -> sessions.Session:
-    async def read(connection: AsyncConnection) -> sessions.Session:
+async def row_of(world: World, peer: str) -> sessions.SealedSession:
+    async def read(connection: AsyncConnection) -> sessions.SealedSession:
         (found,) = await sessions.list_sessions(connection, BUSINESS, [peer])
         return found
 
@@ -165,7 +165,7 @@ async def jobs_left(connection: AsyncConnection) -> int:
 async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(inbox, "ITERATION_SECONDS", 0.0)
     running = await world.start()
     await world.connected(running)
     phones = world.add_phones(NUMBER, OTHER)
@@ -220,7 +220,7 @@ async def test_a_batch_that_takes_long_is_committed_and_acknowledged_in_parts_in
 async def test_what_was_not_handled_when_the_owner_was_killed_comes_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(inbox, "ITERATION_SECONDS", 0.0)
     running = await world.start()
     await world.connected(running)
     (phone,) = world.add_phones(NUMBER)

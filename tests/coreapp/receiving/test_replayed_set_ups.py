@@ -111,13 +111,13 @@ async def test_base_keys_go_with_their_signed_pre_key_which_another_shard_knows_
     running = await world.start(clock=clock)
     await world.connected(running)
     phone, replayed = await evicted(world)
-    upkeep = running.shard.prekey_upkeep
+    maintenance = running.shard.prekey_maintenance
     # The key is in use for a week and kept for another 30 days: it is deleted at the sixth rotation.
     for _ in range(6):
         async with world.database.reading() as connection:
             assert await count_base_keys(connection) == 12
         clock.advance(7 * 24 * 3600 + 1)
-        await upkeep.run_once()
+        await maintenance.run_once()
     async with world.database.reading() as connection:
         assert await count_base_keys(connection) == 0
     # Simulates the memory of a shard that does not rotate keys.

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from coreapp.conversations import Names
+from coreapp.conversations import ConversationNames
 from tests.coreapp import webhook_schemas
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
@@ -188,9 +188,9 @@ async def test_every_status_of_a_message_names_one_conversation(world: World, di
     assert told == ([] if disabled else [(n, step) for n in range(2) for step in ("delivered", "sent")])
 
 
-@pytest.mark.parametrize("names", list(Names))
+@pytest.mark.parametrize("names", list(ConversationNames))
 async def test_the_category_of_a_template_names_its_conversation_also_after_a_restart(
-    world: World, names: Names
+    world: World, names: ConversationNames
 ) -> None:
     content = b'{"type":"template","template":{}}'
     running, _ = await started(world, conversations=names)
@@ -204,7 +204,7 @@ async def test_the_category_of_a_template_names_its_conversation_also_after_a_re
     world.network.deliver(NUMBER, frames.DELIVERED, id="in-1", refs=[sent.id])
     await world.sink.signals.until(lambda: world.sink.statuses_of(sent.id) == ["sent", "delivered"])
     told = [post.body["statuses"][0] for post in world.sink.taken()]
-    expected = "marketing" if names is Names.CATEGORY else "business_initiated"
+    expected = "marketing" if names is ConversationNames.CATEGORY else "business_initiated"
     assert [status["conversation"]["origin"]["type"] for status in told] == [expected] * 2
     assert [status["pricing"]["category"] for status in told] == [expected] * 2
 

@@ -64,9 +64,9 @@ def test_long_walks_of_all_senders_share_a_budget_and_short_ones_do_not() -> Non
 
 def test_a_sender_who_is_forgotten_begins_again_and_no_more_are_remembered_than_there_is_room_for() -> None:
     budget = WorkBudget(ManualClock(), remembered=1)
-    budget.charge(NUMBER, 10 * work_budget.BURST)
+    budget.consume(NUMBER, 10 * work_budget.BURST)
     assert budget.is_used_up(NUMBER)
-    budget.charge(OTHER, 1)
+    budget.consume(OTHER, 1)
     assert not budget.is_used_up(NUMBER)
 
 
@@ -111,7 +111,7 @@ async def test_a_sender_of_very_many_set_ups_is_not_set_up_any_more_until_time_h
     clock = ManualClock()
     running, phone, _ = await with_session(world, clock=clock)
     business = world.network.business_bundle(one_time=None)
-    running.shard.receiving._work_budget.charge(NUMBER, work_budget.BURST)
+    running.shard.receiving._work_budget.consume(NUMBER, work_budget.BURST)
     world.network.deliver(NUMBER, frames.PREKEY, id="refused", body=first_message(phone, business, 0))
     await acknowledged(world, "refused")
     assert phone.record is not None

@@ -22,7 +22,7 @@ from tidings.client import held_back
 from tidings.client.errors import NetworkAway, NetworkSilent, NetworkUnreached
 from tidings.objects.directory import DirectoryStore
 from tidings.storage.business import job_errors, queue_views
-from tidings.storage.business.queue_views import Choice, JobView
+from tidings.storage.business.queue_views import JobView, RowFilter
 from tidings.storage.database import Database
 from tidings.wire import device as frames
 
@@ -32,7 +32,7 @@ FULL, SLOW, FINE = "15550110001", "15550110002", "15550110003"
 async def queued(database: Database) -> Mapping[str, JobView]:
     """Return jobs by recipient."""
     async with database.reading() as connection:
-        return {job.recipient: job for job in await queue_views.list_jobs(connection, Choice())}
+        return {job.recipient: job for job in await queue_views.list_jobs(connection, RowFilter())}
 
 
 async def until(database: Database, is_so: Callable[[Mapping[str, JobView]], bool]) -> Mapping[str, JobView]:

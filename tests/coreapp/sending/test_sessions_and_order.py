@@ -15,7 +15,7 @@ from tests.coreapp.conftest import Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import HOLD
 from tidings.storage.business import jobs
-from tidings.storage.business.jobs import State
+from tidings.storage.business.jobs import JobForm
 from tidings.wire import core
 from tidings.wire import device as frames
 
@@ -184,7 +184,7 @@ async def test_messages_accepted_while_no_session_could_be_opened_survive_a_rest
     async with world.database.reading() as connection:
         waiting = await jobs.list_jobs(connection, 0)
     assert [job.id for job in waiting] == [answer.id for answer in accepted]
-    assert {job.state for job in waiting} == {State.NEW}
+    assert {job.state for job in waiting} == {JobForm.NEW}
     assert all(b"hello" not in job.body and b'"text"' not in job.body for job in waiting)
     await running.stopped()
 

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from coreapp.garbage import old_rows
 from coreapp.journal import Journal
-from coreapp.media.pointers import Source
+from coreapp.media.pointers import MediaSource
 from coreapp.media.stored import StoredMedia
 from coreapp.media.uploads import Uploader
 from coreapp.peers.identities import Identities
+from coreapp.retention import old_rows
 from coreapp.shard.shard import open_shard
 from harness.proxy import Proxy
-from network.connections.requests import Requests
-from network.connections.session import Session
+from network.connections.requests import DeviceRequests
+from network.connections.session import DeviceSession
 from tests.conftest import DatabaseFactory
 from tests.coreapp import media_scene
 from tests.coreapp.conftest import BUSINESS, Running, World
@@ -45,10 +45,10 @@ class Logins:
         self.epochs: list[int] = []
         self.refused: list[int] = []
         self.live = 0
-        login, detached, failed = Requests._login, Session.detached, Requests._failed
-        asked: dict[tuple[Requests, int], int] = {}
+        login, detached, failed = DeviceRequests._login, DeviceSession.detached, DeviceRequests._failed
+        asked: dict[tuple[DeviceRequests, int], int] = {}
 
-        async def counted(requests: Requests, frame: device.Login) -> None:
+        async def counted(requests: DeviceRequests, frame: device.Login) -> None:
             if frame.number == BUSINESS:
                 self.epochs.append(frame.epoch)
                 asked[requests, frame.n] = frame.epoch
@@ -56,19 +56,19 @@ class Logins:
             self.live += BUSINESS in requests._caller.devices
             self.signals.changed()
 
-        def left(session: Session, number: str, reason: str) -> None:
+        def left(session: DeviceSession, number: str, reason: str) -> None:
             detached(session, number, reason)
             self.live -= number == BUSINESS
             self.signals.changed()
 
-        def refused(requests: Requests, n: int, reason: str, detail: str) -> None:
+        def refused(requests: DeviceRequests, n: int, reason: str, detail: str) -> None:
             failed(requests, n, reason, detail)
             if reason == device.STALE_EPOCH:
                 self.refused.append(asked[requests, n])
 
-        monkeypatch.setattr(Requests, "_login", counted)
-        monkeypatch.setattr(Session, "detached", left)
-        monkeypatch.setattr(Requests, "_failed", refused)
+        monkeypatch.setattr(DeviceRequests, "_login", counted)
+        monkeypatch.setattr(DeviceSession, "detached", left)
+        monkeypatch.setattr(DeviceRequests, "_failed", refused)
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     stored = StoredMedia(context, files, Uploader(context.network, context.device, asyncio.Semaphore(1)))
     attempts: list[Callable[[], Any]] = [
         Identities(context, shard.webhook.rows).open,
-        functools.partial(stored.find, Source(row.id), lambda why: None),
+        functools.partial(stored.find, MediaSource(row.id), lambda why: None),
         *old_rows(world.database, late, clock, account=BUSINESS, unread_days=30, dead_callback_days=30).values(),
         functools.partial(open_shard, running.node.process, late, context.device),
     ]

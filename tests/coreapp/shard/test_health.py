@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from coreapp.shard.health import Databases, Needs
+from coreapp.shard.health import CoreappNeeds, Databases
 from coreapp.shard.open_shards import OpenShards
 from tests.conftest import DatabaseFactory
 from tests.web_server import serving
@@ -88,7 +88,7 @@ async def test_a_network_that_does_not_answer_is_away_itself_and_so_is_a_databas
         port = server.sockets[0].getsockname()[1]
         async with NetworkApi(f"http://127.0.0.1:{port}") as network:
             database = await database_factory("business")
-            needs = Needs(Databases(database, network), OpenShards(), Mounted())
+            needs = CoreappNeeds(Databases(database, network), OpenShards(), Mounted())
             assert await needs.look() == {"database": "ok", "network": "away", "media": "ok"}
             monkeypatch.setattr(database, "is_alive", away)
             assert await needs.look() == {"database": "away", "network": "away", "media": "ok"}

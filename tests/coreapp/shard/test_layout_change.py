@@ -16,7 +16,7 @@ from tests.coreapp.test_with_the_network import LivePhone
 from tidings.runtime import crashpoints
 from tidings.storage.business import callbacks, jobs, layouts, relocation, shards
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.jobs import Job, State
+from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.database import Database
 from tidings.wire import addresses, core
 from tidings.wire import connection as wire
@@ -44,7 +44,9 @@ def change(world: World, node: str) -> LayoutChange:
 async def fill(database: Database) -> None:
     async with database.transaction() as connection:
         await shards.create_shards(connection, 1)
-        await jobs.enqueue(connection, [Job(f"j{peer}", 0, BUSINESS, peer, State.NEW, "", b"", NOW) for peer in PEERS])
+        await jobs.enqueue(
+            connection, [Job(f"j{peer}", 0, BUSINESS, peer, JobForm.NEW, "", b"", NOW) for peer in PEERS]
+        )
         events = [Callback(seq, 0, BUSINESS, peer, "error", b"{}", NOW) for seq, peer in enumerate(PEERS * 3)]
         await callbacks.enqueue(connection, events, [b"sealed"] * len(events))
 

@@ -64,7 +64,7 @@ async def test_of_two_that_claim_at_once_exactly_one_wins(world: World) -> None:
 
     async def claim(name: str) -> shards.Lease | None:
         async with world.database.transaction() as connection:
-            return await shards.claim(connection, 0, owner=name, address="a:1", silence=30)
+            return await shards.claim(connection, 0, owner=name, address="a:1", heartbeat_timeout=30)
 
     leases = await asyncio.gather(*(claim(f"node {n}") for n in range(8)))
     won = [lease for lease in leases if lease is not None]

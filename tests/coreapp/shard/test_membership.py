@@ -7,19 +7,19 @@ import itertools
 
 import pytest
 
-from coreapp.shard.membership import Membership, list_live
+from coreapp.shard.membership import CoreappMembership, list_live
 from harness import polling
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
 from tidings.runtime.env import SettingsError
 from tidings.storage.business import leases, nodes
-from tidings.storage.business.nodes import Member, Node, Replaced
-from tidings.storage.business.shards import Standing
+from tidings.storage.business.nodes import CoreappNode, NodeRecord, Replaced
+from tidings.storage.business.shards import ShardState
 
 
-def membership(world: World, name: str, address: str, heartbeat: float = 0.05) -> Membership:
+def membership(world: World, name: str, address: str, heartbeat: float = 0.05) -> CoreappMembership:
     settings = world.settings.model_copy(update={"node": name, "heartbeat_seconds": heartbeat})
-    return Membership(world.database, settings, lambda: address)
+    return CoreappMembership(world.database, settings, lambda: address)
 
 
 async def listed(world: World) -> list[str]:
@@ -89,12 +89,12 @@ async def soon_listed(world: World, *names: str) -> None:
 
 
 def test_whoever_is_silent_or_has_lost_a_shard_is_given_none() -> None:
-    def member(name: str, silence: float) -> Member:
-        return Member(Node(name, "x", "h:1", 1.0), 0, 0, silence)
+    def member(name: str, heartbeat_timeout: float) -> NodeRecord:
+        return NodeRecord(CoreappNode(name, "x", "h:1", 1.0), 0, 0, heartbeat_timeout)
 
-    standings = [Standing(0, "a", "", 0.1), Standing(1, "b", "", 31.0)]
+    states = [ShardState(0, "a", "", 0.1), ShardState(1, "b", "", 31.0)]
     members = [member("a", 2.0), member("b", 0.1), member("c", 3.5), member("d", 0.0)]
-    assert list_live(members, standings, silence=30.0) == {"a", "d"}
+    assert list_live(members, states, heartbeat_timeout=30.0) == {"a", "d"}
 
 
 async def test_the_log_of_leases_tells_who_owned_a_shard_and_never_two_at_a_time(world: World) -> None:
@@ -105,8 +105,8 @@ async def test_the_log_of_leases_tells_who_owned_a_shard_and_never_two_at_a_time
     await second.killed()
     third = await world.start(node="third")
     async with world.database.reading() as connection:
-        found = await leases.list_tenures(connection)
-    assert [(tenure.owner, tenure.epoch, tenure.ending) for tenure in found] == [
+        found = await leases.list_records(connection)
+    assert [(record.owner, record.epoch, record.ending) for record in found] == [
         ("first", 1, leases.RELEASED),
         ("second", 2, leases.TAKEN),
         ("third", 3, ""),

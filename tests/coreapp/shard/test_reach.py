@@ -7,67 +7,69 @@ import math
 
 import pytest
 
-from coreapp.shard.reach import OwnReach, Reach, judge
-from tidings.storage.business.nodes import Member, Node
-from tidings.storage.business.webapp_unreached import Report
+from coreapp.shard.reach import CoreappReach, OwnReach, judge
+from tidings.storage.business.nodes import CoreappNode, NodeRecord
+from tidings.storage.business.webapp_unreached import UnreachedReport
 
 LIVE = frozenset({"a", "b"})
 
 
-def member(name: str, *, age: float = math.inf, heeds: bool = True) -> Member:
-    return Member(Node(name, "1", f"{name}:6252", 5.0), 0, 0, 0.0, age, heeds)
+def member(name: str, *, age: float = math.inf, heeds: bool = True) -> NodeRecord:
+    return NodeRecord(CoreappNode(name, "1", f"{name}:6252", 5.0), 0, 0, 0.0, age, heeds)
 
 
-def report(**seconds: float) -> Report:
+def report(**seconds: float) -> UnreachedReport:
     """Return the report of one Webapp."""
-    return Report("w:443", {f"{name}:6252": value for name, value in seconds.items()})
+    return UnreachedReport("w:443", {f"{name}:6252": value for name, value in seconds.items()})
 
 
 MEMBERS = [member("a"), member("b")]
 
 
 def test_a_coreapp_is_cut_off_when_no_webapp_has_reached_it_for_5_seconds() -> None:
-    assert judge([report(a=4.9), report(a=9.0)], MEMBERS, LIVE) == Reach(frozenset(), frozenset("a"))
-    assert judge([report(a=5.0), report(a=9.0)], MEMBERS, LIVE) == Reach(frozenset("a"), frozenset("a"))
-    assert judge([report(a=5.0)], MEMBERS, LIVE) == Reach(frozenset("a"), frozenset("a"))
+    assert judge([report(a=4.9), report(a=9.0)], MEMBERS, LIVE) == CoreappReach(frozenset(), frozenset("a"))
+    assert judge([report(a=5.0), report(a=9.0)], MEMBERS, LIVE) == CoreappReach(frozenset("a"), frozenset("a"))
+    assert judge([report(a=5.0)], MEMBERS, LIVE) == CoreappReach(frozenset("a"), frozenset("a"))
 
 
 def test_a_coreapp_that_one_webapp_of_three_reaches_is_not_cut_off() -> None:
-    assert judge([report(a=60.0), report(), report(a=60.0)], MEMBERS, LIVE) == Reach()
+    assert judge([report(a=60.0), report(), report(a=60.0)], MEMBERS, LIVE) == CoreappReach()
 
 
 def test_one_webapp_that_reaches_no_coreapp_moves_nothing_beside_another() -> None:
-    assert judge([report(a=60.0, b=60.0), report()], MEMBERS, LIVE) == Reach()
+    assert judge([report(a=60.0, b=60.0), report()], MEMBERS, LIVE) == CoreappReach()
 
 
 def test_without_webapps_and_beside_a_coreapp_of_an_earlier_release_nobody_is_cut_off() -> None:
-    assert judge([], MEMBERS, LIVE) == Reach()
-    assert judge([report(a=60.0)], [member("a"), member("b", heeds=False)], LIVE) == Reach()
+    assert judge([], MEMBERS, LIVE) == CoreappReach()
+    assert judge([report(a=60.0)], [member("a"), member("b", heeds=False)], LIVE) == CoreappReach()
     # A Coreapp that is not live does not matter.
     assert judge([report(a=60.0)], [*MEMBERS, member("c", heeds=False)], LIVE).cut_off == {"a"}
 
 
 def test_a_report_from_before_the_start_of_a_coreapp_does_not_count() -> None:
-    assert judge([report(a=60.0)], [member("a", age=4.0), member("b")], LIVE) == Reach(frozenset(), frozenset("a"))
+    assert judge([report(a=60.0)], [member("a", age=4.0), member("b")], LIVE) == CoreappReach(
+        frozenset(), frozenset("a")
+    )
     assert judge([report(a=60.0)], [member("a", age=5.0), member("b")], LIVE).cut_off == {"a"}
 
 
 def test_a_coreapp_that_has_just_started_is_suspected_until_webapps_could_report() -> None:
-    assert judge([report()], [member("a"), member("b", age=3.9)], LIVE) == Reach(frozenset(), frozenset("b"))
-    assert judge([report()], [member("a"), member("b", age=4.0)], LIVE) == Reach()
-    assert judge([], [member("a"), member("b", age=0.0)], LIVE) == Reach()
+    assert judge([report()], [member("a"), member("b", age=3.9)], LIVE) == CoreappReach(frozenset(), frozenset("b"))
+    assert judge([report()], [member("a"), member("b", age=4.0)], LIVE) == CoreappReach()
+    assert judge([], [member("a"), member("b", age=0.0)], LIVE) == CoreappReach()
 
 
 def test_shards_go_to_coreapps_that_are_reached_and_to_any_where_none_is() -> None:
     live = frozenset("abc")
-    assert Reach().places(live) == live
-    assert Reach(frozenset("a"), frozenset("ab")).places(live) == {"c"}
-    assert Reach(frozenset("a"), frozenset("abc")).places(live) == {"b", "c"}
-    assert Reach(live, live).places(live) == live
+    assert CoreappReach().places(live) == live
+    assert CoreappReach(frozenset("a"), frozenset("ab")).places(live) == {"c"}
+    assert CoreappReach(frozenset("a"), frozenset("abc")).places(live) == {"b", "c"}
+    assert CoreappReach(live, live).places(live) == live
 
 
-CUT_OFF = Reach(frozenset("a"), frozenset("a"))
-SUSPECTED = Reach(frozenset(), frozenset("a"))
+CUT_OFF = CoreappReach(frozenset("a"), frozenset("a"))
+SUSPECTED = CoreappReach(frozenset(), frozenset("a"))
 
 
 def test_shards_are_given_up_when_polls_of_a_second_have_found_the_coreapp_suspected() -> None:
@@ -85,18 +87,18 @@ def test_a_coreapp_that_stood_still_first_waits_for_reports_from_afterwards() ->
     assert own.update(CUT_OFF, LIVE, 21.0)
     own = OwnReach("a")
     assert not own.update(CUT_OFF, LIVE, 20.0)
-    assert not own.update(Reach(), LIVE, 20.25)
+    assert not own.update(CoreappReach(), LIVE, 20.25)
     assert not own.update(CUT_OFF, LIVE, 21.25)
 
 
 def test_no_shard_is_given_up_where_no_other_coreapp_is_reached(caplog: pytest.LogCaptureFixture) -> None:
     own = OwnReach("a")
     with caplog.at_level(logging.INFO):
-        for reach, live in ((CUT_OFF, frozenset("a")), (Reach(LIVE, LIVE), LIVE)):
+        for reach, live in ((CUT_OFF, frozenset("a")), (CoreappReach(LIVE, LIVE), LIVE)):
             for now in range(10):
                 assert not own.update(reach, live, float(now))
         own.update(CUT_OFF, LIVE, 10.0)
-        own.update(Reach(), LIVE, 10.0)
+        own.update(CoreappReach(), LIVE, 10.0)
     shown = [(record.message, record.__dict__.get("shards")) for record in caplog.records]
     assert shown == [
         ("coreapp.cut_off", "no_other_is_reached"),
@@ -107,20 +109,20 @@ def test_no_shard_is_given_up_where_no_other_coreapp_is_reached(caplog: pytest.L
 
 def test_shards_return_when_the_coreapp_has_been_reached_for_10_seconds() -> None:
     own = OwnReach("b")
-    own.update(Reach(), LIVE, 0.0)
+    own.update(CoreappReach(), LIVE, 0.0)
     assert own.is_settled(0.0)
     own.update(SUSPECTED, LIVE, 1.0)
     assert not own.is_settled(1.0), "it will turn out soon"
-    own.update(Reach(), LIVE, 2.0)
+    own.update(CoreappReach(), LIVE, 2.0)
     assert own.is_settled(2.0)
     own.update(CUT_OFF, LIVE, 10.0)
     assert not own.is_settled(19.0)
     assert own.is_settled(20.0), "the others share what they have"
-    own.update(Reach(), LIVE, 30.0)
+    own.update(CoreappReach(), LIVE, 30.0)
     assert not own.is_settled(39.0)
     own.update(SUSPECTED, LIVE, 39.5)
     assert not own.is_settled(41.0), "away again"
     own.update(CUT_OFF, LIVE, 42.0)
-    own.update(Reach(), LIVE, 45.0)
+    own.update(CoreappReach(), LIVE, 45.0)
     assert not own.is_settled(54.0)
     assert own.is_settled(55.0)

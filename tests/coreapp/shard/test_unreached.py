@@ -19,15 +19,15 @@ from tests.coreapp.conftest import LINK_KEY, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.shard.test_several_shards import COUNT, NUMBERS, live_phones, owned_by, spread_over, start
 from tidings.storage.business import leases, nodes, webapp_nodes, webapp_unreached
-from tidings.storage.business.leases import Tenure
-from tidings.storage.business.nodes import Member
+from tidings.storage.business.leases import LeaseRecord
+from tidings.storage.business.nodes import NodeRecord
 from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.ids import MessageIds
 from webapp.coreapp_link import CoreappLinks
 from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded
-from webapp.membership import Membership
+from webapp.membership import WebappMembership
 from webapp.reach_report import ReachReport
 from webapp.shard_map import DatabaseShardMap, ShardMap
 
@@ -50,7 +50,7 @@ class OtherWay:
             for owner in await self._map.owners()
         ]
 
-    async def members(self) -> Sequence[Member]:
+    async def members(self) -> Sequence[NodeRecord]:
         return [
             dataclasses.replace(
                 member,
@@ -66,7 +66,7 @@ class Webapp:
     """Parts of a Webapp that communicate with Coreapps."""
 
     def __init__(self, database: Database, name: str, shard_map: ShardMap) -> None:
-        self.membership = Membership(database, name, lambda _: None)
+        self.membership = WebappMembership(database, name, lambda _: None)
         self.links = CoreappLinks(shard_map, LINK_KEY, patience=4.5, timeout=30.0)
         self.report = ReachReport(database, self.links, self.membership.webapp.incarnation)
         self.answers: dict[str, Exception | None] = {}  # by message id: the error; None if it was accepted
@@ -98,7 +98,7 @@ class Webapp:
 
         answer: Exception | None = None
         try:
-            await self.links.ask(to, make, core.Accepted, again=lambda n: make(n, repeated=True))
+            await self.links.call(to, make, core.Accepted, again=lambda n: make(n, repeated=True))
         except (CoreappAway, CoreappRefused, Overloaded) as error:
             answer = error
         self.answers[message_id] = answer
@@ -179,11 +179,11 @@ class Scene:
         await polling.until(is_recorded)
         return max(found)
 
-    async def released(self) -> frozenset[Tenure]:
+    async def released(self) -> frozenset[LeaseRecord]:
         """Return the ended terms of the first Coreapp."""
         async with self.world.database.reading() as connection:
-            found = await leases.list_tenures(connection)
-        return frozenset(tenure for tenure in found if tenure.owner == "one" and tenure.ended_at > 0)
+            found = await leases.list_records(connection)
+        return frozenset(record for record in found if record.owner == "one" and record.ended_at > 0)
 
 
 @pytest.fixture
@@ -229,11 +229,11 @@ async def test_an_owner_that_no_webapp_reaches_gives_its_shards_up_after_5_secon
             await scene.way.stop()
         since = await scene.since()
         await scene.moved()
-        tenures = await scene.released() - before
-        assert len(tenures) == 2
-        for tenure in tenures:
-            assert tenure.ending == leases.RELEASED, "handed over, not taken"
-            assert 5_000 <= tenure.ended_at - since <= 35_000
+        records = await scene.released() - before
+        assert len(records) == 2
+        for record in records:
+            assert record.ending == leases.RELEASED, "handed over, not taken"
+            assert 5_000 <= record.ended_at - since <= 35_000
     # The Coreapp that was cut off responds to earlier requests, too late.
     if cut == "packets are lost":
         scene.way.open()
@@ -293,7 +293,7 @@ async def test_webapps_that_died_do_not_keep_shards_where_they_are(scene: Scene)
     since = await scene.since()
     await scene.moved()
     assert webapp.links.unreached().keys() == {scene.advertised}
-    assert min(tenure.ended_at for tenure in await scene.released() - before) - since >= 5_000
+    assert min(record.ended_at for record in await scene.released() - before) - since >= 5_000
 
 
 async def test_no_shard_moves_where_webapps_reach_no_other_coreapp(scene: Scene) -> None:
@@ -332,7 +332,7 @@ async def test_a_coreapp_of_which_the_address_is_wrong_is_given_no_shard(scene: 
     await polling.until(lambda: webapp.links.unreached().get("127.0.0.1:1", 0) > 8, seconds=PATIENCE)
     async with scene.world.database.reading() as connection:
         assert "three" in {member.node.name for member in await nodes.list_members(connection) if member.is_live}
-        assert "three" not in {tenure.owner for tenure in await leases.list_tenures(connection)}
+        assert "three" not in {record.owner for record in await leases.list_records(connection)}
     # Without another Coreapp it keeps its shards.
     await scene.first.stopped()
     await scene.second.stopped()

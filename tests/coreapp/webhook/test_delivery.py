@@ -75,7 +75,7 @@ def test_the_delay_grows_by_the_backoff_up_to_its_limit_and_ends_after_a_day() -
     policy = retry.Policy(backoff=3.0, max_backoff=10.0)
     delays = [retry.decide(500, attempt, 60.0, policy) for attempt in range(1, 6)]
     assert delays == [retry.RetryAfter(seconds) for seconds in (3.0, 6.0, 9.0, 10.0, 10.0)]
-    assert retry.decide(500, 10, 24 * 3600.0, policy) == retry.GiveUp()
+    assert retry.decide(500, 10, 24 * 3600.0, policy) == retry.GiveUpCallback()
     assert retry.decide(500, 10, 24 * 3600.0 - 1, policy) == retry.RetryAfter(10.0)
     # It waited for a day, and not because of the webhook.
     assert retry.decide(500, 9, 25 * 3600.0, policy) == retry.RetryAfter(10.0)

@@ -14,7 +14,7 @@ from coreapp.webhook import delivery, retry
 from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
-from coreapp.webhook.target import Target
+from coreapp.webhook.target import CallbackTarget
 from tests.coreapp.signals import soon
 from tidings.egress import addresses
 from tidings.egress.guard import EgressGuard
@@ -66,7 +66,9 @@ class Scene:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        target = Target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", 1, retry.Policy(), [b"k" * 32])
+        target = CallbackTarget(
+            f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", 1, retry.Policy(), [b"k" * 32]
+        )
         deliveries = Deliveries(
             self.queue,
             self.journal,  # type: ignore[arg-type]

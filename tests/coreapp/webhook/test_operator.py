@@ -11,13 +11,13 @@ from tests.coreapp.signals import soon
 from tests.coreapp.webhook.test_delivery import NUMBERS, running_with
 from tidings.runtime.clock import ManualClock
 from tidings.storage.business import callback_purges, callback_replays, queue_views
-from tidings.storage.business.queue_views import DEAD, FAILING, PENDING, CallbackView, Choice
+from tidings.storage.business.queue_views import DEAD, FAILING, PENDING, CallbackView, RowFilter
 from tidings.wire import codes, core
 
 
 async def waiting(world: World, *statuses: str) -> list[CallbackView]:
     async with world.database.reading() as connection:
-        return list(await queue_views.list_callbacks(connection, Choice(statuses)))
+        return list(await queue_views.list_callbacks(connection, RowFilter(statuses)))
 
 
 async def until(world: World, status: str, count: int) -> list[CallbackView]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coreapp import conversations
-from coreapp.conversations import Names, conversation_of, origin_of
+from coreapp.conversations import ConversationNames, conversation_of, origin_of
 from coreapp.webhook import bodies, inbound, limits
 from tests.coreapp import webhook_schemas
 from tidings.storage.business.messages import Status
@@ -197,8 +197,8 @@ def test_a_status_names_its_conversation_and_only_sent_says_when_it_ends(reached
 def test_a_conversation_is_named_after_the_category_of_its_template_or_after_who_began_it(
     kind: str, category: str, origin: str, older: str
 ) -> None:
-    assert origin_of(kind, category, Names.CATEGORY) == origin
-    assert origin_of(kind, category, Names.INITIATOR) == older
+    assert origin_of(kind, category, ConversationNames.CATEGORY) == origin
+    assert origin_of(kind, category, ConversationNames.INITIATOR) == older
 
 
 def test_the_other_statuses_fit_their_schemas() -> None:

@@ -29,7 +29,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PostedStatuses:
+class PostedStatusSettings:
     """Statuses of a message that are posted to the webhook; "failed" is always posted."""
 
     sent: bool = False
@@ -38,25 +38,25 @@ class PostedStatuses:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Webhooks:
+class WebhookSettings:
     """Destination and concurrency of callbacks."""
 
     # Empty for no webhook.
     url: str = ""
     # POSTs in flight: 6, 12, 18 or 24.
     max_concurrent_requests: int = 6
-    message: PostedStatuses = PostedStatuses()
+    message: PostedStatusSettings = PostedStatusSettings()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Media:
+class MediaSettings:
     """Kinds of inbound media that are downloaded before their callback is posted."""
 
     auto_download: tuple[MediaKind, ...] = ("image", "document", "audio", "video", "voice", "sticker")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class GarbageCollector:
+class GarbageCollectorSettings:
     """Kinds of data that are deleted automatically."""
 
     messages: bool = True
@@ -73,12 +73,12 @@ class ApplicationSettings:
     callback_backoff_delay_ms: int = 3_000
     # Maximum delay before a retry, milliseconds.
     max_callback_backoff_delay_ms: int = 900_000
-    webhooks: Webhooks = Webhooks()
+    webhooks: WebhookSettings = WebhookSettings()
     # Old name of `webhooks.message.sent`, always equal to it.
     sent_status: bool = False
     pass_through: bool = False
-    media: Media = Media()
-    garbagecollector_enable: GarbageCollector = GarbageCollector()
+    media: MediaSettings = MediaSettings()
+    garbagecollector_enable: GarbageCollectorSettings = GarbageCollectorSettings()
     # Seconds.
     heartbeat_interval: int = 5
     # Seconds.

@@ -38,7 +38,7 @@ _TABLES = {CALLBACKS: _table("callback_purges"), JOBS: _table("job_purges")}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Purge:
+class CallbackPurgeRow:
     """One deletion in one shard."""
 
     # Unix milliseconds.
@@ -54,7 +54,7 @@ class Purge:
     queue: str = CALLBACKS
 
 
-async def add(connection: AsyncConnection, purge: Purge) -> None:
+async def add(connection: AsyncConnection, purge: CallbackPurgeRow) -> None:
     """Record a purge; a purge of callbacks in the transaction that deletes them."""
     table = _TABLES[purge.queue]
     row: dict[str, Any] = {
@@ -73,10 +73,10 @@ async def add(connection: AsyncConnection, purge: Purge) -> None:
 
 async def list_after(
     connection: AsyncConnection, after: tuple[int, int], limit: int = 500, *, queue: str = CALLBACKS
-) -> Sequence[Purge]:
+) -> Sequence[CallbackPurgeRow]:
     """List a page of the purges of one queue, oldest first, starting after the one with this time and shard."""
     rows = await callback_audits.list_after(connection, _TABLES[queue], "shard", after, limit)
-    return [Purge(*(*row, queue)) for row in rows]
+    return [CallbackPurgeRow(*(*row, queue)) for row in rows]
 
 
 async def delete_before(connection: AsyncConnection, before: int, limit: int) -> int:

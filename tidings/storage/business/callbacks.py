@@ -17,7 +17,7 @@ from tidings.storage.database import any_of, delete_listed, insert_or_ignore, in
 from tidings.storage.rows import write_rows
 
 
-class State(enum.IntEnum):
+class CallbackState(enum.IntEnum):
     """State of a callback."""
 
     PENDING = 0
@@ -102,7 +102,9 @@ _FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
 async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Add callbacks; existing ones stay unchanged. `sealed` are their bodies as they are stored."""
     if callbacks:
-        await write_rows(connection, insert_or_ignore(connection, table), _rows(callbacks, sealed, State.PENDING))
+        await write_rows(
+            connection, insert_or_ignore(connection, table), _rows(callbacks, sealed, CallbackState.PENDING)
+        )
 
 
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
@@ -114,21 +116,21 @@ async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback],
     """Record failed attempts and the times at which the next ones are due. `sealed` is as in `enqueue`."""
     if callbacks:
         statement = insert_or_update(connection, table, ("seq",), ("attempt", "due_at", "last_error"))
-        await write_rows(connection, statement, _rows(callbacks, sealed, State.PENDING))
+        await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.PENDING))
 
 
 async def bury(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Turn callbacks into dead letters. `sealed` is as in `enqueue`."""
     if callbacks:
         statement = insert_or_update(connection, table, ("seq",), ("state", "attempt", "last_error"))
-        await write_rows(connection, statement, _rows(callbacks, sealed, State.DEAD))
+        await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.DEAD))
 
 
-def _rows(callbacks: Sequence[Callback], sealed: Sequence[bytes], state: State) -> list[dict[str, Any]]:
+def _rows(callbacks: Sequence[Callback], sealed: Sequence[bytes], state: CallbackState) -> list[dict[str, Any]]:
     return [_row(callback, body, state) for callback, body in zip(callbacks, sealed, strict=True)]
 
 
-def _row(callback: Callback, sealed: bytes, state: State) -> dict[str, Any]:
+def _row(callback: Callback, sealed: bytes, state: CallbackState) -> dict[str, Any]:
     return {
         "seq": callback.seq,
         "shard": callback.shard,
@@ -170,7 +172,7 @@ async def list_pending(connection: AsyncConnection, shard: int, *, after: int, l
     """List pending callbacks of a shard with a `seq` above `after`, in order."""
     rows = await connection.execute(
         sa.select(*_COLUMNS)
-        .where(table.c.shard == shard, table.c.state == int(State.PENDING), table.c.seq > after)
+        .where(table.c.shard == shard, table.c.state == int(CallbackState.PENDING), table.c.seq > after)
         .order_by(table.c.seq)
         .limit(limit)
     )
@@ -201,7 +203,9 @@ async def replace_bodies(connection: AsyncConnection, callbacks: Sequence[Callba
 async def count_pending(connection: AsyncConnection, shard: int, kinds: Collection[str] = ()) -> int:
     """Count the pending callbacks of a shard, of the given kinds or of all kinds."""
     question = (
-        sa.select(sa.func.count()).select_from(table).where(table.c.shard == shard, table.c.state == int(State.PENDING))
+        sa.select(sa.func.count())
+        .select_from(table)
+        .where(table.c.shard == shard, table.c.state == int(CallbackState.PENDING))
     )
     if kinds:
         question = question.where(table.c.kind.in_(kinds))
@@ -217,7 +221,7 @@ async def list_dead(connection: AsyncConnection, *, after: int = 0, limit: int =
     """List one page of dead letters, in the order of `seq`."""
     rows = await connection.execute(
         sa.select(*_COLUMNS)
-        .where(table.c.state == int(State.DEAD), table.c.seq > after)
+        .where(table.c.state == int(CallbackState.DEAD), table.c.seq > after)
         .order_by(table.c.seq)
         .limit(limit)
     )
@@ -228,7 +232,7 @@ async def list_failing(connection: AsyncConnection, *, after: int = 0, limit: in
     """List one page of pending callbacks that failed at least once, by `seq`. Reads all pending callbacks."""
     rows = await connection.execute(
         sa.select(*_COLUMNS)
-        .where(table.c.state == int(State.PENDING), table.c.attempt > 0, table.c.seq > after)
+        .where(table.c.state == int(CallbackState.PENDING), table.c.attempt > 0, table.c.seq > after)
         .order_by(table.c.seq)
         .limit(limit)
     )
@@ -242,7 +246,7 @@ async def take_dead(
 
     Their age counts again from `now` (Unix milliseconds). Their event ids stay the same.
     """
-    query = sa.select(*_COLUMNS).where(table.c.shard == shard, table.c.state == int(State.DEAD))
+    query = sa.select(*_COLUMNS).where(table.c.shard == shard, table.c.state == int(CallbackState.DEAD))
     if seqs is not None:
         query = query.where(table.c.seq.in_(seqs[:1000]))
     rows = [_callback(row) for row in await connection.execute(query.order_by(table.c.seq).limit(1000))]
@@ -250,8 +254,8 @@ async def take_dead(
         return []
     await connection.execute(
         table.update()
-        .where(table.c.seq.in_([row.seq for row in rows]), table.c.state == int(State.DEAD))
-        .values(state=int(State.PENDING), attempt=0, due_at=0, created_at=now, last_error="")
+        .where(table.c.seq.in_([row.seq for row in rows]), table.c.state == int(CallbackState.DEAD))
+        .values(state=int(CallbackState.PENDING), attempt=0, due_at=0, created_at=now, last_error="")
     )
     for row in rows:
         row.attempt, row.due_at, row.created_at, row.last_error = 0, 0, now, ""
@@ -263,14 +267,14 @@ async def delete_dead_before(connection: AsyncConnection, shard: int, before: in
     query = (
         sa.select(table.c.seq)
         # A `seq` is a time in microseconds followed by 5 bits, so only the old end of the index is read.
-        .where(table.c.shard == shard, table.c.state == int(State.DEAD), table.c.seq < before * 1000 << 5)
+        .where(table.c.shard == shard, table.c.state == int(CallbackState.DEAD), table.c.seq < before * 1000 << 5)
         .where(table.c.created_at < before)
         .order_by(table.c.seq)
         .limit(limit)
     )
     seqs = [row[0] for row in await connection.execute(query)]
     for page in pages(seqs):
-        await connection.execute(table.delete().where(table.c.seq.in_(page), table.c.state == int(State.DEAD)))
+        await connection.execute(table.delete().where(table.c.seq.in_(page), table.c.state == int(CallbackState.DEAD)))
     return len(seqs)
 
 
@@ -295,7 +299,7 @@ async def hurry(connection: AsyncConnection, shard: int, seqs: Sequence[int]) ->
     """Make those of the given callbacks of a shard due now that have failed and are pending. Returns their `seq`s."""
     hurried: list[int] = []
     for page in pages(seqs):
-        failing = (table.c.shard == shard, table.c.state == int(State.PENDING), table.c.attempt > 0)
+        failing = (table.c.shard == shard, table.c.state == int(CallbackState.PENDING), table.c.attempt > 0)
         query = sa.select(table.c.seq).where(*failing, table.c.seq.in_(page)).order_by(table.c.seq)
         found = [row[0] for row in await connection.execute(query)]
         await connection.execute(table.update().where(*failing, table.c.seq.in_(found)).values(due_at=0))
@@ -319,7 +323,7 @@ async def list_waiting(connection: AsyncConnection, shard: int, seqs: Sequence[i
     waiting: dict[int, tuple[str, str]] = {}
     for page in pages(seqs):
         query = sa.select(table.c.seq, table.c.subject, table.c.kind).where(
-            table.c.shard == shard, table.c.seq.in_(page), table.c.state == int(State.PENDING)
+            table.c.shard == shard, table.c.seq.in_(page), table.c.state == int(CallbackState.PENDING)
         )
         waiting |= {seq: (subject, kind) for seq, subject, kind in await connection.execute(query)}
     return waiting

@@ -26,7 +26,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Contact:
+class StoredContact:
     """Result of the last check of one number."""
 
     account: str
@@ -45,7 +45,7 @@ class Since(NamedTuple):
     invalid: int
 
 
-async def save(connection: AsyncConnection, contacts: Sequence[Contact]) -> None:
+async def save(connection: AsyncConnection, contacts: Sequence[StoredContact]) -> None:
     """Save the results of a check, and overwrite earlier ones."""
     if contacts:
         statement = insert_or_update(connection, table, ("account", "wa_id"), ("registered", "checked_at"))
@@ -66,21 +66,21 @@ _PAGE = _CHECKED.where(table.c.wa_id > sa.bindparam("after")).order_by(table.c.w
 
 async def list_checked(
     connection: AsyncConnection, account: str, wa_ids: Sequence[str], *, since: Since
-) -> Sequence[Contact]:
+) -> Sequence[StoredContact]:
     """List those of the given numbers that were checked recently enough."""
-    found: list[Contact] = []
+    found: list[StoredContact] = []
     for page in pages(wa_ids):
         rows = await connection.execute(_THESE, {"account": account, **since._asdict(), "wa_ids": page})
-        found += [Contact(*row) for row in rows]
+        found += [StoredContact(*row) for row in rows]
     return found
 
 
 async def list_page(
     connection: AsyncConnection, account: str, *, after: str, since: Since, limit: int
-) -> Sequence[Contact]:
+) -> Sequence[StoredContact]:
     """List a page of numbers after `after` that were checked recently enough, in their order."""
     values = {"account": account, **since._asdict(), "after": after, "limit": limit}
-    return [Contact(*row) for row in await connection.execute(_PAGE, values)]
+    return [StoredContact(*row) for row in await connection.execute(_PAGE, values)]
 
 
 async def clear(connection: AsyncConnection, account: str) -> None:

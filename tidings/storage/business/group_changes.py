@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from tidings.storage import merging
-from tidings.storage.business import group_messages, groups, sender_keys, shard_notes
-from tidings.storage.business.group_messages import Receipt, UnreadGroupMessage
-from tidings.storage.business.groups import Group
-from tidings.storage.business.sender_keys import Holder, OwnKey, PeerKey
-from tidings.storage.business.shard_notes import Note
+from tidings.storage.business import cross_shard_messages, group_messages, groups, sender_keys
+from tidings.storage.business.cross_shard_messages import CrossShardMessage
+from tidings.storage.business.group_messages import GroupReceipt, UnreadGroupMessage
+from tidings.storage.business.groups import StoredGroup
+from tidings.storage.business.sender_keys import KeyHolder, OwnKey, PeerKey
 from tidings.storage.database import Connection
 
 
@@ -20,7 +20,7 @@ class _Holders:
 
     def __init__(self, changes: Sequence[GroupChanges]) -> None:
         self._cleared: dict[str, set[str]] = {}
-        self._saved: dict[tuple[str, str, str], Holder] = {}
+        self._saved: dict[tuple[str, str, str], KeyHolder] = {}
         for change in changes:
             if cleared := set(change.cleared_holders):
                 self._cleared.setdefault(change.account, set()).update(cleared)
@@ -73,15 +73,15 @@ class GroupChanges:
     """Changes of one unit of work, all or nothing. It has a field per kind of row, in the order of the writes."""
 
     account: str
-    groups: Sequence[Group] = merging.rows(groups.save, key=attrgetter("account", "id"))
+    groups: Sequence[StoredGroup] = merging.rows(groups.save, key=attrgetter("account", "id"))
     own_keys: Sequence[OwnKey] = merging.rows(sender_keys.save_own, key=attrgetter("account", "group_id"))
     # Groups with a new own key, whose holders are all removed before `holders` are written.
     cleared_holders: Sequence[str] = merging.part_of(_Holders)
-    holders: Sequence[Holder] = merging.part_of(_Holders)
+    holders: Sequence[KeyHolder] = merging.part_of(_Holders)
     # Deleted keys, (group, sender).
     dropped_peer_keys: Sequence[tuple[str, str]] = merging.part_of(_PeerKeys)
     peer_keys: Sequence[PeerKey] = merging.part_of(_PeerKeys)
-    receipts: Sequence[Receipt] = merging.rows(
+    receipts: Sequence[GroupReceipt] = merging.rows(
         group_messages.save_receipts, key=attrgetter("message_id", "member"), rank=attrgetter("status")
     )
     unread: Sequence[UnreadGroupMessage] = merging.rows(group_messages.add_unread)
@@ -90,9 +90,9 @@ class GroupChanges:
     # Author -> ids of messages that are no longer unread, if they are that author's.
     withdrawn: Mapping[str, Sequence[str]] | None = merging.mapping(_withdraw, combine=merging.joined)
     # Cross-shard messages to other shards.
-    notes: Sequence[Note] = merging.rows(shard_notes.add)
+    notes: Sequence[CrossShardMessage] = merging.rows(cross_shard_messages.add)
     # Ids of cross-shard messages to this shard that have been handled.
-    ended_notes: Sequence[str] = merging.rows(shard_notes.delete)
+    ended_notes: Sequence[str] = merging.rows(cross_shard_messages.delete)
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "account")

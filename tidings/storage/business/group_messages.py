@@ -37,7 +37,7 @@ unread = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Receipt:
+class GroupReceipt:
     """Status of one of our messages to a group for one participant."""
 
     message_id: str
@@ -58,7 +58,7 @@ class UnreadGroupMessage:
     received_at: int
 
 
-async def save_receipts(connection: AsyncConnection, rows: Sequence[Receipt]) -> None:
+async def save_receipts(connection: AsyncConnection, rows: Sequence[GroupReceipt]) -> None:
     """Save receipts, and overwrite earlier ones."""
     await save_rows(connection, receipts, ("message_id", "member"), ("status",), rows)
 
@@ -70,12 +70,12 @@ _RECEIPTS = sa.select(receipts).where(
 
 async def list_receipts(
     connection: AsyncConnection, message_ids: Sequence[str], members: Sequence[str]
-) -> Sequence[Receipt]:
+) -> Sequence[GroupReceipt]:
     """List the receipts of these messages from these participants, at most 1,000 participants."""
-    found: list[Receipt] = []
+    found: list[GroupReceipt] = []
     for page in pages(message_ids):
         rows = await connection.execute(_RECEIPTS, {"ids": page, "members": members})
-        found += [Receipt(*row) for row in rows]
+        found += [GroupReceipt(*row) for row in rows]
     return found
 
 

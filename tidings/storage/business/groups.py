@@ -33,7 +33,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class StoredGroup:
     """Group, including groups that the business has left."""
 
     account: str
@@ -51,7 +51,7 @@ class Group:
     is_member: bool = True
 
 
-async def save(connection: AsyncConnection, groups: Sequence[Group]) -> None:
+async def save(connection: AsyncConnection, groups: Sequence[StoredGroup]) -> None:
     """Save groups, new or known ones."""
     if groups:
         columns = tuple(column.name for column in table.columns if not column.primary_key)
@@ -74,11 +74,11 @@ async def save(connection: AsyncConnection, groups: Sequence[Group]) -> None:
         )
 
 
-async def list_groups(connection: AsyncConnection, account: str) -> Sequence[Group]:
+async def list_groups(connection: AsyncConnection, account: str) -> Sequence[StoredGroup]:
     """List all groups of an account by id, including those that it has left."""
     rows = await connection.execute(sa.select(table).where(table.c.account == account).order_by(table.c.id))
     return [
-        Group(
+        StoredGroup(
             row.account,
             row.id,
             row.subject,

@@ -40,7 +40,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Key:
+class IdempotencyKey:
     """Idempotency key in the forms in which it may be stored."""
 
     # Hash of the key alone.
@@ -70,7 +70,7 @@ class UsedKey:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
+class FoundKey:
     """Stored state of a key."""
 
     # First use; None when the key is free.
@@ -79,12 +79,12 @@ class Found:
     form: bytes
 
 
-def key_of(username: str, key: str) -> Key:
+def key_of(username: str, key: str) -> IdempotencyKey:
     """Return the forms of a user's key."""
     shared = hashlib.sha256(key.encode()).digest()
     # A key contains no zero byte, so no two pairs have the same text.
     own = hashlib.sha256(f"{username}\0{key}".encode()).digest() if username else shared
-    return Key(shared, own, username)
+    return IdempotencyKey(shared, own, username)
 
 
 _LIST = sa.select(table).where(
@@ -96,8 +96,8 @@ _LIST = sa.select(table).where(
 
 
 async def look_up(
-    connection: AsyncConnection, account: str, resource: str, keys: Iterable[Key], since: int
-) -> Mapping[Key, Found]:
+    connection: AsyncConnection, account: str, resource: str, keys: Iterable[IdempotencyKey], since: int
+) -> Mapping[IdempotencyKey, FoundKey]:
     """Return the stored state of each key, considering uses after `since` (Unix milliseconds)."""
     wanted = dict.fromkeys(keys)
     by_hash: dict[bytes, UsedKey] = {}
@@ -109,14 +109,14 @@ async def look_up(
     return {key: _found(key, by_hash) for key in wanted}
 
 
-def _found(key: Key, by_hash: Mapping[bytes, UsedKey]) -> Found:
+def _found(key: IdempotencyKey, by_hash: Mapping[bytes, UsedKey]) -> FoundKey:
     shared = by_hash.get(key.shared)
     if shared is None or _is_of(shared, key):
-        return Found(shared or by_hash.get(key.own), key.shared)
-    return Found(by_hash.get(key.own), key.own)
+        return FoundKey(shared or by_hash.get(key.own), key.shared)
+    return FoundKey(by_hash.get(key.own), key.own)
 
 
-def _is_of(used: UsedKey, key: Key) -> bool:
+def _is_of(used: UsedKey, key: IdempotencyKey) -> bool:
     """Return whether a row in the shared form counts for the user of a key. A row without a user counts for all."""
     return not key.username or used.username in (None, key.username)
 
@@ -163,7 +163,7 @@ def _values(key: UsedKey) -> dict[str, object]:
     }
 
 
-async def claim(connection: AsyncConnection, key: Key, use: UsedKey, since: int) -> UsedKey:
+async def claim(connection: AsyncConnection, key: IdempotencyKey, use: UsedKey, since: int) -> UsedKey:
     """Return the first use of a key after `since` (Unix milliseconds): this one, unless there was another.
 
     Concurrent requests that claim a key get the same result: the others wait until the first has committed. The form

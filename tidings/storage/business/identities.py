@@ -27,7 +27,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Identity:
+class StoredIdentity:
     """Known identity of a recipient."""
 
     account: str
@@ -45,7 +45,7 @@ _PAGE = 1000
 _UPDATED = ("hash", "created_at", "acknowledged", "had_kyber")
 
 
-async def save(connection: AsyncConnection, learnt: Sequence[Identity]) -> None:
+async def save(connection: AsyncConnection, learnt: Sequence[StoredIdentity]) -> None:
     """Save identities, and replace earlier ones of the same peers."""
     if learnt:
         await connection.execute(
@@ -57,17 +57,19 @@ async def save(connection: AsyncConnection, learnt: Sequence[Identity]) -> None:
 _IDENTITIES = sa.select(table).where(table.c.account == sa.bindparam("account"), table.c.peer.in_(any_of("peers")))
 
 
-async def list_identities(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[Identity]:
+async def list_identities(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[StoredIdentity]:
     """List the identities of those of the given peers that have one."""
-    found: list[Identity] = []
+    found: list[StoredIdentity] = []
     for page in pages(peers):
-        found += [Identity(*row) for row in await connection.execute(_IDENTITIES, {"account": account, "peers": page})]
+        found += [
+            StoredIdentity(*row) for row in await connection.execute(_IDENTITIES, {"account": account, "peers": page})
+        ]
     return found
 
 
 async def list_unacknowledged(
     connection: AsyncConnection, account: str, *, after: str, limit: int
-) -> Sequence[Identity]:
+) -> Sequence[StoredIdentity]:
     """List unacknowledged changes of identities, by peer, starting after `after`."""
     rows = await connection.execute(
         sa.select(table)
@@ -75,7 +77,7 @@ async def list_unacknowledged(
         .order_by(table.c.peer)
         .limit(limit)
     )
-    return [Identity(*row) for row in rows]
+    return [StoredIdentity(*row) for row in rows]
 
 
 async def acknowledge(connection: AsyncConnection, account: str, hashes: Sequence[tuple[str, bytes]]) -> None:

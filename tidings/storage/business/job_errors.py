@@ -48,7 +48,7 @@ class JobError:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Changes:
+class JobErrorChanges:
     """Changes of rows in one batch."""
 
     # New or changed rows.
@@ -60,7 +60,7 @@ class Changes:
 _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 
 
-async def execute(connection: AsyncConnection, changes: Sequence[Changes]) -> None:
+async def execute(connection: AsyncConnection, changes: Sequence[JobErrorChanges]) -> None:
     """Write changes in their order."""
     saved = {row.id: row for change in changes for row in change.saved}
     for page in pages(list(saved.values())):

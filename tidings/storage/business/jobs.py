@@ -19,7 +19,7 @@ from tidings.storage.database import any_of, delete_listed, insert_or_update, pa
 from tidings.storage.rows import write_rows
 
 
-class State(enum.IntEnum):
+class JobForm(enum.IntEnum):
     """Form of a job's `body`."""
 
     NEW = 0  # the content, sealed under the installation's own key
@@ -53,7 +53,7 @@ class Job:
     shard: int
     account: str
     peer: str
-    # A `State`.
+    # A `JobForm`.
     state: int
     # Kind of the envelope, "prekey" or "message"; empty while `NEW`.
     kind: str

@@ -18,12 +18,12 @@ from tidings.storage.database import insert_or_ignore
 _FREE = {"owner": "", "address": "", "heartbeat_at": 0, "successor": ""}
 
 
-async def begin(connection: AsyncConnection, *, owner: str, silence: float) -> Lease | None:
+async def begin(connection: AsyncConnection, *, owner: str, heartbeat_timeout: float) -> Lease | None:
     """Take all shards for a requested change. Returns None while a live process owns a shard, or if none is requested.
 
     From then on every commit of a former owner is refused.
 
-    silence: seconds without a heartbeat after which an owner counts as gone
+    heartbeat_timeout: seconds without a heartbeat after which an owner counts as gone
     """
     table = shards.table
     rows = sa.select(table.c.owner, table.c.epoch, table.c.heartbeat_at).order_by(table.c.shard).with_for_update()
@@ -32,7 +32,7 @@ async def begin(connection: AsyncConnection, *, owner: str, silence: float) -> L
     if not layout.is_changing or not held:
         return None
     now = (await connection.execute(sa.select(database_clock.now(connection)))).scalar_one()
-    if any(row.owner not in ("", owner) and row.heartbeat_at >= now - int(silence * 1000) for row in held):
+    if any(row.owner not in ("", owner) and row.heartbeat_at >= now - int(heartbeat_timeout * 1000) for row in held):
         return None
     epoch = max(row.epoch for row in held) + 1
     await connection.execute(table.update().values(_FREE | {"epoch": epoch}))

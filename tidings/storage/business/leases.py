@@ -33,7 +33,7 @@ KEPT = 1_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tenure:
+class LeaseRecord:
     """Ownership of a shard under one epoch. Once it has ended, every commit of this owner is refused."""
 
     shard: int
@@ -55,7 +55,7 @@ async def begin(connection: AsyncConnection, shard: int, epoch: int, owner: str,
     before = sa.and_(table.c.shard == shard, table.c.epoch < epoch, table.c.ended_at == 0)
     ending = sa.case((table.c.owner == owner, RESUMED), else_=TAKEN)
     await connection.execute(table.update().where(before).values(ended_at=now, ending=ending))
-    row = Tenure(shard, epoch, owner, layout, now)
+    row = LeaseRecord(shard, epoch, owner, layout, now)
     await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(row)])
     await connection.execute(table.delete().where(table.c.shard == shard, table.c.epoch <= epoch - KEPT))
 
@@ -75,11 +75,11 @@ async def end_all(connection: AsyncConnection) -> None:
     await connection.execute(over.values(ended_at=database_clock.now(connection), ending=TAKEN))
 
 
-async def list_tenures(connection: AsyncConnection, *, since: int = 0) -> Sequence[Tenure]:
+async def list_records(connection: AsyncConnection, *, since: int = 0) -> Sequence[LeaseRecord]:
     """List the leases that had not ended at `since` (Unix milliseconds), by shard and epoch."""
     rows = await connection.execute(
         sa.select(table)
         .where(sa.or_(table.c.ended_at == 0, table.c.ended_at >= since))
         .order_by(table.c.shard, table.c.epoch)
     )
-    return [Tenure(*row) for row in rows]
+    return [LeaseRecord(*row) for row in rows]

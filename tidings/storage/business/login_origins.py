@@ -25,7 +25,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Origin:
+class LoginOrigin:
     """Address from which a user has logged in."""
 
     username: str
@@ -35,13 +35,13 @@ class Origin:
     seen_at: int
 
 
-async def save(connection: AsyncConnection, origin: Origin) -> None:
+async def save(connection: AsyncConnection, origin: LoginOrigin) -> None:
     """Save an origin, or its later time."""
     await save_rows(connection, table, ("username", "origin"), ("seen_at",), [origin])
     await changes.note(connection, changes.LOGINS)
 
 
-async def list_since(connection: AsyncConnection, since: int, *, limit: int) -> Sequence[Origin]:
+async def list_since(connection: AsyncConnection, since: int, *, limit: int) -> Sequence[LoginOrigin]:
     """List the `limit` latest origins seen since `since` (Unix milliseconds, inclusive), latest first."""
     rows = await connection.execute(
         sa.select(table.c.username, table.c.origin, table.c.seen_at)
@@ -49,7 +49,7 @@ async def list_since(connection: AsyncConnection, since: int, *, limit: int) -> 
         .order_by(table.c.seen_at.desc())
         .limit(limit)
     )
-    return [Origin(*row) for row in rows]
+    return [LoginOrigin(*row) for row in rows]
 
 
 async def delete_of(connection: AsyncConnection, username: str) -> None:

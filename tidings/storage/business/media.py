@@ -35,7 +35,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Media:
+class MediaRow:
     """Media file."""
 
     # A UUID.
@@ -62,7 +62,7 @@ class Media:
     blob_expires_at: int | None = None
 
 
-_COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(Media))
+_COLUMNS = tuple(table.c[field.name] for field in dataclasses.fields(MediaRow))
 _LIST = sa.select(*_COLUMNS).where(table.c.id.in_(any_of("ids")))
 # A small number, because each file is searched for.
 _SOME_FILES = sa.select(table.c.file).limit(20)
@@ -75,27 +75,27 @@ _TOUCH = (
 _DELETE_UNUSED = table.delete().where(table.c.id.in_(any_of("ids")), table.c.used_at < sa.bindparam("before"))
 
 
-async def add(connection: AsyncConnection, media: Media) -> None:
+async def add(connection: AsyncConnection, media: MediaRow) -> None:
     """Add a file that is already in the file store."""
     await connection.execute(table.insert(), [{column.name: getattr(media, column.name) for column in _COLUMNS}])
 
 
-async def find(connection: AsyncConnection, account: str, media_id: str) -> Media | None:
+async def find(connection: AsyncConnection, account: str, media_id: str) -> MediaRow | None:
     """Find one file of an account."""
     query = sa.select(*_COLUMNS).where(table.c.id == media_id, table.c.account == account)
     row = (await connection.execute(query)).first()
-    return Media(*row) if row is not None else None
+    return MediaRow(*row) if row is not None else None
 
 
-async def list_media(connection: AsyncConnection, ids: Sequence[str]) -> Sequence[Media]:
+async def list_media(connection: AsyncConnection, ids: Sequence[str]) -> Sequence[MediaRow]:
     """List those of the given files that exist, in no particular order."""
-    found: list[Media] = []
+    found: list[MediaRow] = []
     for page in pages(ids):
-        found += [Media(*row) for row in await connection.execute(_LIST, {"ids": page})]
+        found += [MediaRow(*row) for row in await connection.execute(_LIST, {"ids": page})]
     return found
 
 
-async def take(connection: AsyncConnection, account: str, media_id: str) -> Media | None:
+async def take(connection: AsyncConnection, account: str, media_id: str) -> MediaRow | None:
     """Read and delete the row of one file, exactly once. Delete the file itself after the commit."""
     media = await find(connection, account, media_id)
     if media is None:
@@ -117,9 +117,9 @@ class Use:
     id: str
     # Unix milliseconds.
     used_at: int
-    # As in `Media`.
+    # As in `MediaRow`.
     blob: bytes | None = dataclasses.field(repr=False)
-    # As in `Media`.
+    # As in `MediaRow`.
     blob_expires_at: int | None
 
 
@@ -146,7 +146,7 @@ async def note_uses(connection: AsyncConnection, uses: Sequence[Use]) -> None:
 
 async def list_unused(
     connection: AsyncConnection, account: str, before: int, *, after: str = "", limit: int = 1000
-) -> Sequence[Media]:
+) -> Sequence[MediaRow]:
     """List files of an account last used before `before` (Unix milliseconds), by id, starting after `after`.
 
     The files of stickers in packs are excluded: they are in use as long as their pack exists.
@@ -158,7 +158,7 @@ async def list_unused(
         .order_by(table.c.id)
         .limit(limit)
     )
-    return [Media(*row) for row in await connection.execute(query)]
+    return [MediaRow(*row) for row in await connection.execute(query)]
 
 
 async def delete_unused(connection: AsyncConnection, ids: Sequence[str], before: int) -> Sequence[str]:
@@ -187,7 +187,7 @@ async def list_some_files(connection: AsyncConnection) -> Sequence[str]:
     return list((await connection.execute(_SOME_FILES)).scalars())
 
 
-async def add_all(connection: AsyncConnection, media: Sequence[Media]) -> None:
+async def add_all(connection: AsyncConnection, media: Sequence[MediaRow]) -> None:
     """Add files that are already in the file store. Existing rows stay unchanged."""
     rows = [{column.name: getattr(entry, column.name) for column in _COLUMNS} for entry in media]
     await write_rows(connection, insert_or_ignore(connection, table), rows)

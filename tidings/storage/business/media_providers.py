@@ -24,7 +24,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class MediaProvider:
+class MediaProviderRow:
     """Provider of media by link."""
 
     account: str
@@ -35,13 +35,13 @@ class MediaProvider:
     config: bytes
 
 
-async def list_providers(connection: AsyncConnection, account: str) -> Sequence[MediaProvider]:
+async def list_providers(connection: AsyncConnection, account: str) -> Sequence[MediaProviderRow]:
     """List the providers of an account, by name."""
     rows = await connection.execute(sa.select(table).where(table.c.account == account).order_by(table.c.name))
     return [_provider(row) for row in rows]
 
 
-async def find_provider(connection: AsyncConnection, account: str, name: str) -> MediaProvider | None:
+async def find_provider(connection: AsyncConnection, account: str, name: str) -> MediaProviderRow | None:
     """Find the provider whose name is exactly `name`."""
     query = sa.select(table).where(table.c.account == account, table.c.name == name)
     row = (await connection.execute(query)).first()
@@ -49,7 +49,7 @@ async def find_provider(connection: AsyncConnection, account: str, name: str) ->
     return _provider(row) if row is not None and row.name == name else None
 
 
-async def save_providers(connection: AsyncConnection, providers: Sequence[MediaProvider]) -> None:
+async def save_providers(connection: AsyncConnection, providers: Sequence[MediaProviderRow]) -> None:
     """Save providers. One of the same name is replaced."""
     await save_rows(connection, table, ("account", "name"), ("kind", "config"), providers)
 
@@ -65,5 +65,5 @@ async def delete_providers(connection: AsyncConnection, account: str) -> None:
     await connection.execute(table.delete().where(table.c.account == account))
 
 
-def _provider(row: sa.Row[*tuple[object, ...]]) -> MediaProvider:
-    return MediaProvider(row.account, row.name, row.kind, bytes(row.config))
+def _provider(row: sa.Row[*tuple[object, ...]]) -> MediaProviderRow:
+    return MediaProviderRow(row.account, row.name, row.kind, bytes(row.config))

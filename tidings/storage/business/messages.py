@@ -46,7 +46,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(slots=True)
-class Message:
+class MessageRow:
     """Message in either direction."""
 
     id: str
@@ -72,7 +72,7 @@ _ADVANCE = _TO_ADVANCE.values(status=sa.bindparam("reached"))
 _SETTLE = _TO_ADVANCE.values(status=sa.bindparam("reached"), kept=sa.null())
 
 
-async def add(connection: AsyncConnection, messages: Sequence[Message]) -> None:
+async def add(connection: AsyncConnection, messages: Sequence[MessageRow]) -> None:
     """Add new messages. Existing ones stay unchanged."""
     if messages:
         await write_rows(
@@ -111,7 +111,7 @@ async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kept:
+class KeptMessage:
     """Sealed content from which a message can be sent again."""
 
     id: str
@@ -127,12 +127,12 @@ _KEEP = table.update().where(table.c.id == sa.bindparam("message"), table.c.stat
 _RENAME = table.update().where(table.c.id == sa.bindparam("message"))
 
 
-async def list_kept(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Kept]:
+async def list_kept(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[KeptMessage]:
     """List the kept contents of those of the given messages that have one."""
-    found: list[Kept] = []
+    found: list[KeptMessage] = []
     for page in pages(ids):
         rows = await connection.execute(_KEPT, {"account": account, "ids": page})
-        found += [Kept(*row) for row in rows]
+        found += [KeptMessage(*row) for row in rows]
     return found
 
 

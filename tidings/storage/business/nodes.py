@@ -25,7 +25,8 @@ table = sa.Table(
     sa.Column("started_at", types.milliseconds(), nullable=False),
     sa.Column("heartbeat_at", types.milliseconds(), nullable=False),
     sa.Column("interval_ms", sa.Integer, nullable=False),
-    # Equal to `incarnation` if the process runs a release that evaluates the reports of Webapps (see `Member.heeds`).
+    # Equal to `incarnation` if the process runs a release that evaluates the reports of Webapps (see
+    # `NodeRecord.heeds`).
     sa.Column("heeding", types.key(32)),
     mysql_engine="InnoDB",
 )
@@ -40,7 +41,7 @@ class Replaced(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Node:
+class CoreappNode:
     """Coreapp process."""
 
     name: str
@@ -53,16 +54,16 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Member:
+class NodeRecord:
     """Recorded Coreapp process, live or lost."""
 
-    node: Node
+    node: CoreappNode
     # Unix milliseconds.
     started_at: int
     # Unix milliseconds of the last heartbeat.
     heartbeat_at: int
     # Time since the last heartbeat, seconds.
-    silence: float
+    heartbeat_age: float
     # Time since its start, seconds.
     age: float = math.inf
     # Whether it moves shards away from Coreapps that no Webapp reaches. Releases before revision 0031 do not.
@@ -71,15 +72,15 @@ class Member:
     @property
     def is_live(self) -> bool:
         """Return whether the process sends heartbeats."""
-        return self.silence <= MISSED * self.node.interval + MARGIN
+        return self.heartbeat_age <= MISSED * self.node.interval + MARGIN
 
 
-async def find(connection: AsyncConnection, name: str) -> Member | None:
+async def find(connection: AsyncConnection, name: str) -> NodeRecord | None:
     """Find the recorded process of this name."""
     return next((member for member in await list_members(connection) if member.node.name == name), None)
 
 
-async def list_members(connection: AsyncConnection) -> Sequence[Member]:
+async def list_members(connection: AsyncConnection) -> Sequence[NodeRecord]:
     """List all recorded processes, by name. Processes that crashed are included until `forget_lost` deletes them."""
     columns = table.c
     rows = await connection.execute(
@@ -96,20 +97,20 @@ async def list_members(connection: AsyncConnection) -> Sequence[Member]:
         ).order_by(columns.node)
     )
     return [
-        Member(
-            Node(name, incarnation, address, interval / 1000),
+        NodeRecord(
+            CoreappNode(name, incarnation, address, interval / 1000),
             started_at,
             heartbeat_at,
-            silence / 1000,
+            heartbeat_age / 1000,
             float(age) / 1000,
             # A process of an earlier release that takes over a row leaves this column unchanged.
             heeding == incarnation,
         )
-        for name, incarnation, address, interval, started_at, heartbeat_at, silence, age, heeding in rows
+        for name, incarnation, address, interval, started_at, heartbeat_at, heartbeat_age, age, heeding in rows
     ]
 
 
-async def join(connection: AsyncConnection, node: Node) -> None:
+async def join(connection: AsyncConnection, node: CoreappNode) -> None:
     """Record the start of this process, and replace any other of its name."""
     now = (await connection.execute(sa.select(database_clock.now(connection)))).scalar_one()
     row = {
@@ -125,7 +126,7 @@ async def join(connection: AsyncConnection, node: Node) -> None:
     await connection.execute(insert_or_update(connection, table, ("node",), update), [row])
 
 
-async def beat(connection: AsyncConnection, node: Node) -> None:
+async def beat(connection: AsyncConnection, node: CoreappNode) -> None:
     """Record a heartbeat. Raises `Replaced`."""
     beaten = await connection.execute(
         table.update()
@@ -140,13 +141,13 @@ async def beat(connection: AsyncConnection, node: Node) -> None:
     await join(connection, node)
 
 
-async def leave(connection: AsyncConnection, node: Node) -> None:
+async def leave(connection: AsyncConnection, node: CoreappNode) -> None:
     """Delete the row of a process that shuts down."""
     await connection.execute(table.delete().where(table.c.node == node.name, table.c.incarnation == node.incarnation))
 
 
-async def forget_lost(connection: AsyncConnection, silence: float) -> None:
-    """Delete processes that have sent no heartbeat for `silence` seconds."""
+async def forget_lost(connection: AsyncConnection, heartbeat_timeout: float) -> None:
+    """Delete processes that have sent no heartbeat for `heartbeat_timeout` seconds."""
     await connection.execute(
-        table.delete().where(table.c.heartbeat_at < database_clock.now(connection) - int(silence * 1000))
+        table.delete().where(table.c.heartbeat_at < database_clock.now(connection) - int(heartbeat_timeout * 1000))
     )

@@ -12,8 +12,8 @@ from tidings.storage import types
 from tidings.storage.business.tables import metadata
 from tidings.storage.database import insert_or_ignore
 
-# `photo_type` and `photo` are empty without a photo; `business` is a `BusinessProfile` as JSON; `compliance` is a
-# `Compliance` as JSON.
+# `photo_type` and `photo` are empty without a photo; `business` is a `StoredProfile` as JSON; `compliance` is a
+# `StoredCompliance` as JSON.
 table = sa.Table(
     "profiles",
     metadata,
@@ -37,7 +37,7 @@ class Photo:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BusinessProfile:
+class StoredProfile:
     """Business profile; fields are named as in the API."""
 
     address: str = ""
@@ -48,7 +48,7 @@ class BusinessProfile:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Contact:
+class ComplianceContact:
     """Contact details; fields are named as in the API and empty when unknown."""
 
     email: str = ""
@@ -57,22 +57,22 @@ class Contact:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Officer(Contact):
+class ComplianceOfficer(ComplianceContact):
     """Grievance officer, who receives complaints."""
 
     name: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Compliance:
+class StoredCompliance:
     """Legal entity; fields are named as in the API."""
 
     entity_name: str = ""
     entity_type: str = ""
     entity_type_custom: str = ""
     is_registered: bool = False
-    customer_care_details: Contact = Contact()
-    grievance_officer_details: Officer = Officer()
+    customer_care_details: ComplianceContact = ComplianceContact()
+    grievance_officer_details: ComplianceOfficer = ComplianceOfficer()
 
 
 async def find_about(connection: AsyncConnection, account: str) -> str:
@@ -104,24 +104,24 @@ async def set_photo(connection: AsyncConnection, account: str, photo: Photo | No
     await _change(connection, account, photo_type=photo.type if photo else "", photo=photo.content if photo else b"")
 
 
-async def find_business(connection: AsyncConnection, account: str) -> BusinessProfile:
+async def find_business(connection: AsyncConnection, account: str) -> StoredProfile:
     """Find the business profile; its fields are empty when not set."""
     document = (await connection.execute(sa.select(table.c.business).where(table.c.account == account))).scalar()
-    return BusinessProfile() if document is None else msgspec.json.decode(document, type=BusinessProfile)
+    return StoredProfile() if document is None else msgspec.json.decode(document, type=StoredProfile)
 
 
-async def set_business(connection: AsyncConnection, account: str, profile: BusinessProfile) -> None:
+async def set_business(connection: AsyncConnection, account: str, profile: StoredProfile) -> None:
     """Set the business profile."""
     await _change(connection, account, business=msgspec.json.encode(profile).decode())
 
 
-async def find_compliance(connection: AsyncConnection, account: str) -> Compliance | None:
+async def find_compliance(connection: AsyncConnection, account: str) -> StoredCompliance | None:
     """Find the legal information about the business; None when not set."""
     document = (await connection.execute(sa.select(table.c.compliance).where(table.c.account == account))).scalar()
-    return None if document is None else msgspec.json.decode(document, type=Compliance)
+    return None if document is None else msgspec.json.decode(document, type=StoredCompliance)
 
 
-async def set_compliance(connection: AsyncConnection, account: str, compliance: Compliance | None) -> None:
+async def set_compliance(connection: AsyncConnection, account: str, compliance: StoredCompliance | None) -> None:
     """Set the legal information about the business; None removes it."""
     kept = None if compliance is None else msgspec.json.encode(compliance).decode()
     await _change(connection, account, compliance=kept)

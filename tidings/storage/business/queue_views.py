@@ -19,12 +19,12 @@ CALLBACK_STATUSES = (PENDING, FAILING, DEAD)
 NEW, ENCRYPTED = "new", "encrypted"
 JOB_STATUSES = (NEW, ENCRYPTED)
 
-_JOB_STATES = {NEW: jobs.State.NEW, ENCRYPTED: jobs.State.ENCRYPTED}
-_WAITING, _GIVEN_UP = int(callbacks.State.PENDING), int(callbacks.State.DEAD)
+_JOB_STATES = {NEW: jobs.JobForm.NEW, ENCRYPTED: jobs.JobForm.ENCRYPTED}
+_WAITING, _GIVEN_UP = int(callbacks.CallbackState.PENDING), int(callbacks.CallbackState.DEAD)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
+class RowFilter:
     """Selection of rows. Each field narrows it, unless it is empty, zero or None."""
 
     statuses: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ _STATUS = sa.case((_CALLBACKS.c.state == _GIVEN_UP, DEAD), (_CALLBACKS.c.attempt
 
 
 async def list_callbacks(
-    connection: AsyncConnection, choice: Choice, *, after: int = 0, limit: int = 1000
+    connection: AsyncConnection, choice: RowFilter, *, after: int = 0, limit: int = 1000
 ) -> Sequence[CallbackView]:
     """List callbacks with a `seq` above `after`, in order. Selection by recipient reads all otherwise selected rows."""
     columns = _CALLBACKS.c
@@ -156,7 +156,7 @@ def changed_since(found: Mapping[int, str], statuses: Collection[str]) -> Set[in
 
 
 async def list_jobs(
-    connection: AsyncConnection, choice: Choice, *, after: str = "", limit: int = 1000
+    connection: AsyncConnection, choice: RowFilter, *, after: str = "", limit: int = 1000
 ) -> Sequence[JobView]:
     """List jobs with an id above `after`, in the order of acceptance."""
     columns = _JOBS.c
@@ -206,10 +206,10 @@ async def depths(connection: AsyncConnection) -> Sequence[Depth]:
 
 def job_status(state: int) -> str:
     """Return the status, one of `JOB_STATUSES`, for the state of a job."""
-    return ENCRYPTED if state == int(jobs.State.ENCRYPTED) else NEW
+    return ENCRYPTED if state == int(jobs.JobForm.ENCRYPTED) else NEW
 
 
-def _narrowed(table: sa.Table, choice: Choice) -> list[sa.ColumnElement[bool]]:
+def _narrowed(table: sa.Table, choice: RowFilter) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = []
     if choice.since:
         conditions.append(table.c.created_at >= choice.since)

@@ -23,7 +23,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
+class TokenRequest:
     """Request for tokens of one bucket."""
 
     name: str
@@ -34,7 +34,7 @@ class Wanted:
     burst: float
 
 
-def grant(wanted: Wanted, full_at: int, now: int) -> tuple[int, int]:
+def grant(wanted: TokenRequest, full_at: int, now: int) -> tuple[int, int]:
     """Return the tokens that the bucket can give, and when it is full after that. Times are Unix microseconds.
 
     A `full_at` further in the future than the time to fill the bucket stems from another configuration or clock. The
@@ -48,7 +48,9 @@ def grant(wanted: Wanted, full_at: int, now: int) -> tuple[int, int]:
     return tokens, now + round(left + tokens * interval)
 
 
-async def take(connection: AsyncConnection, wanted: Sequence[Wanted], *, now: int | None = None) -> Mapping[str, int]:
+async def take(
+    connection: AsyncConnection, wanted: Sequence[TokenRequest], *, now: int | None = None
+) -> Mapping[str, int]:
     """Consume the wanted tokens of each bucket, as far as it has them. An unknown bucket is full.
 
     now: Unix microseconds; None for the database's clock

@@ -35,7 +35,7 @@ pending = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pending:
+class PendingRegistration:
     """Registration sent to the network. Its keys are stored here before they are sent."""
 
     account: str
@@ -48,7 +48,7 @@ class Pending:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Registration:
+class RegistrationRow:
     """Registration of one number."""
 
     account: str
@@ -60,10 +60,10 @@ class Registration:
     registered_at: int = 0
 
 
-async def find_registration(connection: AsyncConnection, account: str) -> Registration:
+async def find_registration(connection: AsyncConnection, account: str) -> RegistrationRow:
     """Find the registration of a number; the defaults if nothing is stored."""
     row = (await connection.execute(sa.select(table).where(table.c.account == account))).first()
-    return Registration(*row) if row is not None else Registration(account)
+    return RegistrationRow(*row) if row is not None else RegistrationRow(account)
 
 
 async def set_shards(connection: AsyncConnection, account: str, shards: int) -> None:
@@ -81,16 +81,16 @@ async def note_registered(connection: AsyncConnection, account: str, registered_
     await _change(connection, account, registered_at=registered_at)
 
 
-async def begin(connection: AsyncConnection, registration: Pending) -> None:
+async def begin(connection: AsyncConnection, registration: PendingRegistration) -> None:
     """Store a registration before it is sent to the network. An earlier pending one is dropped."""
     await connection.execute(pending.delete().where(pending.c.account == registration.account))
     await connection.execute(pending.insert(), [dataclasses.asdict(registration)])
 
 
-async def find_pending(connection: AsyncConnection, account: str) -> Pending | None:
+async def find_pending(connection: AsyncConnection, account: str) -> PendingRegistration | None:
     """Find the registration of a number whose outcome is unknown."""
     row = (await connection.execute(sa.select(pending).where(pending.c.account == account))).first()
-    return Pending(*row) if row is not None else None
+    return PendingRegistration(*row) if row is not None else None
 
 
 async def end_pending(connection: AsyncConnection, account: str) -> None:
@@ -99,5 +99,5 @@ async def end_pending(connection: AsyncConnection, account: str) -> None:
 
 
 async def _change(connection: AsyncConnection, account: str, **values: object) -> None:
-    await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(Registration(account))])
+    await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(RegistrationRow(account))])
     await connection.execute(table.update().where(table.c.account == account).values(**values))

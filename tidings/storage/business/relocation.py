@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.business import callbacks, jobs, media_downloads, messages, shard_notes, undecrypted
+from tidings.storage.business import callbacks, cross_shard_messages, jobs, media_downloads, messages, undecrypted
 from tidings.storage.database import any_of, pages
 
 PAGE = 1000
@@ -58,10 +58,13 @@ _KINDS: Mapping[str, _Rows] = {
     ),
     # Cross-shard messages for the owner of the groups stay with shard 0.
     "shard_notes": _rows(
-        shard_notes.table,
+        cross_shard_messages.table,
         "id",
-        sa.case((shard_notes.table.c.kind == shard_notes.SEND, shard_notes.table.c.peer), else_=""),
-        shard_notes.table,
+        sa.case(
+            (cross_shard_messages.table.c.kind == cross_shard_messages.SEND, cross_shard_messages.table.c.peer),
+            else_="",
+        ),
+        cross_shard_messages.table,
         "",
     ),
     "undecrypted_messages": _rows(undecrypted.table, "id", undecrypted.table.c.sender, undecrypted.table, ""),
@@ -70,7 +73,7 @@ KINDS = tuple(_KINDS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Moved:
+class MovedPage:
     """Result of moving one page."""
 
     # Key after which the next page starts; None after the last page.
@@ -79,8 +82,8 @@ class Moved:
     rows: int
 
 
-async def move_page(connection: AsyncConnection, kind: str, place: Place, *, after: Any = None) -> Moved:
-    """Move the page of rows of one of `KINDS` after `after` (a `Moved.last`; None for the first page)."""
+async def move_page(connection: AsyncConnection, kind: str, place: Place, *, after: Any = None) -> MovedPage:
+    """Move the page of rows of one of `KINDS` after `after` (a `MovedPage.last`; None for the first page)."""
     rows = _KINDS[kind]
     query = (
         sa.select(rows.key, rows.shard, rows.about)
@@ -100,4 +103,4 @@ async def move_page(connection: AsyncConnection, kind: str, place: Place, *, aft
         statement = table.update().where(rows.key.in_(any_of("keys"))).values(shard=target)
         for page in pages(keys):
             await connection.execute(statement, {"keys": page})
-    return Moved(found[-1][0] if len(found) == PAGE else None, sum(map(len, strays.values())))
+    return MovedPage(found[-1][0] if len(found) == PAGE else None, sum(map(len, strays.values())))

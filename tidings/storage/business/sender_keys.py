@@ -60,7 +60,7 @@ class OwnKey:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Holder:
+class KeyHolder:
     """Participant who may have an own key."""
 
     account: str
@@ -94,7 +94,7 @@ async def list_own(connection: AsyncConnection, account: str, groups: Sequence[s
     return found
 
 
-async def save_holders(connection: AsyncConnection, rows: Sequence[Holder]) -> None:
+async def save_holders(connection: AsyncConnection, rows: Sequence[KeyHolder]) -> None:
     """Save holders of own keys, and overwrite earlier rows of them."""
     await save_rows(connection, holders, ("account", "group_id", "member"), ("job",), rows)
 
@@ -105,20 +105,20 @@ async def clear_holders(connection: AsyncConnection, account: str, groups: Seque
         await connection.execute(holders.delete().where(holders.c.account == account, holders.c.group_id.in_(page)))
 
 
-async def list_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[Holder]:
+async def list_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[KeyHolder]:
     """List the participants who may have the own keys of these groups."""
-    found: list[Holder] = []
+    found: list[KeyHolder] = []
     for page in pages(groups):
         query = sa.select(holders).where(holders.c.account == account, holders.c.group_id.in_(page))
-        found += [Holder(*row) for row in await connection.execute(query)]
+        found += [KeyHolder(*row) for row in await connection.execute(query)]
     return found
 
 
-async def list_under_way(connection: AsyncConnection, account: str) -> Sequence[Holder]:
+async def list_under_way(connection: AsyncConnection, account: str) -> Sequence[KeyHolder]:
     """List the participants to whom a key is being sent, according to the table."""
     # Job ids are letters and digits, which sort after `GIVEN` and `LACKS`: an index range instead of a scan.
     query = sa.select(holders).where(holders.c.account == account, holders.c.job > LACKS)
-    return [Holder(*row) for row in await connection.execute(query)]
+    return [KeyHolder(*row) for row in await connection.execute(query)]
 
 
 async def save_peers(connection: AsyncConnection, keys: Sequence[PeerKey]) -> None:

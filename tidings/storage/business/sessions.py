@@ -25,7 +25,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Session:
+class SealedSession:
     """Session with one recipient, sealed."""
 
     account: str
@@ -35,7 +35,7 @@ class Session:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SendingHalf:
+class SealedSendingHalf:
     """Sending half of a session, sealed. Sending a message changes nothing else."""
 
     account: str
@@ -43,7 +43,7 @@ class SendingHalf:
     sending: bytes
 
 
-async def save(connection: AsyncConnection, sessions: Sequence[Session]) -> None:
+async def save(connection: AsyncConnection, sessions: Sequence[SealedSession]) -> None:
     """Save whole sessions: new ones, or after receiving."""
     if sessions:
         statement = insert_or_update(connection, table, ("account", "peer"), ("sending", "receiving"))
@@ -54,7 +54,7 @@ async def save(connection: AsyncConnection, sessions: Sequence[Session]) -> None
         )
 
 
-async def save_sending(connection: AsyncConnection, halves: Sequence[SendingHalf]) -> None:
+async def save_sending(connection: AsyncConnection, halves: Sequence[SealedSendingHalf]) -> None:
     """Save the sending halves of existing sessions. Their other columns stay unchanged."""
     if halves:
         # One statement for all rows. The receiving half in it is never inserted, because the rows exist.
@@ -69,12 +69,12 @@ async def save_sending(connection: AsyncConnection, halves: Sequence[SendingHalf
 _SESSIONS = sa.select(table).where(table.c.account == sa.bindparam("account"), table.c.peer.in_(any_of("peers")))
 
 
-async def list_sessions(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[Session]:
+async def list_sessions(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[SealedSession]:
     """List the existing sessions with these peers."""
-    found: list[Session] = []
+    found: list[SealedSession] = []
     for page in pages(peers):
         rows = await connection.execute(_SESSIONS, {"account": account, "peers": page})
-        found += [Session(*row) for row in rows]
+        found += [SealedSession(*row) for row in rows]
     return found
 
 

@@ -81,7 +81,7 @@ class Owner:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Standing:
+class ShardState:
     """State of a shard in its row."""
 
     shard: int
@@ -90,7 +90,7 @@ class Standing:
     # Node for which the shard was released; empty while the shard has an owner.
     successor: str
     # Time since the owner's last heartbeat, seconds.
-    silence: float
+    heartbeat_age: float
 
 
 async def create_shards(connection: AsyncConnection, count: int) -> Layout:
@@ -102,8 +102,11 @@ async def create_shards(connection: AsyncConnection, count: int) -> Layout:
     return layout
 
 
-async def claim(connection: AsyncConnection, shard: int, *, owner: str, address: str, silence: float) -> Lease | None:
-    """Take a shard that is free, that `owner` already owns, or whose owner sent no heartbeat for `silence` seconds.
+async def claim(
+    connection: AsyncConnection, shard: int, *, owner: str, address: str, heartbeat_timeout: float
+) -> Lease | None:
+    """Take a shard that is free, that `owner` already owns, or whose owner sent no heartbeat for `heartbeat_timeout`
+    seconds.
 
     Returns None for other shards, and while the number of shards is to be changed.
     """
@@ -119,7 +122,7 @@ async def claim(connection: AsyncConnection, shard: int, *, owner: str, address:
             sa.or_(
                 table.c.owner == "",
                 table.c.owner == owner,
-                table.c.heartbeat_at < now - int(silence * 1000),
+                table.c.heartbeat_at < now - int(heartbeat_timeout * 1000),
             ),
         )
         .values(owner=owner, address=address, epoch=table.c.epoch + 1, heartbeat_at=now, successor="")
@@ -214,20 +217,20 @@ async def list_owners(connection: AsyncConnection) -> Sequence[Owner]:
     return [Owner(shard, owner, address, epoch) for shard, owner, address, epoch in rows]
 
 
-async def list_silences(connection: AsyncConnection) -> Mapping[int, float]:
+async def list_heartbeat_ages(connection: AsyncConnection) -> Mapping[int, float]:
     """Return for each shard the seconds since its last heartbeat, by the database's clock."""
     now = database_clock.now(connection)
     rows = await connection.execute(sa.select(table.c.shard, now - table.c.heartbeat_at))
     return {shard: float(milliseconds) / 1000 for shard, milliseconds in rows}
 
 
-async def list_standings(connection: AsyncConnection) -> Sequence[Standing]:
+async def list_states(connection: AsyncConnection) -> Sequence[ShardState]:
     """List the states of all shards, by shard."""
-    silence = database_clock.now(connection) - table.c.heartbeat_at
+    heartbeat_age = database_clock.now(connection) - table.c.heartbeat_at
     rows = await connection.execute(
-        sa.select(table.c.shard, table.c.owner, table.c.successor, silence).order_by(table.c.shard)
+        sa.select(table.c.shard, table.c.owner, table.c.successor, heartbeat_age).order_by(table.c.shard)
     )
-    return [Standing(shard, owner, successor, silent / 1000) for shard, owner, successor, silent in rows]
+    return [ShardState(shard, owner, successor, silent / 1000) for shard, owner, successor, silent in rows]
 
 
 async def _lock(connection: AsyncConnection, shard: int) -> None:

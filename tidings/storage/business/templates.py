@@ -45,7 +45,7 @@ Key = tuple[str, str, str]  # namespace, name, language
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Template:
+class TemplateRow:
     """Template in one language of a namespace."""
 
     account: str
@@ -68,7 +68,7 @@ class Template:
         return self.namespace, self.name, self.language
 
 
-async def add_template(connection: AsyncConnection, template: Template) -> bool:
+async def add_template(connection: AsyncConnection, template: TemplateRow) -> bool:
     """Add a new template. Returns false when its namespace has one of that name in that language."""
     await lock(connection, template.account)
     named = _named(template.account, template.name, template.language, template.namespace)
@@ -79,7 +79,7 @@ async def add_template(connection: AsyncConnection, template: Template) -> bool:
     return True
 
 
-async def put_templates(connection: AsyncConnection, account: str, templates: Sequence[Template]) -> None:
+async def put_templates(connection: AsyncConnection, account: str, templates: Sequence[TemplateRow]) -> None:
     """Add templates of an account, and replace those with the same keys."""
     if not templates:
         return
@@ -104,15 +104,15 @@ async def delete_templates(
     return found
 
 
-async def list_templates(connection: AsyncConnection, account: str) -> list[Template]:
+async def list_templates(connection: AsyncConnection, account: str) -> list[TemplateRow]:
     """List all templates of an account, by name, language and namespace."""
-    columns = [table.c[field.name] for field in dataclasses.fields(Template)]
+    columns = [table.c[field.name] for field in dataclasses.fields(TemplateRow)]
     rows = await connection.execute(
         sa.select(*columns)
         .where(table.c.account == account)
         .order_by(table.c.name, table.c.language, table.c.namespace)
     )
-    return [Template(**{**row._mapping, "components": msgspec.json.decode(row.components)}) for row in rows]
+    return [TemplateRow(**{**row._mapping, "components": msgspec.json.decode(row.components)}) for row in rows]
 
 
 async def lock(connection: AsyncConnection, account: str) -> None:
@@ -137,7 +137,7 @@ def _named(account: str, name: str, language: str | None, namespace: str | None)
     return sa.and_(*found)
 
 
-def _values(template: Template) -> dict[str, Any]:
+def _values(template: TemplateRow) -> dict[str, Any]:
     return dataclasses.asdict(template) | {"components": msgspec.json.encode(template.components).decode()}
 
 

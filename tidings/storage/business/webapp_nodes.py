@@ -50,11 +50,11 @@ async def renew(connection: AsyncConnection, webapp: WebappNode, *, forget: floa
     )
 
 
-async def list_live(connection: AsyncConnection, *, silence: float) -> Sequence[WebappNode]:
-    """List the Webapps that sent a heartbeat in the last `silence` seconds, by name."""
+async def list_live(connection: AsyncConnection, *, heartbeat_timeout: float) -> Sequence[WebappNode]:
+    """List the Webapps that sent a heartbeat in the last `heartbeat_timeout` seconds, by name."""
     rows = await connection.execute(
         sa.select(table.c.incarnation, table.c.node)
-        .where(table.c.heartbeat_at >= database_clock.now(connection) - int(silence * 1000))
+        .where(table.c.heartbeat_at >= database_clock.now(connection) - int(heartbeat_timeout * 1000))
         .order_by(table.c.node, table.c.incarnation)
     )
     return [WebappNode(*row) for row in rows]

@@ -30,7 +30,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class UnreachedReport:
     """Report of one live Webapp."""
 
     node: str  # name of the Webapp, for operators
@@ -55,7 +55,7 @@ async def record(connection: AsyncConnection, incarnation: str, unreached: Mappi
     await connection.execute(insert_or_ignore(connection, table), rows)
 
 
-async def list_reports(connection: AsyncConnection) -> Sequence[Report]:
+async def list_reports(connection: AsyncConnection) -> Sequence[UnreachedReport]:
     """List the reports of all live Webapps, by name.
 
     A Webapp of an earlier release writes no rows, so its report is empty: it counts as reaching every Coreapp.
@@ -72,7 +72,7 @@ async def list_reports(connection: AsyncConnection) -> Sequence[Report]:
         _, unreached = found.setdefault(incarnation, (node, {}))
         if address is not None:
             unreached[address] = float(milliseconds) / 1000
-    return [Report(node, unreached) for node, unreached in found.values()]
+    return [UnreachedReport(node, unreached) for node, unreached in found.values()]
 
 
 async def forget_dead(connection: AsyncConnection) -> None:

@@ -26,7 +26,7 @@ _DELETE_PREKEYS = prekeys.delete().where(_OF_PAIRS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PreKeyRow:
+class HandsetPreKeyRow:
     """Private part of one pre-key, sealed."""
 
     number: str
@@ -40,7 +40,7 @@ class PreKeyRow:
     retired_at: int = 0
 
 
-async def add(connection: AsyncConnection, rows: Sequence[PreKeyRow]) -> None:
+async def add(connection: AsyncConnection, rows: Sequence[HandsetPreKeyRow]) -> None:
     """Add new pre-keys. Raises `IntegrityError` when an id was used before."""
     if rows:
         await connection.execute(
@@ -49,12 +49,12 @@ async def add(connection: AsyncConnection, rows: Sequence[PreKeyRow]) -> None:
         )
 
 
-async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[PreKeyRow]:
+async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[HandsetPreKeyRow]:
     """List those of the given pre-keys, (number, key id), that exist."""
-    found: list[PreKeyRow] = []
+    found: list[HandsetPreKeyRow] = []
     for page in pages(sorted(set(wanted)), 500):
         rows = await connection.execute(_PREKEYS, {"pairs": row_list(page)})
-        found += [PreKeyRow(*row) for row in rows]
+        found += [HandsetPreKeyRow(*row) for row in rows]
     return found
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
 from tidings.storage.network import messages
-from tidings.storage.network.messages import Message
+from tidings.storage.network.messages import StoredMessage
 from tidings.storage.network.tables import metadata
 from tidings.storage.rows import write_rows
 
@@ -27,7 +27,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMessage(Message):
+class StoredGroupMessage(StoredMessage):
     """Message to a group. Its `seq` is the highest of those of its copies that are not envelopes of a mailbox."""
 
     # Recipient -> `seq` of its copy, for copies that are not envelopes of a mailbox.
@@ -38,12 +38,12 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, int]).decode
 
 
-def _message(row: Sequence[Any]) -> GroupMessage:
+def _message(row: Sequence[Any]) -> StoredGroupMessage:
     fields, (copies,) = messages.read(row)
-    return GroupMessage(*fields, copies=_decode(copies))
+    return StoredGroupMessage(*fields, copies=_decode(copies))
 
 
-async def add(connection: AsyncConnection, kept: Sequence[GroupMessage]) -> None:
+async def add(connection: AsyncConnection, kept: Sequence[StoredGroupMessage]) -> None:
     """Store messages. Existing ones stay unchanged."""
     await write_rows(
         connection,
@@ -56,17 +56,17 @@ _FIRST = sa.select(table).order_by(table.c.seq).limit(sa.bindparam("limit")).wit
 _LISTED = sa.select(table).where(table.c.seq.in_(any_of("seqs"))).order_by(table.c.seq).with_for_update()
 
 
-async def list_first(connection: AsyncConnection, limit: int) -> Sequence[GroupMessage]:
+async def list_first(connection: AsyncConnection, limit: int) -> Sequence[StoredGroupMessage]:
     """List the first messages in order, and lock them until the transaction ends."""
     return [_message(row) for row in await connection.execute(_FIRST, {"limit": limit})]
 
 
-async def list_listed(connection: AsyncConnection, seqs: Sequence[int]) -> Sequence[GroupMessage]:
+async def list_listed(connection: AsyncConnection, seqs: Sequence[int]) -> Sequence[StoredGroupMessage]:
     """List those of the given messages that exist, in order, and lock them until the transaction ends.
 
     Transactions that may have added one of them have ended by then, with either outcome.
     """
-    found: list[GroupMessage] = []
+    found: list[StoredGroupMessage] = []
     for page in pages(sorted(seqs)):
         found += [_message(row) for row in await connection.execute(_LISTED, {"seqs": list(page)})]
     return found

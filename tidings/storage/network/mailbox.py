@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
 from tidings.storage.network import messages
-from tidings.storage.network.messages import Message
+from tidings.storage.network.messages import StoredMessage
 from tidings.storage.network.tables import metadata
 from tidings.storage.rows import write_rows
 
@@ -39,7 +39,7 @@ table = sa.Table(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope(Message):
+class Envelope(StoredMessage):
     """Stored envelope."""
 
     recipient: str
@@ -49,7 +49,7 @@ class Envelope(Message):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingEnvelopes:
     """Stored envelopes of one sender in one mailbox."""
 
     sender: str
@@ -149,17 +149,17 @@ _WAITING = (
 
 async def list_waiting(
     connection: AsyncConnection, recipients: Sequence[str], *, notices: Sequence[str]
-) -> dict[str, list[Waiting]]:
+) -> dict[str, list[WaitingEnvelopes]]:
     """Return the stored envelopes of each recipient by sender, without envelopes of the kinds `notices`.
 
     Recipients without envelopes are left out. The size of receipts is slightly more than that of `size_of`.
     """
-    found: dict[str, list[Waiting]] = {}
+    found: dict[str, list[WaitingEnvelopes]] = {}
     for page in pages(recipients, CHUNK):
         for recipient, sender, envelopes, size in await connection.execute(
             _WAITING, {"recipients": list(page), "notices": list(notices)}
         ):
-            found.setdefault(recipient, []).append(Waiting(sender, envelopes, int(size)))
+            found.setdefault(recipient, []).append(WaitingEnvelopes(sender, envelopes, int(size)))
     return found
 
 

@@ -13,7 +13,7 @@ from tidings.storage import types
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Message:
+class StoredMessage:
     """Stored message, whatever its recipient."""
 
     # Network-wide, increasing in the order of arrival.
@@ -51,7 +51,7 @@ def columns() -> list[sa.Column[Any]]:
     ]
 
 
-def values(message: Message) -> dict[str, Any]:
+def values(message: StoredMessage) -> dict[str, Any]:
     """Return the values of these columns, by name."""
     return {
         "seq": message.seq,
@@ -67,6 +67,6 @@ def values(message: Message) -> dict[str, Any]:
 
 
 def read(row: Sequence[Any]) -> tuple[tuple[Any, ...], Sequence[Any]]:
-    """Return the fields of a `Message` in their order, and the other values of the row."""
+    """Return the fields of a `StoredMessage` in their order, and the other values of the row."""
     seq, sender, id_, timestamp, expires_at, body, refs, trace, group, *rest = row
     return (seq, sender, id_, timestamp, expires_at, body, _decode(refs), trace, group), rest

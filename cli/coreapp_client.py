@@ -1,0 +1,95 @@
+"""Requests from a command to the Coreapps of its installation, over the link that Webapps use."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from cli import guard
+from cli.settings import CoreappSettings
+from tidings.runtime import exposure, tls
+from tidings.runtime.exposure import LinkCalls
+from tidings.runtime.settings import InstallationSettings
+from tidings.wire import core
+from tidings.wire.connection import Connection, Disconnected, connect
+from tidings.wire.requests import Requests
+
+HELLO_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+
+
+class CoreappClient:
+    """Client for Coreapps that opens one connection per request, since commands make few requests."""
+
+    def __init__(self, key: str, calls: LinkCalls) -> None:
+        """Create the client.
+
+        key: link key.
+        calls: verification of the Coreapps.
+        """
+        self._key = key
+        self._calls = calls
+
+    @classmethod
+    def of(cls, settings: CoreappSettings) -> CoreappClient:
+        """Create the client from settings. Raises `UnusableCertificate`."""
+        return cls(settings.secrets.link_key, calls_of(settings))
+
+    async def call(self, address: str, make: Callable[[int], core.Question]) -> Any:
+        """Send one request to the Coreapp at `host:port`. Returns its response. Raises `CommandFailure`.
+
+        make: returns the request with the given request number.
+        """
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        caller = _Caller()
+        try:
+            connection = await connect(host, int(port), core.Answer, caller, tls=self._calls.context_for(host))
+        except ssl.SSLError as error:
+            raise guard.CommandFailure(f"the Coreapp at {address}: {tls.describe(error)}") from error
+        except OSError as error:
+            raise guard.CommandFailure(f"the Coreapp at {address} cannot be reached: {error}") from error
+        try:
+            await caller.requests.call(connection, lambda n: core.Hello(n, self._key), timeout=HELLO_SECONDS)
+            answer = await caller.requests.call(connection, make, timeout=ANSWER_SECONDS)
+        except (Disconnected, TimeoutError) as error:
+            raise guard.CommandFailure(f"the Coreapp at {address} does not answer: {error}") from error
+        finally:
+            connection.close("done")
+        if isinstance(answer, core.Refused):
+            raise guard.CommandFailure(f"the Coreapp at {address} refuses: {answer.details}")
+        return answer
+
+
+def calls_of(settings: InstallationSettings) -> LinkCalls:
+    """Return the verification of the Coreapps of an installation. Raises `UnusableCertificate`."""
+    return exposure.link_calls(settings.tls_files, settings.plaintext, settings.coreapp_tls_name)
+
+
+class _Caller:
+    """Owner of the connection to one Coreapp."""
+
+    def __init__(self) -> None:
+        self.requests: Requests[Any] = Requests()
+
+    def opened(self, connection: Connection) -> None:
+        """Ignore the event: `CoreappClient.call` sends the requests."""
+
+    def received(self, connection: Connection, frame: Any) -> None:
+        self.requests.answered(frame.n, frame)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self.requests.lost(reason)
+
+
+def who() -> str:
+    """Return `user@host` of the user who runs the command, for audit entries."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

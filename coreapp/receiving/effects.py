@@ -1,0 +1,163 @@
+"""Effects of one batch of deliveries, collected until the journal gets them as one change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coreapp import statistics
+from coreapp.groups import receipts
+from coreapp.groups.arrivals import Arrivals
+from coreapp.journal import Change
+from coreapp.peers.contact_cache import ContactCache
+from coreapp.peers.identities import Learnt
+from coreapp.peers.sessions import SessionStore
+from coreapp.recovery.control_messages import ControlMessage
+from coreapp.session_rows import UsedPreKey
+from coreapp.statuses.reports import Reached, StatusReports
+from coreapp.statuses.tracker import StatusTracker
+from coreapp.webhook.rows import CallbackRows
+from tidings import e2ee
+from tidings.storage.base_keys import BaseKey
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.jobs import Job
+from tidings.storage.business.media_downloads import Download
+from tidings.storage.business.messages import MessageRow, Status
+from tidings.storage.business.service_windows import Unread
+from tidings.storage.business.undecrypted import Undecrypted
+from tidings.wire.device import Deliver
+
+
+class BatchEffects:
+    """Effects of one batch. No method waits."""
+
+    def __init__(
+        self,
+        arrivals: Arrivals,
+        tracker: StatusTracker,
+        rows: CallbackRows,
+        *,
+        account: str,
+        shard: int,
+        security: bool,
+    ) -> None:
+        self.arrivals = arrivals  # changes in groups
+        self.security = security  # whether messages report the sender's identity, as set at the start of the batch
+        self._tracker = tracker
+        self._rows = rows
+        self._account = account
+        self._shard = shard
+        self.reached: list[Reached] = []
+        self.records: dict[str, e2ee.SessionRecord] = {}  # changed sessions, by peer
+        self.dropped: list[str] = []
+        self.used_prekeys: list[UsedPreKey] = []
+        self.base_keys: list[BaseKey] = []
+        self.heard: dict[str, int] = {}
+        self.registered: set[str] = set()  # peers with new keys
+        self.unread: list[Unread] = []
+        self.withdrawn: dict[str, list[str]] = {}  # by sender: messages that were revoked
+        self.callbacks: list[Callback] = []
+        self.learnt = Learnt()
+        self.downloads: list[Download] = []
+        self.ended_downloads: list[str] = []
+        self.lost: dict[str, list[str]] = {}  # by sender: messages to request again
+        self.kept: dict[str, bytes] = {}  # by message id: the kept content, as in `Change`
+        self.control_messages: list[ControlMessage] = []  # to be sent
+        # Deliveries to be tried again a little later, and not acknowledged before.
+        self.held: list[Deliver] = []
+        self._waited_for: list[Undecrypted] = []
+        self._counted: dict[str, Undecrypted] = {}
+        self._came: list[str] = []
+        self._renamed: dict[str, str] = {}
+        self._messages: list[MessageRow] = []
+
+    def received(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
+        """Record a new message. A later one with the same id is a duplicate."""
+        statistics.received(kind).inc()
+        self._tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
+        self._messages.append(
+            MessageRow(
+                delivery.message_id,
+                self._account,
+                self._shard,
+                delivery.sender,
+                kind,
+                Status.RECEIVED,
+                delivery.timestamp,
+                request_id,
+            )
+        )
+
+    def recovered(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
+        """Record a repeated message that could not be decrypted before. Its type replaces the placeholder's."""
+        statistics.received(kind).inc()
+        self._tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
+        self._renamed[delivery.message_id] = kind
+        self._came.append(delivery.message_id)
+
+    def asked_again(self, sender: str, message_id: str, waited_for: Undecrypted | None = None) -> None:
+        """Request a message again that could not be decrypted.
+
+        waited_for: row of the wait before the error is reported; None if it is not waited for
+        """
+        self.lost.setdefault(sender, []).append(message_id)
+        if waited_for is not None:
+            self._waited_for.append(waited_for)
+
+    def counted(self, undecrypted: Undecrypted) -> None:
+        """Record one more message that is reported by number only."""
+        self._counted[undecrypted.id] = undecrypted
+
+    def left_unread(self, delivery: Deliver) -> None:
+        """Record an unread message, which opens the recipient's service window."""
+        self.heard[delivery.sender] = delivery.timestamp
+        self.unread.append(Unread(self._account, delivery.sender, delivery.message_id, delivery.timestamp))
+
+    def post(
+        self, subject: str, kind: str, body: bytes, request_id: str = "", *, sender: str, author: str = ""
+    ) -> None:
+        """Add a callback after those of the batch so far.
+
+        author: the callback is void unless the message was written by this number; empty for no condition
+        """
+        callback = self._rows.make(subject, kind, body, recipient=sender, request_id=request_id)
+        callback.author = author
+        self.callbacks.append(callback)
+
+    def change(
+        self, reports: StatusReports, sessions: SessionStore, contacts: ContactCache, jobs: Sequence[Job]
+    ) -> Change | None:
+        """Return the change to commit; None for none. Nothing else may run between this call and the journal's `put`.
+
+        jobs: those of the control messages
+        """
+        report = reports.report(self.reached)
+        groups = self.arrivals.changes()
+        checked = contacts.met((*self.heard, *self.registered))
+        news = report.statuses or self._messages or self._renamed or self._counted or jobs
+        if not (news or self.records or self.dropped or groups or self.learnt.rows or checked):
+            return None
+        steps = self.arrivals.steps
+        return Change(
+            self._account,
+            new_messages=self._messages,
+            enqueued_jobs=jobs,
+            kept=self.kept,
+            renamed=self._renamed,
+            new_undecrypted=[*self._waited_for, *self._counted.values()],
+            ended_undecrypted=self._came,
+            whole_sessions=[sessions.seal_whole(peer, record) for peer, record in self.records.items()],
+            dropped_sessions=self.dropped,
+            used_prekeys=self.used_prekeys,
+            new_base_keys=self.base_keys,
+            statuses=receipts.merged(report.statuses, steps.statuses),
+            checked_contacts=checked,
+            heard=self.heard,
+            unread_messages=self.unread,
+            read_messages=self.withdrawn,
+            new_callbacks=[*report.callbacks, *steps.callbacks, *self.callbacks],
+            new_downloads=self.downloads,
+            finished_downloads=self.ended_downloads,
+            groups=groups,
+            learnt_identities=self.learnt.rows,
+            kyber_identities=self.learnt.kyber,
+        )

@@ -1,0 +1,71 @@
+"""Admission by the callback queue, and the handling of statuses while no webhook URL is set."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from prometheus_client import Counter
+
+UNTOLD = Counter(
+    "tidings_statuses_untold_total", "Statuses posted to nobody, because no webhook URL is set and the queue was full"
+)
+
+
+# Largest fraction of the queue's limit that callbacks caused by recipients take up when a message is to be accepted.
+RECIPIENTS_SHARE = 0.25
+
+
+class WaitingCallbacks(Protocol):
+    """Waiting callbacks."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def from_recipients(self) -> int: ...  # callbacks caused by recipients
+
+
+class Listens(Protocol):
+    """Target of callbacks."""
+
+    def is_set(self) -> bool:
+        """Return whether a URL is set."""
+        ...
+
+
+class CallbackAdmission:
+    """The business's end of the callback queue.
+
+    While a webhook URL is set, messages are refused at the queue's limit. Callbacks caused by recipients count for at
+    most a quarter of it, so that recipients alone never make the API refuse. While no URL is set, messages are
+    accepted, and statuses that exceed the limit are dropped. With `refuses` none are dropped, and messages are refused
+    at the limit.
+    """
+
+    def __init__(self, target: Listens, queue: WaitingCallbacks, *, limit: int, refuses: bool) -> None:
+        self._target = target
+        self._queue = queue
+        self._limit = limit
+        self._refuses = refuses
+        # Statuses dropped since a URL was last set.
+        self.dropped = 0
+
+    def pressing(self) -> int:
+        """Return the number of callbacks that count when one more message is to be accepted."""
+        if not self._refuses and not self._target.is_set():
+            return 0
+        theirs = self._queue.from_recipients
+        return len(self._queue) - theirs + min(theirs, int(self._limit * RECIPIENTS_SHARE))
+
+    def is_full(self) -> bool:
+        """Return whether statuses must be dropped."""
+        return not self._refuses and not self._target.is_set() and len(self._queue) >= self._limit
+
+    def drop(self) -> None:
+        """Count one dropped status."""
+        UNTOLD.inc()
+        self.dropped += 1
+
+    def settings_changed(self) -> None:
+        """Reset the count if a URL is set now. Statuses are counted again when there is none."""
+        if self._target.is_set():
+            self.dropped = 0

@@ -1,0 +1,78 @@
+"""Polls of the mailboxes of all devices attached to this node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from typing import Protocol
+
+from tidings.storage.database import pages
+
+log = logging.getLogger(__name__)
+
+# Mailboxes that are read together, and seconds until the next ones.
+TOGETHER, PAUSE = 200, 0.05
+# Seconds between two polls, numbers in one query of a poll, and maximum seconds over which its queries are spread.
+# Envelopes that another node has stored and could not announce are found within the sum of the first and the last.
+INTERVAL, BATCH, SPREAD = 3.0, 1000, 1.0
+
+
+class PolledMailboxes(Protocol):
+    """Mailboxes of attached devices."""
+
+    def attached(self) -> Iterator[str]: ...
+
+    def is_draining(self, number: str) -> bool: ...
+
+    def look_again(self, number: str) -> None: ...
+
+
+# Returns those of the numbers whose mailboxes hold envelopes.
+Filled = Callable[[Sequence[str]], Awaitable[Collection[str]]]
+
+
+class MailboxPolls:
+    """Service that finds envelopes that other nodes stored and could not announce.
+
+    The announcement is missing when a link is cut, or when Redis or the other node has died.
+    """
+
+    name = "mailbox polls"
+
+    def __init__(self, mailboxes: PolledMailboxes, filled: Filled) -> None:
+        self._mailboxes = mailboxes
+        self._filled = filled
+
+    async def run(self, stop: asyncio.Event) -> None:
+        polling = asyncio.get_running_loop().create_task(self._poll(), name="polls")
+        await stop.wait()
+        # The poll may be waiting for a database that is away.
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            try:
+                await self.run_once()
+            except Exception:
+                log.exception("mailboxes.poll_failed")
+
+    async def run_once(self) -> None:
+        """Poll the mailboxes of all attached devices once."""
+        some = list(pages(list(dict.fromkeys(self._mailboxes.attached())), BATCH))
+        for page in some:
+            # A mailbox that is being read may be past envelopes that other nodes stored since the read started.
+            draining = list(filter(self._mailboxes.is_draining, page))
+            idle = list(set(page).difference(draining))
+            for number in (*draining, *(await self._filled(idle) if idle else ())):
+                self._mailboxes.look_again(number)
+            await asyncio.sleep(SPREAD / len(some))
+
+    async def make(self) -> None:
+        """Read the mailboxes of all attached devices."""
+        for page in pages(list(self._mailboxes.attached()), TOGETHER):
+            for number in page:
+                self._mailboxes.look_again(number)
+            await asyncio.sleep(PAUSE)

@@ -1,0 +1,236 @@
+"""Relocation check: after a commit of envelopes for devices attached to other nodes, notify these nodes.
+
+Later envelopes for the same device must not overtake them. So no envelope is given to that node from the moment one is
+to be stored until the notice of it is queued, on the same link and ahead of everything that follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from network.cluster import frames
+from network.cluster.frames import Claims
+from network.cluster.location_cache import LocationCache
+from network.cluster.membership import NodeMembership
+from network.cluster.outbox import Outbox
+from network.cluster.presence import Presence
+from network.cluster.redis_client import RedisAway
+from network.routing.delivery_queue import EnvelopeOrigin
+from tidings.runtime.batcher import BatcherFull
+from tidings.runtime.clock import Clock
+from tidings.storage.network.mailbox import Envelope
+
+# Numbers that are located at a time after something was stored for them, and numbers that may wait for it.
+LOOKS, MAX_LOOKS = 1000, 100_000
+
+_EVERYTHING: Sequence[Envelope] = ()
+
+
+class StoredOrigin:
+    """Origin of an envelope that is stored on this node."""
+
+    __slots__ = ("_ended", "_origin")
+
+    def __init__(self, origin: EnvelopeOrigin, ended: Callable[[], None]) -> None:
+        """ended: called once, before the origin receives the response."""
+        self._origin = origin
+        self._ended = ended
+
+    def accepted(self, n: int) -> None:
+        self._ended()
+        self._origin.accepted(n)
+
+    def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
+        self._ended()
+        self._origin.refused(n, reason, detail, retry_after)
+
+    def superseded(self, n: int) -> None:
+        self._ended()
+        self._origin.superseded(n)
+
+
+class RelocationCheck:
+    """Numbers with envelopes stored or being stored here that the nodes of their devices have not been notified of.
+
+    lost_track: an envelope was stored whose recipient could not be located.
+    """
+
+    def __init__(
+        self,
+        membership: NodeMembership,
+        presence: Presence,
+        outbox: Outbox,
+        *,
+        locations: LocationCache,
+        clock: Clock,
+        patience: float,
+        read_here: Callable[[str], None],
+    ) -> None:
+        """patience: seconds that an envelope waits behind one that is being stored; then it is stored, too.
+        read_here: read the mailbox of a number whose device is attached to this node.
+        """
+        self._membership = membership
+        self._presence = presence
+        self._outbox = outbox
+        self._locations = locations
+        self._clock = clock
+        self._patience = patience
+        self._read_here = read_here
+        # Stored rows by number; empty when not all of them are known.
+        self._stored: dict[str, Sequence[Envelope]] = {}
+        # By number, envelopes that are being stored or whose notice has not been queued.
+        self._untold: dict[str, int] = {}
+        # By number, the future that is done when there are none left, and the monotonic seconds at which it gives up.
+        self._waiting: dict[str, tuple[asyncio.Future[bool], float]] = {}
+        # Nodes that have been notified of everything stored here, or will be before anything else that this node sends
+        # them.
+        self._informed: set[str] = set()
+        # Nodes that missed a notice: they must read all mailboxes.
+        self._blind: set[str] = set()
+        self._reading: asyncio.Task[None] | None = None
+        self.lost_track = False
+
+    # Stored envelopes.
+
+    def storing(self, number: str, origin: EnvelopeOrigin) -> EnvelopeOrigin:
+        """Record that an envelope is to be stored; return the origin to use for its response."""
+        self._begin(number)
+        return StoredOrigin(origin, functools.partial(self._end, number))
+
+    def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
+        """Record that envelopes were stored, and start to locate the device.
+
+        rows: the envelopes; empty when they are not known. Their order relative to others does not matter.
+        """
+        is_known = number in self._stored
+        if not self._membership.in_touch or (not is_known and len(self._stored) >= MAX_LOOKS):
+            self.lost_track = True
+            return
+        found = tuple(rows)
+        if not found:
+            if not is_known or self._stored[number]:
+                self._begin(number)
+            self._stored[number] = _EVERYTHING
+        elif not is_known or self._stored[number]:
+            self._stored[number] = (*self._stored.get(number, ()), *found)
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read_stored(), name="look")
+
+    # Later envelopes.
+
+    def is_behind(self, number: str) -> bool:
+        """Return whether an envelope for this number would overtake a stored one."""
+        return number in self._untold
+
+    def is_blind(self, node: str) -> bool:
+        """Return whether an envelope for any device on this node would overtake a stored one.
+
+        A node that was absent first receives a request to read all mailboxes.
+        """
+        if node not in self._informed and node not in self._blind and not self.lost_track:
+            self._request_read_all([node])
+        return self.lost_track or node in self._blind
+
+    def joined(self) -> None:
+        """Record that this node has joined the cluster and has stored nothing yet."""
+        self._informed = set(self._membership.nodes)
+
+    def gone(self, nodes: Iterable[str]) -> None:
+        """Record that these nodes have left: on their return they have missed notices."""
+        self._informed.difference_update(nodes)
+
+    def settled(self, number: str) -> asyncio.Future[bool]:
+        """Return a future: True when no envelope for this number would overtake another, False after waiting too long.
+
+        Call it while `is_behind` is true, or while an envelope for the number is being stored.
+        """
+        waiting = self._waiting.get(number)
+        if waiting is None:
+            due = self._clock.monotonic() + self._patience
+            waiting = self._waiting[number] = asyncio.get_running_loop().create_future(), due
+        return waiting[0]
+
+    def _begin(self, number: str) -> None:
+        self._untold[number] = self._untold.get(number, 0) + 1
+
+    def _end(self, number: str) -> None:
+        left = self._untold[number] - 1
+        if left:
+            self._untold[number] = left
+            return
+        del self._untold[number]
+        self._settle(number)
+
+    def _settle(self, number: str) -> None:
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            waiting[0].set_result(True)
+
+    # Notices to nodes.
+
+    async def _read_stored(self) -> None:
+        try:
+            while self._stored:
+                numbers = list(self._stored)[:LOOKS]
+                rows = {number: self._stored.pop(number) for number in numbers}
+                try:
+                    found = await self._presence.find_all(numbers)
+                except (RedisAway, BatcherFull):
+                    self.lost_track = True
+                    found = {}
+                for number, claims in found.items():
+                    self._locations.learn(number, claims)
+                    self._give(number, claims, rows[number])
+                self._distribute(rows)
+        finally:
+            self._reading = None
+
+    def _distribute(self, looked: Mapping[str, Sequence[Envelope]]) -> None:
+        for number, rows in looked.items():
+            if not rows:
+                self._end(number)
+            elif number not in self._untold:
+                self._settle(number)
+
+    def _give(self, number: str, claims: Claims, rows: Sequence[Envelope]) -> None:
+        for node in {claim.node for claim in claims.values()}:
+            if node == self._membership.me:
+                # The device attached to this node in the meantime.
+                self._read_here(number)
+            elif not self._outbox.put(node, frames.Stored(number, list(rows))):
+                self.unsent(node)
+
+    def unsent(self, node: str) -> None:
+        """Record that a notice has not reached this node."""
+        self._informed.discard(node)
+        self._blind.add(node)
+
+    def sweep(self) -> None:
+        """End waits that take too long and repeat notices that were not received. Call it about ten times a second."""
+        now = self._clock.monotonic()
+        while self._waiting:
+            number, (waiting, due) = next(iter(self._waiting.items()))
+            if due > now:
+                break
+            del self._waiting[number]
+            waiting.set_result(False)
+        if self._blind and self._membership.in_touch:
+            # Nodes that have left need no notice.
+            self._blind &= self._membership.nodes
+            self._informed &= self._membership.nodes
+            self._request_read_all(list(self._blind))
+
+    def request_read_all(self) -> None:
+        """Make every other node read all mailboxes; absent nodes do so on their return, before receiving anything."""
+        self._informed.clear()
+        self._request_read_all([node for node in self._membership.nodes if node != self._membership.me])
+
+    def _request_read_all(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            if self._outbox.put(node, frames.ReadAll()):
+                self._blind.discard(node)
+                self._informed.add(node)
+            else:
+                self.unsent(node)

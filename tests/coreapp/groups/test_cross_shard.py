@@ -1,0 +1,57 @@
+"""Cross-shard messages: each is handled by the owner of its shard, however many shards exist by then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from coreapp.groups import cross_shard as reading
+from coreapp.groups.cross_shard import SentElsewhere
+from tests.coreapp.conftest import BUSINESS, World
+from tests.coreapp.signals import soon
+from tidings.storage.business import cross_shard_messages
+from tidings.storage.business.jobs import Job, JobForm
+from tidings.wire.ids import MessageIds
+
+NUMBER = "15550110001"
+
+
+async def test_what_was_left_among_several_shards_is_done_by_the_only_one_that_there_is_now(world: World) -> None:
+    world.add_phones(NUMBER)
+    before = await world.start()
+    job = Job(MessageIds().new(), 0, BUSINESS, NUMBER, JobForm.NEW, "", b"", 1_700_000_000_000)
+    note = before.shard.groups.notes.to_send(job, b'{"type":"text","text":{"body":"left"}}')
+    await before.stopped()
+    async with world.database.transaction() as connection:
+        await cross_shard_messages.add(connection, [note])
+    await world.start()
+    await world.network.signals.until(lambda: world.network.ids_sent() == [note.id])
+    async with world.database.reading() as connection:
+        assert await cross_shard_messages.list_messages(connection, 0, limit=10) == []
+
+
+async def test_what_comes_to_be_watched_when_the_last_look_is_just_over_is_looked_at_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "POLL_SECONDS", 0.001)
+    running = await world.start()
+    watching = SentElsewhere(running.shard.context)
+    heard: list[str] = []
+
+    class Listener:
+        def finished(self, ids: Sequence[str]) -> None:
+            heard.extend(ids)
+            if heard == ["a"]:
+                # After the end of the poll, before any listener was notified of it.
+                asyncio.get_running_loop().call_soon(watching.watch, ["b"])
+
+    async def nothing_is_left(ids: Collection[str]) -> set[str]:
+        return set()
+
+    monkeypatch.setattr(watching, "still_there", nothing_is_left)
+    watching.tell(Listener())
+    watching.watch(["a"])
+    await soon(lambda: heard == ["a", "b"], timeout=5.0)
+    await watching.close()

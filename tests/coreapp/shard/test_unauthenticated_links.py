@@ -1,0 +1,106 @@
+"""The link's connections before the key was received: few, short, and limited to small frames."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from coreapp.shard.link import LinkHandler
+from harness import metrics
+from tests.coreapp.conftest import Client
+from tidings.wire import connection as wire
+from tidings.wire import core, unauthenticated_links
+from tidings.wire.unauthenticated_links import UnauthenticatedLinks
+
+KEY = "the key of this link"
+Connect = Callable[[], Any]
+
+
+def refused(why: str) -> float:
+    return metrics.value("tidings_link_refused_total", why=why) or 0.0
+
+
+@pytest.fixture
+def table() -> UnauthenticatedLinks:
+    return UnauthenticatedLinks(limit=2, seconds=0.2)
+
+
+@pytest.fixture
+async def connect(table: UnauthenticatedLinks) -> AsyncIterator[Connect]:
+    """Yield connections to a link without shards. They are closed at the end."""
+    nothing: Any = None
+    server = await wire.listen(
+        "127.0.0.1",
+        0,
+        core.Question,
+        lambda: LinkHandler(KEY, "here", nothing, config=nothing, unauthenticated_links=table),
+        rate=1000,
+        burst=1000,
+    )
+    clients: list[Client] = []
+
+    async def opened() -> Client:
+        client = Client()
+        await wire.connect(*server.sockets[0].getsockname()[:2], core.Answer, client)
+        clients.append(client)
+        return client
+
+    yield opened
+    for client in clients:
+        if not client.gone.is_set():
+            client.connection.abort("the test is over")
+    server.close()
+
+
+async def greet(client: Client, key: str = KEY) -> core.Answer:
+    answer: core.Answer = await client.ask(lambda n: core.Hello(n, key))
+    return answer
+
+
+async def test_whoever_names_no_key_is_closed_in_time_and_whoever_does_stays(
+    connect: Connect, table: UnauthenticatedLinks
+) -> None:
+    before = refused(unauthenticated_links.LATE)
+    silent, webapp = await connect(), await connect()
+    await greet(webapp)
+    assert len(table) == 1
+    await silent.gone.wait()
+    assert (refused(unauthenticated_links.LATE) - before, len(table)) == (1, 0)
+    assert isinstance(await webapp.ask(core.Ping), core.Done)
+
+
+async def test_one_too_many_takes_the_place_of_the_oldest_and_of_nobody_who_has_named_the_key(
+    connect: Connect, table: UnauthenticatedLinks
+) -> None:
+    before = refused(unauthenticated_links.EVICTED)
+    webapp = await connect()
+    await greet(webapp)
+    oldest, *_ = await connect(), await connect()
+    assert isinstance(await greet(await connect()), core.Done)
+    await oldest.gone.wait()
+    assert refused(unauthenticated_links.EVICTED) - before == 1
+    assert isinstance(await webapp.ask(core.Ping), core.Done)
+
+
+async def test_a_frame_has_four_kibibytes_until_the_key_is_named(connect: Connect) -> None:
+    wrong = refused(unauthenticated_links.WRONG_KEY)
+    for size, counted in ((unauthenticated_links.FRAME, 0), (unauthenticated_links.FRAME // 2, 1)):
+        with pytest.raises(wire.Disconnected):
+            await greet(await connect(), "x" * size)
+        assert refused(unauthenticated_links.WRONG_KEY) - wrong == counted
+    webapp = await connect()
+    await greet(webapp)
+    with pytest.raises(wire.Disconnected):
+        # The key is read now, and is a wrong one.
+        await greet(webapp, "x" * unauthenticated_links.FRAME)
+    assert refused(unauthenticated_links.WRONG_KEY) - wrong == 2
+
+
+async def test_wrong_keys_are_one_line_of_the_log(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="coreapp.shard"):
+        for _ in range(5):
+            with pytest.raises(wire.Disconnected):
+                await greet(await connect(), "wrong")
+    assert [record.getMessage() for record in caplog.records] == ["link.wrong_key"]

@@ -1,0 +1,222 @@
+"""Retention in the Coreapp: deleted rows, kept rows, and the callbacks about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coreapp.errors import RequestRefused
+from coreapp.retention import (
+    DEAD_CALLBACKS,
+    FINAL_MS,
+    GROUP_UNREAD,
+    JOB_ERRORS,
+    KEYS,
+    PURGES,
+    REPLAYS,
+    SETTLED_MS,
+    UNREAD,
+    MessageCollector,
+    RetentionService,
+    old_rows,
+)
+from tests.coreapp.conftest import BUSINESS, World
+from tidings.runtime.clock import ManualClock, SystemClock
+from tidings.storage.business import callbacks, group_messages, job_errors, messages, service_windows, shards
+from tidings.storage.business.application_settings import ApplicationSettings
+from tidings.storage.business.application_settings import GarbageCollectorSettings as Wanted
+from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.job_errors import JobError
+from tidings.storage.business.messages import MessageRow, Status
+from tidings.storage.business.shards import LeaseLost
+from tidings.wire import core
+
+NOW = 1_700_000_000_000
+DAY = 24 * 3600 * 1000
+
+
+def message(message_id: str, status: Status, age: int, *, now: int = NOW, shard: int = 0) -> MessageRow:
+    return MessageRow(message_id, BUSINESS, shard, "15550110001", "text", int(status), now - age, "")
+
+
+async def add(world: World, *rows: MessageRow) -> None:
+    async with world.database.transaction() as connection:
+        await messages.add(connection, rows)
+
+
+async def left(world: World) -> set[str]:
+    async with world.database.reading() as connection:
+        ids = [f"{name}{n}" for name in "abcdefgh" for n in range(3000)]
+        return {row.id for row in await messages.list_progress(connection, BUSINESS, ids)}
+
+
+async def lease(world: World) -> shards.Lease:
+    async with world.database.transaction() as connection:
+        await shards.create_shards(connection, 2)
+        claimed = await shards.claim(connection, 0, owner="first", address="here:1", heartbeat_timeout=30)
+    assert claimed is not None
+    return claimed
+
+
+async def test_only_old_messages_of_which_nothing_can_become_are_deleted(world: World) -> None:
+    await add(
+        world,
+        message("a0", Status.READ, FINAL_MS + 1),
+        message("a1", Status.FAILED, FINAL_MS + 1),
+        message("a2", Status.DELIVERED, SETTLED_MS + 1),
+        message("a3", Status.RECEIVED, SETTLED_MS + 1),
+        message("b0", Status.READ, FINAL_MS - 1),
+        message("b1", Status.FAILED, FINAL_MS - 1),
+        message("b2", Status.DELIVERED, SETTLED_MS - 1),
+        message("b3", Status.RECEIVED, SETTLED_MS - 1),
+        message("b4", Status.ACCEPTED, 10 * SETTLED_MS),
+        message("b5", Status.SENT, 10 * SETTLED_MS),
+        message("b6", Status.READ, FINAL_MS + 1, shard=1),
+    )
+    collect = MessageCollector(world.database, await lease(world), ManualClock(NOW / 1000))
+    assert await collect() == 5, "whichever shard they are of"
+    assert await left(world) == {f"b{n}" for n in range(6)}
+    assert await collect() == 0
+
+
+async def test_many_messages_are_deleted_page_by_page(world: World) -> None:
+    await add(world, *(message(f"c{n}", Status.READ, (n % 2) * 2 * FINAL_MS) for n in range(2500)))
+    collect = MessageCollector(world.database, await lease(world), ManualClock(NOW / 1000))
+    assert await collect() == 1250
+    assert len(await left(world)) == 1250
+
+
+async def test_a_lost_lease_stops_the_deleting(world: World) -> None:
+    held = await lease(world)
+    async with world.database.transaction() as connection:
+        await shards.release(connection, held)
+        await shards.claim(connection, 0, owner="second", address="there:1", heartbeat_timeout=30)
+    await add(world, message("d0", Status.READ, 2 * FINAL_MS))
+    with pytest.raises(LeaseLost):
+        await MessageCollector(world.database, held, ManualClock(NOW / 1000))()
+    assert await left(world) == {"d0"}
+
+
+async def test_the_webhook_is_told_what_was_deleted(world: World) -> None:
+    now = int(SystemClock().now() * 1000)
+    await add(world, *(message(f"e{n}", Status.READ, 2 * DAY, now=now) for n in range(3)))
+    running = await world.start()
+    answer = await running.client.ask(lambda n: core.CollectGarbage(n, "message"))
+    assert isinstance(answer, core.Done)
+    await world.sink.signals.until(lambda: bool(world.sink.taken()))
+    assert world.sink.posts[0].body == {
+        "services": [{"message": {"gc": {"messages_deleted": 3, "status": "complete", "node": "first"}}}]
+    }
+    assert await left(world) == set()
+
+
+async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_rest_stays(
+    world: World,
+) -> None:
+    held = await lease(world)
+    old, fresh = NOW - 30 * DAY - 1, NOW - 30 * DAY + 1
+    async with world.database.transaction() as connection:
+        # Errors of jobs that no longer exist.
+        strays = [JobError(f"j{n}", 1, "overloaded", old) for n in range(3)]
+        await job_errors.execute(
+            connection, [job_errors.JobErrorChanges([*strays, JobError("new", 1, "overloaded", NOW)])]
+        )
+        for n in range(5):
+            await service_windows.add_unread(connection, [service_windows.Unread(BUSINESS, f"1{n}", f"old{n}", old)])
+            await group_messages.add_unread(
+                connection, [group_messages.UnreadGroupMessage(f"g{n}", BUSINESS, "g", "1", old)]
+            )
+            await callbacks.bury(connection, [Callback(n + 1, 0, BUSINESS, "m", "service", b"{}", old)], [b"\x01"])
+        await service_windows.add_unread(connection, [service_windows.Unread(BUSINESS, "1", "new", fresh)])
+        await group_messages.add_unread(
+            connection, [group_messages.UnreadGroupMessage("new", BUSINESS, "g", "1", fresh)]
+        )
+        await callbacks.bury(connection, [Callback(99, 0, BUSINESS, "m", "service", b"{}", fresh)], [b"\x01"])
+    clock = ManualClock(NOW / 1000)
+    collectors = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=30, page=2)
+    assert {kind: await collect() for kind, collect in collectors.items()} == {
+        KEYS: 0,
+        UNREAD: 5,
+        GROUP_UNREAD: 5,
+        DEAD_CALLBACKS: 5,
+        REPLAYS: 0,
+        PURGES: 0,
+        JOB_ERRORS: 3,
+    }
+    async with world.database.reading() as connection:
+        assert await service_windows.list_unread(connection, BUSINESS, "1", "new", limit=9) == ["new"]
+        assert len(await group_messages.list_unread(connection, BUSINESS, "new", limit=9)) == 1
+        assert [row.seq for row in await callbacks.list_dead(connection)] == [99]
+    kept = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=0)
+    assert DEAD_CALLBACKS not in kept
+
+
+class Fake:
+    """Journal that keeps the changes it is given."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    async def write(self, change: Any) -> None:
+        self.bodies += [callback.body for callback in change.new_callbacks]
+
+
+def collector(wanted: Wanted, **collectors: Any) -> tuple[RetentionService, Fake]:
+    journal = Fake()
+    settings = ApplicationSettings(garbagecollector_enable=wanted)
+    made = RetentionService(
+        collectors,
+        lambda: settings,
+        journal,  # type: ignore[arg-type]
+        clock=ManualClock(),
+        account=BUSINESS,
+        shard=0,
+        node="first",
+    )
+    return made, journal
+
+
+async def test_a_failed_collection_is_reported_as_failed_and_the_next_one_runs() -> None:
+    async def fail() -> int:
+        raise RuntimeError("no disk")
+
+    async def seven() -> int:
+        return 7
+
+    retention, journal = collector(Wanted(), message=fail, media=seven)
+    retention.ask("message")
+    retention.ask("message")
+    retention.ask("media")
+    await retention.run_once(by_itself=False)
+    failed, complete = journal.bodies
+    assert b'"status":"failed"' in failed
+    assert b'"code":1014' in failed
+    assert complete == b'{"services":[{"media":{"gc":{"items_deleted":7,"status":"complete","node":"first"}}}]}'
+
+
+@pytest.mark.parametrize("messages_on", [True, False])
+@pytest.mark.parametrize("media_on", [True, False])
+async def test_by_itself_it_collects_what_the_settings_want_and_reports_nothing(
+    messages_on: bool, media_on: bool
+) -> None:
+    done = []
+
+    async def first() -> int:
+        done.append("message")
+        return 1
+
+    async def second() -> int:
+        done.append("media")
+        return 1
+
+    retention, journal = collector(Wanted(messages_on, media_on), message=first, media=second)
+    await retention.run_once(by_itself=True)
+    assert done == ["message"] * messages_on + ["media"] * media_on
+    assert not journal.bodies
+
+
+def test_a_kind_that_is_not_collected_here_is_refused() -> None:
+    retention, _ = collector(Wanted())
+    with pytest.raises(RequestRefused, match="media is not collected here"):
+        retention.ask("media")

@@ -1,0 +1,40 @@
+"""The number of callbacks that counts when a message asks for admission."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coreapp.capacity import CapacityGate
+from coreapp.webhook.callback_admission import CallbackAdmission
+
+
+@dataclasses.dataclass
+class Waiting:
+    ours: int
+    from_recipients: int
+
+    def __len__(self) -> int:
+        return self.ours + self.from_recipients
+
+
+class Target:
+    def is_set(self) -> bool:
+        return True
+
+
+def test_what_recipients_did_never_closes_the_gate_alone_and_counts_for_a_quarter() -> None:
+    waiting = Waiting(0, 0)
+    admission = CallbackAdmission(Target(), waiting, limit=100, refuses=False)
+    gate = CapacityGate("callback", 100)
+    assert gate.is_open(admission.pressing())
+    waiting.from_recipients = 1_000_000
+    assert gate.is_open(admission.pressing())
+    waiting.ours = 74
+    assert gate.is_open(admission.pressing())
+    waiting.ours = 75
+    assert not gate.is_open(admission.pressing())
+    # Admission opens again at half, however many of the recipients' callbacks are left.
+    waiting.ours = 26
+    assert not gate.is_open(admission.pressing())
+    waiting.ours = 25
+    assert gate.is_open(admission.pressing())

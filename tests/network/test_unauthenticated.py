@@ -1,0 +1,245 @@
+"""Limits on a live connection before its first login, and on how much is read after it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import aiohttp
+import msgspec
+import pytest
+
+from network.connections.connection_slots import ConnectionSlots
+from network.connections.frame_rate_limit import FrameRateLimit
+from network.settings import Limits
+from tests.network.support import ALICE, BOB, PATIENCE, Client, Network
+from tidings.runtime.clock import ManualClock
+from tidings.runtime.settings import UnauthenticatedSettings
+from tidings.wire import device
+
+PAIRS = [("tcp", "sqlite"), ("msgpack", "sqlite")]
+
+
+@pytest.fixture(params=PAIRS, ids=lambda pair: pair[0])
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    transport, database = request.param
+    return transport, database
+
+
+async def has_closed(client: Client) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await client.closed.wait()
+
+
+async def test_whoever_does_not_log_in_in_time_is_closed_and_pings_give_no_more(network: Network) -> None:
+    await network.start(limits=Limits(login=0.3))
+    await network.register(ALICE)
+    device_of_alice, client = await network.connect(ALICE), await network.connect()
+    client.link.send(device.Ping())
+    assert isinstance(await client.next_frame(), device.Pong)
+    assert (await client.next(device.Closing)).reason == device.NO_LOGIN
+    await has_closed(client)
+    await device_of_alice.nothing_came()
+
+
+async def test_before_a_login_only_logins_and_pings_do_anything(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE, BOB)
+    client, alice = await network.connect(), await network.connect(ALICE)
+    client.link.send(device.Ack(n=list(range(1000))))
+    client.link.send(device.Logout(1, ALICE))
+    assert isinstance(await client.next_frame(), device.Ok)
+    for frame in (device.Check(2, ALICE, [BOB]), device.Fetch(3, ALICE, [BOB])):
+        client.link.send(frame)
+        assert (await client.next(device.Failed)).reason == device.UNAUTHORIZED
+    client.link.send(device.Send(4, ALICE, BOB, "a", device.MESSAGE, b"x"))
+    assert (await client.next(device.Refused)).reason == device.INVALID
+    await alice.nothing_came()
+    await client.login(BOB, network.tokens[BOB])
+
+
+async def test_a_frame_before_a_login_has_four_kibibytes(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    client = await network.connect()
+    token = "x" * (4096 - 100)
+    client.link.send(device.Login(1, ALICE, token))
+    assert (await client.next(device.Failed)).reason == device.UNAUTHORIZED
+    client.link.send(device.Login(2, ALICE, token + "x" * 100))
+    if network.transport == "tcp":
+        assert (await client.next(device.Closing)).reason == device.BAD_FRAME
+    await has_closed(client)
+
+
+async def test_a_declared_length_is_refused_before_its_bytes_come(network: Network) -> None:
+    await network.start()
+    reader, writer = await asyncio.open_connection(*network.addresses.tcp)
+    writer.write((4096 + 1).to_bytes(4, "big"))
+    async with asyncio.timeout(PATIENCE):
+        said = await reader.read()
+    assert msgspec.msgpack.decode(said[4:], type=device.Closing).reason == device.BAD_FRAME
+    writer.close()
+
+
+async def test_logins_before_the_first_success_are_answered_one_by_one_and_pings_meanwhile(network: Network) -> None:
+    await network.start(delay=(0.2, 0.2))
+    await network.register(ALICE)
+    client = await network.connect()
+    client.link.send(device.Login(1, ALICE, "wrong"))
+    client.link.send(device.Ping())
+    client.link.send(device.Login(2, ALICE, network.tokens[ALICE]))
+    client.link.send(device.Login(3, ALICE, "wrong again"))
+    assert isinstance(await client.next_frame(), device.Pong)
+    assert (await client.next(device.Failed)).n == 1
+    assert (await client.next(device.Ok)).n == 2
+    assert (await client.next(device.Failed)).n == 3
+
+
+@pytest.mark.one_node
+async def test_one_address_has_so_many_connections_without_a_login_and_those_logged_in_do_not_count(
+    network: Network,
+) -> None:
+    await network.start(limits=Limits(unauthenticated_each=2))
+    first, second = await network.connect(), await network.connect()
+    if network.transport == "tcp":
+        third = await network.connect()
+        assert (await third.next(device.Closing)).reason == device.OVERLOADED
+        await has_closed(third)
+    await network.register(ALICE)
+    await first.login(ALICE, network.tokens[ALICE])
+    # The address counts as known from now on.
+    more = [await network.connect() for _ in range(4)]
+    for client in [*more, second, first]:
+        await client.nothing_came()
+
+
+@pytest.mark.one_node
+async def test_the_oldest_without_a_login_makes_room_for_a_device(network: Network) -> None:
+    clock = ManualClock()
+    await network.start(limits=Limits(unauthenticated=2), clock=clock)
+    await network.register(ALICE)
+    first, second = await network.connect(), await network.connect()
+    clock.advance(2)
+    alice = await network.connect(ALICE)
+    assert (await first.next(device.Closing)).reason == device.OVERLOADED
+    await second.nothing_came()
+    await alice.nothing_came()
+
+
+async def test_a_connection_whose_device_has_left_may_stay_and_log_in_again(network: Network) -> None:
+    await network.start(limits=Limits(login=0.2))
+    await network.register(ALICE)
+    client = await network.connect(ALICE)
+    assert isinstance(await client.ask(lambda n: device.Logout(n, ALICE)), device.Ok)
+    client.send(ALICE, BOB, "late")
+    assert (await client.next(device.Refused)).reason == device.INVALID
+    again = await network.connect(ALICE)
+    await client.login(ALICE, network.tokens[ALICE])
+    assert (await again.next(device.Closing)).reason == device.REPLACED
+
+
+async def test_an_acknowledgement_of_more_than_can_be_in_flight_is_no_frame(network: Network) -> None:
+    await network.start()
+    await network.register(ALICE)
+    alice = await network.connect(ALICE)
+    alice.link.send(device.Ack(n=[1] * 100_000))
+    await alice.nothing_came()
+    alice.link.send(device.Ack(n=[1] * 100_001))
+    assert (await alice.next(device.Closing)).reason == device.BAD_FRAME
+
+
+async def test_with_too_many_sends_unanswered_nothing_is_read_until_half_of_them_are_answered(network: Network) -> None:
+    await network.start(limits=Limits(sends=4, store_after=0.3))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    sent = [alice.send(ALICE, BOB, f"m{i}") for i in range(6)]
+    first = await bob.deliveries(4)
+    await bob.nothing_came()
+    bob.ack(*first[:3])
+    assert sorted(await alice.accepted(3)) == sent[:3]
+    await bob.deliveries(2)
+    await alice.accepted(3)
+
+
+async def test_sends_that_come_again_before_their_answer_are_unanswered_once(network: Network) -> None:
+    await network.start(limits=Limits(sends=8))
+    await network.register(ALICE, BOB)
+    alice, bob = await network.connect(ALICE), await network.connect(BOB)
+    for _ in range(5):
+        last = [alice.send(ALICE, BOB, f"m{i}") for i in range(3)]
+    bob.ack(*await bob.deliveries(3))
+    assert sorted(await alice.accepted(3)) == last
+    alice.send(ALICE, BOB, "m3")
+    await bob.deliveries(1)
+
+
+async def test_hundreds_of_devices_that_come_back_at_once_from_one_address_log_in(network: Network) -> None:
+    numbers = [f"1555010{i:04}" for i in range(250)]
+    await network.start()
+    await network.register(*numbers, prekeys=0, kyber=False)
+
+    async def come_back(number: str) -> None:
+        while True:
+            reader, writer = await asyncio.open_connection(*network.addresses.tcp)
+            body = msgspec.msgpack.encode(device.Login(1, number, network.tokens[number]))
+            writer.write(len(body).to_bytes(4, "big") + body)
+            try:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                frame = msgspec.msgpack.decode(await reader.readexactly(size), type=device.FromNetwork)
+            except (OSError, asyncio.IncompleteReadError):
+                frame = None
+            writer.close()
+            if isinstance(frame, device.Ok):
+                return
+
+    async with asyncio.timeout(3 * PATIENCE):
+        await asyncio.gather(*map(come_back, numbers))
+
+
+async def test_whoever_logs_in_over_a_websocket_costs_nothing_of_the_bounds_over_http_either(network: Network) -> None:
+    # One connection at once, and no other within an hour.
+    await network.start(unauthenticated=UnauthenticatedSettings(rate=0.0001, rate_each=0.0001))
+    await network.register(ALICE)
+    for _ in range(5):
+        client = await network.connect(ALICE)
+        await client.close()
+    url = f"http://127.0.0.1:{network.addresses.http[1]}/health"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 200
+
+
+def test_tokens_come_back_to_whoever_logs_in() -> None:
+    clock = ManualClock()
+    limiter = ConnectionSlots(clock, Limits(unauthenticated=10_000, unauthenticated_each=10_000))
+    # Per address: 60 at once, then 10 per second.
+    burst = 60
+    for _ in range(3 * burst):
+        place = limiter.enter("192.0.2.1")
+        assert place is not None
+        place.reserve()
+        place.mark_authenticated()
+    entered = [limiter.enter("192.0.2.2") is not None for _ in range(burst + 1)]
+    assert burst - 1 <= sum(entered) <= burst
+    clock.advance(1 / 10)
+    assert limiter.enter("192.0.2.2") is not None
+    assert limiter.enter("192.0.2.3") is not None
+
+
+def test_what_does_nothing_is_paced_after_a_burst() -> None:
+    bucket = FrameRateLimit()
+    # 1,000 at once, then 100 per second.
+    assert max(bucket.take(100.0) for _ in range(1000)) == pytest.approx(0, abs=1e-6)
+    assert bucket.take(100.0) == pytest.approx(0.01)
+    assert bucket.take(100.0, 1000) == pytest.approx(10.01)
+    assert bucket.take(200.0) == 0
+
+
+async def test_the_backlog_keeps_who_is_refused_too_often(network: Network) -> None:
+    await network.start(limits=Limits(unauthenticated_each=1))
+    held = await network.connect(transport="tcp")
+    sockets = [socket.create_connection(network.addresses.tcp, timeout=PATIENCE) for _ in range(200)]
+    said = [await asyncio.to_thread(one.recv, 1000) for one in sockets]
+    assert all(msgspec.msgpack.decode(text[4:], type=device.Closing).reason == device.OVERLOADED for text in said)
+    for one in sockets:
+        one.close()
+    await held.nothing_came()

@@ -1,0 +1,86 @@
+"""Cross-shard messages: rows by which one shard asks another to act.
+
+A message is written in the transaction of its cause, and deleted in the transaction of its effects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.storage import types
+from tidings.storage.business.tables import metadata
+from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
+
+table = sa.Table(
+    "shard_notes",
+    metadata,
+    sa.Column("id", types.key(64), primary_key=True),
+    sa.Column("shard", sa.Integer, nullable=False),
+    sa.Column("account", types.key(20), nullable=False),
+    sa.Column("kind", types.key(16), nullable=False),
+    sa.Column("peer", types.key(20), nullable=False),
+    sa.Column("group_id", types.key(64), nullable=False),
+    sa.Column("body", types.blob(), nullable=False),
+    sa.Column("created_at", types.milliseconds(), nullable=False),
+    sa.Index("shard_notes_by_shard", "shard", "id"),
+    mysql_engine="InnoDB",
+)
+
+# Kind of a message that asks for something to be sent to its peer. All other kinds are for shard 0.
+SEND = "send"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CrossShardMessage:
+    """Cross-shard message for the owner of a shard."""
+
+    id: str
+    # Shard that receives the message.
+    shard: int
+    account: str
+    kind: str
+    # Number that the message is about, or that something is to be sent to.
+    peer: str
+    # Empty when the message concerns no group.
+    group_id: str
+    # Sealed.
+    body: bytes = dataclasses.field(repr=False)
+    # Unix milliseconds.
+    created_at: int
+
+
+_DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
+
+
+async def add(connection: AsyncConnection, notes: Sequence[CrossShardMessage]) -> None:
+    """Add cross-shard messages. Those that exist stay unchanged."""
+    if notes:
+        await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(note) for note in notes])
+
+
+async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
+    """Delete messages that have been handled."""
+    await delete_listed(connection, _DELETE, "ids", ids)
+
+
+async def list_messages(connection: AsyncConnection, shard: int, *, limit: int) -> Sequence[CrossShardMessage]:
+    """List the oldest messages for a shard, at most `limit`, in the order in which they were made."""
+    rows = await connection.execute(sa.select(table).where(table.c.shard == shard).order_by(table.c.id).limit(limit))
+    return [CrossShardMessage(*row) for row in rows]
+
+
+async def list_addressed(connection: AsyncConnection) -> Sequence[int]:
+    """List the shards that have messages waiting."""
+    return [row[0] for row in await connection.execute(sa.select(table.c.shard).distinct())]
+
+
+async def list_ids(connection: AsyncConnection, ids: Collection[str]) -> Sequence[str]:
+    """List those of the given messages that have not been handled."""
+    found: list[str] = []
+    for page in pages(list(ids)):
+        found += [row[0] for row in await connection.execute(sa.select(table.c.id).where(table.c.id.in_(page)))]
+    return found
