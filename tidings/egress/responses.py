@@ -54,6 +54,11 @@ class ResponseParser:
         self._interim = self._lines = self._unfinished = 0
         self._fault = ""
 
+    def close(self) -> None:
+        """Expect no more bytes. Without it, this parser and the library's, which refer to each other, stay in memory
+        with up to 32 KiB of a head until the interpreter GC runs."""
+        self._parser = None
+
     def feed(self, data: bytes) -> None:
         """Parse the next bytes; bytes behind a complete response are dropped. Raises `BadResponse`."""
         lines = 0 if self.is_headed else data.count(b"\n")
@@ -283,7 +288,9 @@ class EgressConnection(asyncio.Protocol):
             else:
                 parser.feed(data)
         except BadResponse as error:
-            waiter.set_exception(error)
+            # Its traceback and its cause refer to this call, and so to the connection and to the future.
+            self._waiter = error.__cause__ = error.__context__ = None
+            waiter.set_exception(error.with_traceback(None))
             return
         if not parser.is_complete:
             self._transport.pause_reading()
@@ -293,5 +300,6 @@ class EgressConnection(asyncio.Protocol):
         self.is_lost = True
         self.error = exc
         self._transport = None
+        self._parser.close()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
