@@ -18,7 +18,7 @@ from tests.security.bystander_process import BystanderProcess
 REGISTRATION_KEY = "the registration key of these attacks"
 ENVIRONMENT = {
     "TIDINGS_ROBOTS_KINDS": "11,14",
-    "TIDINGS_ROBOTS_PER_KIND": "20",
+    "TIDINGS_ROBOTS_PER_KIND": "70",
     "TIDINGS_REGISTRATION_KEY": REGISTRATION_KEY,
 }
 READERS = tuple(f"1555011{index:04d}" for index in range(20))
