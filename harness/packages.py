@@ -21,7 +21,9 @@ MARIADB = {
 }
 # Programs of a private Redis, or of three that form a Redis Cluster.
 REDIS = {"redis-server": "redis-server"}
-NEEDED = MARIADB | REDIS
+# The program of the guides' commands, which tests execute.
+CURL = {"curl": "curl"}
+NEEDED = MARIADB | REDIS | CURL
 VALKEY_DIRECTORY = Path(__file__).parent.parent / "build" / "valkey"
 
 # Where Debian keeps servers and helper programs; not on the PATH of an ordinary user.

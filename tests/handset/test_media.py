@@ -421,4 +421,4 @@ async def test_robots_open_what_they_get_and_send_files_back(
 
 def test_a_pointer_shows_no_key() -> None:
     pointer = AttachmentPointer("b", b"k" * 64, bytes(32), 3, "image/png", "0" * 64, kind="image")
-    assert repr(pointer) == "Attachment(b, 3 bytes)"
+    assert repr(pointer) == "AttachmentPointer(b, 3 bytes)"

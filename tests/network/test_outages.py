@@ -65,7 +65,7 @@ PROCESS = """
 import asyncio, json, os, sys
 from pathlib import Path
 from network import services
-from network.settings import Blobs, Settings
+from network.settings import BlobSettings, Settings
 from tidings.runtime import crashpoints
 from tidings.runtime.process_secrets import NetworkSecrets
 from tidings.runtime.settings import DatabaseSettings
@@ -75,7 +75,7 @@ settings = Settings(
     database=DatabaseSettings(sys.argv[1]),
     secrets=NetworkSecrets(registration_key=sys.argv[2]),
     data_dir=Path(sys.argv[3]),
-    blobs=Blobs(directory=Path(sys.argv[3])),
+    blobs=BlobSettings(directory=Path(sys.argv[3])),
     http_address=("127.0.0.1", 0),
     tcp_address=("127.0.0.1", 0),
 )
