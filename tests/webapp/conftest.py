@@ -6,7 +6,9 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
+import functools
 import json
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -106,9 +108,20 @@ class Served:
 Serve = Callable[..., Awaitable[Served]]
 
 
+@functools.cache
+def _temporary(url: str) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tidings-media-")
+
+
+def _directory_of(url: str) -> Path:
+    """Return the directory of a SQLite file. A database of a server has one for all tests that use its schema."""
+    file = url.partition(":///")[2]
+    return Path(file).parent if file else Path(_temporary(url).name)
+
+
 def make_settings(database: Database, **changes: Any) -> Settings:
-    """Return settings with files in an existing directory next to the database."""
-    media_dir = changes.pop("media_dir", None) or Path(database.settings.url.partition(":///")[2]).parent / "media"
+    """Return settings with files in an existing directory, next to a database of SQLite."""
+    media_dir = changes.pop("media_dir", None) or _directory_of(database.settings.url) / "media"
     media_dir.mkdir(exist_ok=True)
     settings = Settings(
         data_dir=media_dir.parent,
