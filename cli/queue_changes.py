@@ -43,7 +43,9 @@ class QueueChanges:
         self._who = coreapp_client.who()
 
     async def replay(self, seqs: Mapping[int, Sequence[int]]) -> int:
-        """Make failing callbacks due now and dead letters pending again. Returns their number. Raises `CommandFailure`.
+        """Make failing callbacks due now and dead letters pending again. Returns their number.
+
+        Raises `CommandFailure`, for example when the owner's queue is full; its text has the number changed before.
 
         seqs: `seq` of the callbacks, by shard.
         """
@@ -123,7 +125,12 @@ class QueueChanges:
         done = stay = 0
         for shard, named in seqs.items():
             for page in pages(named, PAGE):
-                count = await self._change_page(owners.get(shard), shard, call(shard, page), _of(alone, shard, page))
+                try:
+                    count = await self._change_page(
+                        owners.get(shard), shard, call(shard, page), _of(alone, shard, page)
+                    )
+                except guard.CommandFailure as failure:
+                    raise guard.CommandFailure(f"{failure} ({done} callbacks were changed before)") from None
                 done, stay = done + count.done, stay + count.stay
         return Count(done, stay)
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from cli import choices, coreapp_client, guard, process
+from cli import choices, process
+from cli.commands import queue
 from cli.coreapp_client import CoreappClient
-from cli.settings import CoreappSettings
+from cli.queue_changes import QueueChanges
+from cli.settings import QueueSettings
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage.business import callback_replays, callbacks, shards
+from tidings.storage.business import callback_replays, callbacks
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.shards import Owner
+from tidings.storage.business.queue_views import DEAD, FAILING, RowFilter
 from tidings.storage.database import Database
-from tidings.wire import core
-
-PAGE = 1_000  # callbacks that a Coreapp replays per request
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the database (list, replays), or send requests to the Coreapps that own the shards (replay)."""
-    found = CoreappSettings.read(os.environ)
+    found = QueueSettings.read(os.environ)
     if options.action == "list":
         return asyncio.run(_list(found.business))
     if options.action == "replays":
@@ -87,63 +85,20 @@ def _comes_again(row: Callback) -> str:
     return f"again at {choices.utc(row.due_at)}"
 
 
-async def _replay(found: CoreappSettings, events: Sequence[str]) -> int:
+async def _replay(settings: QueueSettings, events: Sequence[str]) -> int:
     """Replay the callbacks with these event ids; without ids, all dead letters. Raises `CommandFailure`."""
-    seqs = [choices.parse_seq(event) for event in events if not choices.is_own(event)]
-    own = [event for event in events if choices.is_own(event)]
-    coreapps, who = CoreappClient.of(found), coreapp_client.who()
-    database = Database(found.business, "business")
+    choice = RowFilter(
+        statuses=(FAILING, DEAD) if events else (DEAD,),
+        seqs=tuple(choices.parse_seq(event) for event in events if not choices.is_own(event)),
+        events=tuple(event for event in events if choices.is_own(event)),
+    )
+    database = Database(settings.business, "business")
     try:
+        changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
         async with database.reading() as connection:
-            owners = [owner for owner in await shards.list_owners(connection) if owner.address]
-            seqs += await callbacks.list_seqs(connection, own)
-        dead = {} if events else await _list_dead(database)
+            rows = await queue.CALLBACKS.read(connection, choice)
+        total = await changes.replay(queue.CALLBACKS.by_shard(rows))
     finally:
         await database.close()
-    if not owners:
-        raise guard.CommandFailure("no Coreapp owns a shard: start one first")
-    total = await replay([(owner, seqs if events else dead.get(owner.shard, [])) for owner in owners], coreapps, who)
     print(f"{total} callbacks are pending again")
     return 0
-
-
-async def _list_dead(database: Database) -> Mapping[int, list[int]]:
-    """List the dead letters of each shard."""
-    found: dict[int, list[int]] = {}
-    after = 0
-    while True:
-        async with database.reading() as connection:
-            page = await callbacks.list_dead(connection, after=after)
-        for row in page:
-            found.setdefault(row.shard, []).append(row.seq)
-        if not page:
-            return found
-        after = page[-1].seq
-
-
-class ShardCaller(Protocol):
-    """Sends one request to a Coreapp, as `CoreappClient` does."""
-
-    async def call(self, address: str, make: Callable[[int], Any]) -> Any: ...
-
-
-async def replay(work: Sequence[tuple[Owner, Sequence[int]]], coreapps: ShardCaller, who: str) -> int:
-    """Replay callbacks of shards, each once and 1,000 per request. Returns their number.
-
-    Raises `CommandFailure` when an owner refuses, for example because its queue is full. The callbacks that were
-    replayed before stay pending, and the error names their number.
-
-    work: owners of shards with the callbacks to replay
-    """
-    total = 0
-    for owner, seqs in work:
-        for start in range(0, len(seqs), PAGE):
-            make = functools.partial(
-                core.ReplayCallbacks, seqs=list(seqs[start : start + PAGE]), by=who, shard=owner.shard
-            )
-            answer = await coreapps.call(owner.address, make)
-            if not isinstance(answer, core.Replayed):
-                refusal = f"the Coreapp at {owner.address} answered {answer!r}"
-                raise guard.CommandFailure(f"{total} callbacks are pending again; {refusal}")
-            total += answer.count
-    return total

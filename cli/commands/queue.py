@@ -69,7 +69,7 @@ class _Queue(Generic[Row]):
 _JOBS: _Queue[JobView] = _Queue(
     "jobs", queue_views.list_jobs, operator.attrgetter("id"), queue_pages.job_object, queue_pages.job_line
 )
-_CALLBACKS: _Queue[CallbackView] = _Queue(
+CALLBACKS: _Queue[CallbackView] = _Queue(
     "callbacks",
     queue_views.list_callbacks,
     operator.attrgetter("seq"),
@@ -126,7 +126,7 @@ async def _list_jobs(options: argparse.Namespace, connection: Connection) -> Non
 
 
 async def _list_callbacks(options: argparse.Namespace, connection: Connection) -> None:
-    await _list(options, connection, _CALLBACKS, choices.read(options, of=CALLBACK_STATUSES, default=()))
+    await _list(options, connection, CALLBACKS, choices.read(options, of=CALLBACK_STATUSES, default=()))
 
 
 async def _list(options: argparse.Namespace, connection: Connection, queue: _Queue[Row], choice: RowFilter) -> None:
@@ -165,17 +165,17 @@ _LISTS = {"status": _show_depths, "jobs": _list_jobs, "callbacks": _list_callbac
 async def _replay(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
     choice = choices.read(options, of=(FAILING, DEAD), default=(FAILING, DEAD))
     async with database.reading() as connection:
-        rows = await _CALLBACKS.read(connection, choice)
-    count = await changes.replay(_CALLBACKS.by_shard(rows))
+        rows = await CALLBACKS.read(connection, choice)
+    count = await changes.replay(CALLBACKS.by_shard(rows))
     _say(options, {"replayed": count}, f"{count} callbacks are due now, with the same event ids")
     return 0
 
 
 async def _purge(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
     choice = choices.read(options, of=CALLBACK_STATUSES, default=(DEAD,))
-    rows = await _confirmed(options, database, _CALLBACKS, choice, "They are deleted, and never posted.")
+    rows = await _confirmed(options, database, CALLBACKS, choice, "They are deleted, and never posted.")
     if rows:
-        count = await changes.purge(_CALLBACKS.by_shard(rows), choices.describe(choice), choice.statuses)
+        count = await changes.purge(CALLBACKS.by_shard(rows), choices.describe(choice), choice.statuses)
         _say_purged(options, count, "callbacks are deleted", "have changed meanwhile, and stay")
     return 0
 

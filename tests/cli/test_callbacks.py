@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from cli.commands.callbacks import replay
+from cli import coreapp_client
 from cli.guard import CommandFailure
+from cli.queue_changes import QueueChanges
 from tests.cli.test_main import run
+from tests.conftest import DatabaseFactory
 from tidings.runtime.settings import DatabaseSettings
-from tidings.storage.business import callback_replays, callbacks
+from tidings.storage.business import callback_replays, callbacks, shards
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
 
@@ -81,23 +82,57 @@ class Coreapp:
         return core.Replayed(1, len(request.seqs))
 
 
-def owner(shard: int) -> Owner:
-    return Owner(shard, node="c1", address="127.0.0.1:1", epoch=7)
+@pytest.fixture
+async def database(database_factory: DatabaseFactory) -> Database:
+    """Tables with three shards, each with an owner."""
+    database = await database_factory("business")
+    async with database.transaction() as connection:
+        await shards.create_shards(connection, 3)
+        for shard in range(3):
+            assert await shards.claim(connection, shard, owner="c1", address="127.0.0.1:1", heartbeat_timeout=30)
+    return database
 
 
-async def test_each_callback_is_replayed_once_by_the_owner_of_its_shard() -> None:
+def changes(database: Database, coreapp: Coreapp) -> QueueChanges:
+    return QueueChanges(database, cast(Any, coreapp), heartbeat_timeout=30)
+
+
+async def test_each_callback_is_replayed_once_by_the_owner_of_its_shard(database: Database) -> None:
     coreapp = Coreapp()
-    work = [(owner(0), range(2_001)), (owner(1), ()), (owner(2), range(5_000, 6_000))]
-    assert await replay(work, coreapp, "ann@desk") == 3_001
-    assert [(len(request.seqs), request.shard, request.by) for request in coreapp.requests] == [
-        (1_000, 0, "ann@desk"),
-        (1_000, 0, "ann@desk"),
-        (1, 0, "ann@desk"),
-        (1_000, 2, "ann@desk"),
+    work = {0: range(2_001), 1: (), 2: range(5_000, 6_000)}
+    assert await changes(database, coreapp).replay(work) == 3_001
+    assert [(len(request.seqs), request.shard) for request in coreapp.requests] == [
+        (1_000, 0),
+        (1_000, 0),
+        (1, 0),
+        (1_000, 2),
     ]
+    assert {request.by for request in coreapp.requests} == {coreapp_client.who()}
     assert [seq for request in coreapp.requests for seq in request.seqs] == [*range(2_001), *range(5_000, 6_000)]
 
 
-async def test_a_full_queue_ends_a_replay_with_the_number_of_those_replayed() -> None:
-    with pytest.raises(CommandFailure, match=r"^2000 callbacks are pending again; .* at its limit"):
-        await replay([(owner(0), range(1_000)), (owner(1), range(5_000))], Coreapp(room=2_000), "ann@desk")
+async def test_a_full_queue_ends_a_replay_with_the_number_of_those_replayed(database: Database) -> None:
+    with pytest.raises(CommandFailure, match=r"at its limit.* \(2000 callbacks were changed before\)$"):
+        await changes(database, Coreapp(room=2_000)).replay({0: range(1_000), 1: range(5_000)})
+
+
+def test_dead_letters_and_named_callbacks_are_replayed_without_an_owner(tmp_path: Path) -> None:
+    variables = {"TIDINGS_DATA_DIR": str(tmp_path)}
+    assert run("migrate", **variables).returncode == 0
+
+    async def fill() -> None:
+        database = Database(DatabaseSettings(f"sqlite+aiosqlite:///{tmp_path}/business.db"), "business")
+        rows = [failed(1, 0), failed(2, 3), failed(3, 12), failed(4, 12)]
+        async with database.transaction() as connection:
+            await shards.create_shards(connection, 1)
+            await callbacks.enqueue(connection, rows, [b"\x01"] * 4)
+            await callbacks.reschedule(connection, rows[1:2], [b"\x01"])
+            await callbacks.bury(connection, rows[2:], [b"\x01"] * 2)
+        await database.close()
+
+    asyncio.run(fill())
+    assert run("callbacks", "replay", "evt_1", "evt_2", "evt_3", **variables).stdout == (
+        "2 callbacks are pending again\n"
+    )
+    assert run("callbacks", "replay", **variables).stdout == "1 callbacks are pending again\n"
+    assert run("callbacks", "replay", **variables).stdout == "0 callbacks are pending again\n"
