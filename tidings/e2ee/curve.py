@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final, Self
 
 from cryptography.hazmat.primitives.asymmetric import x25519
@@ -34,11 +35,13 @@ def check_public(public: bytes) -> None:
 _IDENTIFYING_SCALAR: Final = bytes(range(32))
 
 
+@functools.lru_cache(1024)
 def identify(public: bytes) -> bytes:
     """Return 32 bytes that are equal for public keys that agree on the same secrets.
 
     A point of small order can be added to a public key without a change of any secret that is agreed with it (RFC 7748
-    section 6.1), so each key has seven others with the same effect. Takes 46 µs.
+    section 6.1), so each key has seven others with the same effect. Takes 46 µs, and is cached: a first message is looked
+    up, checked and accepted by it.
 
     Raises InvalidKey on a malformed public key and on a point of small order.
     """

@@ -16,8 +16,9 @@ UNCHECKED = frozenset(("/", "/health", "/health/live", "/health/ready", "/health
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 _LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
 _NAME = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
+# Characters: a name has at most 253, a port a colon and 5 digits, an address two brackets.
+_MAX_AUTHORITY = 262
 # Host, and optionally a port.
-_MAX_AUTHORITY = 262  # characters: a name has at most 253, a port a colon and 5 digits, an address two brackets
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:@/\\\s]+)(:[0-9]{0,5})?")
 
 Headers = Iterable[tuple[bytes, bytes]]
