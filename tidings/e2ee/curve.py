@@ -40,8 +40,8 @@ def identify(public: bytes) -> bytes:
     """Return 32 bytes that are equal for public keys that agree on the same secrets.
 
     A point of small order can be added to a public key without a change of any secret that is agreed with it (RFC 7748
-    section 6.1), so each key has seven others with the same effect. Takes 46 µs, and is cached: a first message is looked
-    up, checked and accepted by it.
+    section 6.1), so each key has seven others with the same effect. Takes 46 µs, and is cached, because a first message
+    is looked up, checked and accepted by it.
 
     Raises InvalidKey on a malformed public key and on a point of small order.
     """

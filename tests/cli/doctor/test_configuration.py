@@ -82,7 +82,7 @@ CHECK
 
 
 def test_a_volume_that_nobody_may_write_to_is_fine_where_no_database_is_in_it(tmp_path: Path) -> None:
-    """The volume of a container's secrets is mounted read-only."""
+    """The volume of a container's secrets is mounted read-only. Skips on machines that cannot make namespaces."""
     command = ["unshare", "--mount", "bash", "-c", READ_ONLY, "bash", str(tmp_path), sys.executable]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if "unshare" in done.stderr:
