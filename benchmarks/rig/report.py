@@ -229,7 +229,7 @@ def _queues(runs: Sequence[Run]) -> list[str]:
 def _profile(one: Run, profile: Mapping[str, Stacks]) -> list[str]:
     header = [
         f"{_title(one)}: where its CPU went",
-        "room of the house, with its calls of libraries",
+        "package, with the library calls it makes",
         "part",
         "µs for each",
     ]

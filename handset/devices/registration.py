@@ -70,7 +70,7 @@ class DeviceRegistry:
     ) -> None:
         """Register devices, also repeatedly. Waits as long as the network is unavailable.
 
-        Returns early when `stop` is set. Raises `Unauthorized` and `Rejected`.
+        Returns early when `stop` is set. Raises `Unauthorized` and `NetworkRefusal`.
         """
         for start in range(0, len(devices), MAX_BULK):
             chunk = devices[start : start + MAX_BULK]

@@ -91,8 +91,8 @@ class ConnectionLimiter:
         recognise(authorization): whether this value of `Authorization` is known to be valid.
         tls: connections use TLS, and count as `_HANDSHAKE` connections each.
         urgent: paths of requests that are dispatched before others that arrived with them.
-        is_crowded(path, delay): whether such a request, dispatched `delay` seconds from now, would be refused because
-            too many wait already.
+        is_overloaded(path, delay): whether such a request, dispatched `delay` seconds from now, would be refused
+            because too many wait already.
         """
         self.urgent = urgent
         self.is_overloaded = is_overloaded
