@@ -23,9 +23,9 @@ import psutil
 import uvloop
 
 from cli import main
-from tidings.runtime import tls
-from tidings.runtime.tls import Clients, TlsFiles
-from tidings.runtime.tls_server import Handshakes
+from tidings.net import tls
+from tidings.net.tls import Clients, TlsFiles
+from tidings.net.tls_server import Handshakes
 from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire.requests import Requests

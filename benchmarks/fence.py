@@ -20,7 +20,7 @@ import uvloop
 
 from coreapp.journal import Change, Journal
 from harness.mariadb import MariaDB
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.business import callbacks, jobs, messages, sessions, shards
 from tidings.storage.database import Connection, Database

@@ -29,9 +29,9 @@ from handset.robots.robots import Robots
 from handset.shown_log import ShownLog
 from harness import metrics
 from tests.handset.scripted import Business, ScriptedNetwork, make_device
+from tidings.aio.clock import SystemClock
 from tidings.client import transports
-from tidings.runtime.clock import SystemClock
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.storage.handset import devices, prekeys

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cli.guard import CommandFailure
-from tidings.runtime import private_files
+from tidings.secrets import private_files
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tidings.runtime import api_key, first_password, process_secrets, secret_sources
-from tidings.runtime.process_secrets import CoreappSecrets
-from tidings.runtime.secret_files import OWNERS
+from tidings.secrets import api_key, first_password, process_secrets, secret_sources
+from tidings.secrets.process_secrets import CoreappSecrets
+from tidings.secrets.secret_files import OWNERS
 
 # Process whose secrets a command reads, for commands that are not named like their process.
 _PROCESSES = {"robots": "handset"}

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tidings.runtime import private_files
+from tidings.secrets import private_files
 
-# Lines at warning level or above, in both styles of `tidings.runtime.log`.
+# Lines at warning level or above, in both styles of `tidings.observability.log`.
 _WORTH_REPEATING = re.compile(
     rb'^(?:\d\d:\d\d:\d\d\.\d{3} (?:WARNING|ERROR  |CRITICAL)|\{.*"level": "(?:warning|error|critical)").*$',
     re.MULTILINE,

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from cli import guard
 from cli.child_log import ChildLog
-from tidings.runtime import pipes
+from tidings.aio import pipes
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0

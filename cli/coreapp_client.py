@@ -11,9 +11,9 @@ from typing import Any
 
 from cli import guard
 from cli.settings import CoreappSettings
-from tidings.runtime import exposure, tls
-from tidings.runtime.exposure import LinkCalls
-from tidings.runtime.settings import InstallationSettings
+from tidings.installation.settings import InstallationSettings
+from tidings.net import exposure, tls
+from tidings.net.exposure import LinkCalls
 from tidings.wire import core
 from tidings.wire.connection import Connection, Disconnected, connect
 from tidings.wire.requests import Requests

@@ -16,10 +16,10 @@ from cli import callback_receiver, guard
 from cli.installation import Where
 from handset.devices.vault import Vault
 from tidings.egress import urls
-from tidings.runtime import process_secrets
-from tidings.runtime.first_password import ADMINISTRATOR
-from tidings.runtime.process_secrets import HandsetSecrets
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
+from tidings.secrets import process_secrets
+from tidings.secrets.first_password import ADMINISTRATOR
+from tidings.secrets.process_secrets import HandsetSecrets
 from tidings.storage.database import Database
 from tidings.storage.handset import inbox
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from cli.settings import TableSettings
 from network.settings import BlobSettings, read_blobs
+from tidings.config import env
+from tidings.installation import settings
 from tidings.objects.s3_settings import MediaBucket
-from tidings.runtime import env, settings
 
 
 class FilesSettings(TableSettings):

@@ -10,8 +10,8 @@ import re
 import sys
 from collections.abc import Iterator
 
-from tidings.runtime import service
-from tidings.runtime.env import SettingsError
+from tidings.aio import service
+from tidings.config.env import SettingsError
 from tidings.storage import outages, revisions
 
 FAILED = 1

@@ -13,8 +13,9 @@ from cli import child_environment, guard, tables, unread_variables
 from cli.child_process import STOP_SECONDS
 from cli.settings import UpSettings
 from cli.supervisor import Child, Supervisor
-from tidings.runtime import env, first_password
-from tidings.runtime.settings import DatabaseSettings
+from tidings.config import env
+from tidings.installation.settings import DatabaseSettings
+from tidings.secrets import first_password
 from tidings.storage.business import accounts, users
 from tidings.storage.database import Database
 

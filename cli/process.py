@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 
 from cli import process_records, unread_variables
 from tidings import __version__
-from tidings.runtime import crashpoints, interpreter_gc, log, private_files, sampling, service, tracing
-from tidings.runtime.settings import LogSettings, ProcessSettings
+from tidings.aio import crashpoints, service
+from tidings.installation.settings import LogSettings, ProcessSettings
+from tidings.observability import interpreter_gc, log, sampling, tracing
+from tidings.secrets import private_files
 
 try:
     import uvloop

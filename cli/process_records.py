@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cli import known_variables, unread_variables
 from tidings import __version__
-from tidings.runtime import private_files
+from tidings.secrets import private_files
 
 log = logging.getLogger(__name__)
 

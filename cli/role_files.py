@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cli import database_sql
 from cli.database_sql import DatabaseUser
-from tidings.runtime import private_files
+from tidings.secrets import private_files
 
 # Secrets that may consist of several keys: the first one seals, all of them open.
 ROTATED = ("master_key", "settings_key")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from tidings.runtime import env, exposure, process_secrets, settings
-from tidings.runtime.api_key import API_KEY, OptionalKey
-from tidings.runtime.process_secrets import CoreappSecrets
-from tidings.runtime.settings import DatabaseSettings
+from tidings.config import env
+from tidings.installation import settings
+from tidings.installation.settings import DatabaseSettings
+from tidings.net import exposure
+from tidings.secrets import process_secrets
+from tidings.secrets.api_key import API_KEY, OptionalKey
+from tidings.secrets.process_secrets import CoreappSecrets
 
 
 class TableSettings(settings.InstallationSettings):

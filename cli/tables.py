@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tidings.runtime.settings import DatabaseSettings, describe_url
+from tidings.installation.settings import DatabaseSettings, describe_url
 from tidings.storage import schema
 from tidings.storage.database import Database
 

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from cli.known_variables import COMPOSE, SECRETS, SETTINGS
-from tidings.runtime import secret_sources
-from tidings.runtime.env import SettingsError, parse_flag
+from tidings.config.env import SettingsError, parse_flag
+from tidings.secrets import secret_sources
 
 log = logging.getLogger(__name__)
 

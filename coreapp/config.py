@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from coreapp import webhook_secrets
 from coreapp.webhook_secrets import WebhookSecrets
+from tidings.aio import service
+from tidings.aio.clock import Clock
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.keys import webhook_url
-from tidings.runtime import service
-from tidings.runtime.clock import Clock
 from tidings.storage.business import application_settings, certificates
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.messages import Status

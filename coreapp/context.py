@@ -15,14 +15,14 @@ from coreapp.network_connection import NetworkConnection
 from coreapp.settings import Settings
 from coreapp.used_keys import UsedKeys
 from coreapp.wakeups import ShardWakeups
+from tidings.aio.clock import Clock
+from tidings.aio.slots import Slots
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.egress.responses import ReadCpuLimit
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
-from tidings.runtime.clock import Clock
-from tidings.runtime.slots import Slots
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database
 from tidings.wire.addresses import shard_of

@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from coreapp.errors import OutcomeUnknown
 from coreapp.session_rows import SessionRows, UsedPreKey
-from tidings.runtime.batcher import Batcher
+from tidings.aio.batcher import Batcher
 from tidings.storage import merging, outages
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.business import (

@@ -12,8 +12,8 @@ from prometheus_client import Counter
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
-from tidings.runtime.clock import Clock
-from tidings.runtime.service import Wakeup
+from tidings.aio.clock import Clock
+from tidings.aio.service import Wakeup
 from tidings.storage.business import (
     callback_purges,
     callback_replays,

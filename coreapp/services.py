@@ -13,20 +13,22 @@ from coreapp.shard.health import CoreappNeeds
 from coreapp.shard.link import LinkHandler
 from coreapp.shard.node import ShardNode
 from coreapp.shard.open_links import LinkClosing, OpenLinks
+from tidings.aio import service
+from tidings.aio.clock import SystemClock
 from tidings.client.http import NetworkApi
+from tidings.config.env import SettingsError, printable
+from tidings.installation import data_directory, network_access
 from tidings.keys import checks
+from tidings.net import exposure, tls
+from tidings.net.socket_server import SocketServer
+from tidings.net.tls import CertificateWatch
+from tidings.net.tls_server import Handshakes
 from tidings.objects import identity
 from tidings.objects.store import FileStore
 from tidings.objects.watch import StoreWatch
-from tidings.runtime import data_directory, exposure, network_access, service, tls
-from tidings.runtime.clock import SystemClock
-from tidings.runtime.env import SettingsError, printable
-from tidings.runtime.exposition import Exposition
-from tidings.runtime.readiness import Readiness
-from tidings.runtime.socket_server import SocketServer
-from tidings.runtime.tls import CertificateWatch
-from tidings.runtime.tls_server import Handshakes
-from tidings.runtime.vitals import Vitals
+from tidings.observability.exposition import Exposition
+from tidings.observability.readiness import Readiness
+from tidings.observability.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database

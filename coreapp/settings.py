@@ -14,12 +14,15 @@ import pydantic
 
 from coreapp import signature
 from coreapp.conversations import ConversationNames
+from tidings.config import env
 from tidings.egress.settings import OutgoingMedia, OutgoingWebhooks
+from tidings.installation import network_access, settings
+from tidings.installation.settings import DatabaseSettings
+from tidings.net import exposure
 from tidings.objects.s3_settings import MediaBucket
-from tidings.runtime import env, exposure, network_access, process_secrets, settings
-from tidings.runtime.api_key import API_KEY, OptionalKey
-from tidings.runtime.process_secrets import CoreappSecrets
-from tidings.runtime.settings import DatabaseSettings
+from tidings.secrets import process_secrets
+from tidings.secrets.api_key import API_KEY, OptionalKey
+from tidings.secrets.process_secrets import CoreappSecrets
 from tidings.wire.addresses import COUNTS
 
 _INVITE_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")

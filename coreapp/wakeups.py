@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidings.runtime.service import Wakeup
+from tidings.aio.service import Wakeup
 
 
 class ShardWakeups:

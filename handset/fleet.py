@@ -17,9 +17,9 @@ from handset.receiving.mailroom import Mailroom
 from handset.receiving.session_renewal import SessionRenewal
 from handset.sender import MessageSender
 from tidings import e2ee
+from tidings.aio.service import wait_for
 from tidings.client.http import NetworkApi
 from tidings.client.transports import Dial
-from tidings.runtime.service import wait_for
 from tidings.storage import outages
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire import content

@@ -10,11 +10,11 @@ from prometheus_client import Counter, Gauge
 
 from handset.devices.device import Device
 from tidings import e2ee
+from tidings.aio.clock import Clock
 from tidings.client.connection import DeviceConnection
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.listener import DeviceListener
 from tidings.client.transports import Dial, FrameTransport
-from tidings.runtime.clock import Clock
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire.connection import Handler
 from tidings.wire.device import GROUP, OVERLOADED, REPLACED, UNAUTHORIZED, Deliver, PreKeysLow, Send

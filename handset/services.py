@@ -19,12 +19,12 @@ from handset.robots.registrar import Reregistration, RobotRegistrar
 from handset.robots.robots import Robots
 from handset.settings import FAMILY, RobotsSettings
 from handset.shown_log import ShownLog
+from tidings.aio.clock import SystemClock
+from tidings.aio.service import Service, run_services
 from tidings.client import transports
 from tidings.client.http import NetworkApi
-from tidings.runtime import network_access
-from tidings.runtime.clock import SystemClock
-from tidings.runtime.service import Service, run_services
-from tidings.runtime.tls import CertificateWatch
+from tidings.installation import network_access
+from tidings.net.tls import CertificateWatch
 from tidings.storage import schema
 from tidings.storage.database import Database
 

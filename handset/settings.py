@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from handset.robots.behaviours import MAX_PER_KIND, PREFIXES, Behaviour
-from tidings.runtime import env, exposure, network_access, process_secrets, settings
-from tidings.runtime.process_secrets import HandsetSecrets
-from tidings.runtime.secret_files import SecretFiles
-from tidings.runtime.settings import DatabaseSettings
+from tidings.config import env
+from tidings.installation import network_access, settings
+from tidings.installation.settings import DatabaseSettings
+from tidings.net import exposure
+from tidings.secrets import process_secrets
+from tidings.secrets.process_secrets import HandsetSecrets
+from tidings.secrets.secret_files import SecretFiles
 from tidings.wire import addresses
 
 FAMILY = "handset"

@@ -12,8 +12,8 @@ import msgspec
 
 from handset import reading
 from handset.application import ReceivedMessage
-from tidings.runtime import private_files
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
+from tidings.secrets import private_files
 
 LIMIT = 16 * 1024 * 1024  # bytes
 

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from harness import spawn
-from tidings.runtime import pipes
+from tidings.aio import pipes
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0

@@ -13,8 +13,8 @@ from network import errors, http
 from network.connections.connections import Connections
 from network.delay import Delay
 from network.routing.router import Router
-from tidings.runtime.api_key import NO_KEY, ApiKey
-from tidings.runtime.readiness import AWAY, OK
+from tidings.observability.readiness import AWAY, OK
+from tidings.secrets.api_key import NO_KEY, ApiKey
 from tidings.storage.database import Database
 
 # Rate-limit tokens that one scrape consumes for an unauthenticated client.
@@ -57,7 +57,7 @@ class NodeStatus(Protocol):
 
 
 class BlobStoreState(Protocol):
-    """Blob store, as the readiness check sees it; `state` is `OK` or `AWAY` of `tidings.runtime.readiness`."""
+    """Blob store, as the readiness check sees it; `state` is `OK` or `AWAY` of `tidings.observability.readiness`."""
 
     @property
     def state(self) -> str: ...

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from network import errors
 from network.delay import Delay
 from network.directory.logins import DeviceLogins
-from tidings.runtime.batcher import BatcherFull
-from tidings.runtime.http1 import ADMITTED
+from tidings.aio.batcher import BatcherFull
+from tidings.http.http1 import ADMITTED
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
 from tidings.wire.decoding import UNREADABLE

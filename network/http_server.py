@@ -14,11 +14,12 @@ from starlette.types import ASGIApp
 from network import errors, http
 from network.connections.websocket_protocol import UpgradeProtocol
 from network.errors import CannotListen
-from tidings.runtime import http1, http_server, tls
-from tidings.runtime.connection_limiter import REQUEST, ConnectionLimiter
-from tidings.runtime.hosts import ANY, Hosts
-from tidings.runtime.tls import Clients, FileContext, TlsFiles
-from tidings.runtime.tls_server import Handshakes
+from tidings.http import http1, http_server
+from tidings.http.connection_limiter import REQUEST, ConnectionLimiter
+from tidings.http.hosts import ANY, Hosts
+from tidings.net import tls
+from tidings.net.tls import Clients, FileContext, TlsFiles
+from tidings.net.tls_server import Handshakes
 
 OPEN = Gauge("tidings_network_http_connections", "Open connections over HTTP that are no WebSockets")
 REFUSED = Counter("tidings_network_http_refused_total", "Connections closed at once because too many were open")

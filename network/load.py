@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from prometheus_client import Gauge
 
-from tidings.runtime.service import wait_for
+from tidings.aio.service import wait_for
 
 LOAD = Gauge("tidings_network_load", "Part of one processor that this process used in the last second")
 LAG = Gauge("tidings_network_loop_lag_seconds", "The longest that the event loop was late in the last second")

@@ -15,8 +15,8 @@ from prometheus_client import Counter
 
 from network import errors, http
 from network.routing.notices import Notice, Notices
-from tidings.runtime.api_key import ApiKey
-from tidings.runtime.batcher import Batcher, BatcherFull
+from tidings.aio.batcher import Batcher, BatcherFull
+from tidings.secrets.api_key import ApiKey
 from tidings.storage.database import Connection, Database, pages
 from tidings.storage.network import directory, mailbox
 from tidings.wire import addresses, device

@@ -44,19 +44,21 @@ from network.routing.router import Router
 from network.routing.sweeper import Sweeper
 from network.settings import Limits, Settings
 from network.wiring import Directory, Routing
+from tidings.aio.clock import Clock, SystemClock
+from tidings.aio.service import Service, run_services
+from tidings.config import env
+from tidings.config.env import printable
+from tidings.http import http_server
+from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.hosts import Hosts
+from tidings.net import exposure
+from tidings.net.tls import CertificateWatch
 from tidings.objects import identity
 from tidings.objects.store import FileStore
 from tidings.objects.stores import open_store
 from tidings.objects.watch import StoreWatch
-from tidings.runtime import env, exposure, http_server
-from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.connection_limiter import ConnectionLimiter
-from tidings.runtime.env import printable
-from tidings.runtime.exposition import OK, Exposition
-from tidings.runtime.hosts import Hosts
-from tidings.runtime.service import Service, run_services
-from tidings.runtime.tls import CertificateWatch
-from tidings.runtime.vitals import Vitals
+from tidings.observability.exposition import OK, Exposition
+from tidings.observability.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.database import Database
 

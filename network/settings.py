@@ -10,12 +10,16 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
+from tidings.config import env
+from tidings.http import settings as http_settings
+from tidings.installation import settings
+from tidings.installation.settings import DatabaseSettings
+from tidings.net import exposure, redis_url
+from tidings.net.tls import TlsFiles
 from tidings.objects.s3_settings import BlobBucket
-from tidings.runtime import env, exposure, process_secrets, redis_url, secret_sources, settings
-from tidings.runtime.api_key import API_KEY, OptionalKey, OptionalOperatorKey
-from tidings.runtime.process_secrets import NetworkSecrets
-from tidings.runtime.settings import DatabaseSettings
-from tidings.runtime.tls import TlsFiles
+from tidings.secrets import process_secrets, secret_sources
+from tidings.secrets.api_key import API_KEY, OptionalKey, OptionalOperatorKey
+from tidings.secrets.process_secrets import NetworkSecrets
 from tidings.wire import addresses
 
 DAY = 86400
@@ -272,10 +276,10 @@ class Settings(settings.ProcessSettings):
     metrics_address: Annotated[tuple[str, int] | None, env.text(env.parse_address)] = env.variable(
         "TIDINGS_NETWORK_METRICS_ADDRESS", None
     )
-    unauthenticated: settings.UnauthenticatedLimits = env.MADE
-    trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
+    unauthenticated: http_settings.UnauthenticatedLimits = env.MADE
+    trusted_proxies: http_settings.TrustedProxies = http_settings.TRUSTED_PROXIES
     # Names allowed in `Host` and in a WebSocket's `Origin`; empty for any.
-    http_hosts: settings.HttpHosts = settings.HTTP_HOSTS
+    http_hosts: http_settings.HttpHosts = http_settings.HTTP_HOSTS
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
     cluster: Annotated[Cluster, env.made(lambda data: Cluster.part(data["variables"]))] = env.MADE
     # Processes that share both addresses, each a node.

@@ -32,9 +32,9 @@ from network.routing.router import Router
 from network.routing.sequence import NodeSequenceNumbers, SequenceNumbers
 from network.routing.shared_router import SharedRouter
 from network.settings import DeviceRateLimits, Settings
-from tidings.runtime.clock import Clock
-from tidings.runtime.service import Service
-from tidings.runtime.tls import FileContext
+from tidings.aio.clock import Clock
+from tidings.aio.service import Service
+from tidings.net.tls import FileContext
 from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from tidings.runtime.tls import TlsFiles
+from tidings.net.tls import TlsFiles
 
 NOW = datetime.datetime.now(datetime.UTC)
 _PEM = serialization.Encoding.PEM

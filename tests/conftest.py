@@ -20,7 +20,7 @@ from harness import database_server, packages
 from harness.installation import remove_databases
 from harness.mariadb import MariaDB
 from tests import statements
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 
 
 def dies_at(monkeypatch: pytest.MonkeyPatch, point: str, error: BaseException) -> None:

@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tidings.runtime.opentelemetry_tracer import OpenTelemetryTracer
-from tidings.runtime.tracing import TRACES
+from tidings.observability.opentelemetry_tracer import OpenTelemetryTracer
+from tidings.observability.tracing import TRACES
 
 
 def tracer(exporter: InMemorySpanExporter, **options: Any) -> OpenTelemetryTracer:

@@ -108,7 +108,7 @@ def test_constructors_and_functions_are_short_and_imports_keep_their_names(trees
 
 
 def test_there_is_a_product_to_check(imports: dict[str, set[str]]) -> None:
-    assert "tidings.runtime.batcher" in imports["coreapp.journal"] | imports["network.routing.writer"]
+    assert "tidings.aio.batcher" in imports["coreapp.journal"] | imports["network.routing.writer"]
     assert {package(module) for module in imports} >= {"coreapp.sending", "handset.robots", "tidings.storage.business"}
 
 

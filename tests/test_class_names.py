@@ -87,7 +87,7 @@ def test_a_shared_name_is_found() -> None:
         "webapp.schemas": ast.parse(
             "class Base(pydantic.BaseModel): ...\nclass Item(Base): ...\nclass Text(Base): ..."
         ),
-        "webapp.messages": ast.parse("class Item(Base): ..."),
+        "webapp.api.messages": ast.parse("class Item(Base): ..."),
         "tidings.wire.core": ast.parse("class Item(Frame): ..."),
         "handset.texts": ast.parse("class Text: ..."),
     }

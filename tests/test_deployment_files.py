@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from webapp.password_rule import weakness
+from webapp.auth.password_rule import weakness
 
 ROOT = Path(__file__).parents[1]
 CLOUD = ROOT / "templates" / "cloudformation"

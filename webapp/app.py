@@ -8,55 +8,57 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-import webapp.account.routes
-import webapp.application_settings.routes
-import webapp.backup.routes
-import webapp.business_encryption.routes
-import webapp.certificates.routes
-import webapp.compliance.routes
-import webapp.contacts.routes
-import webapp.documents.routes
-import webapp.garbage.routes
-import webapp.groups.routes
-import webapp.health.routes
-import webapp.media.routes
-import webapp.media_providers.routes
-import webapp.messages.routes
-import webapp.metrics.routes
-import webapp.profile.routes
-import webapp.stats.routes
-import webapp.stickerpacks.routes
-import webapp.support.routes
-import webapp.templates.routes
-import webapp.users.routes
+import webapp.api.account.routes
+import webapp.api.application_settings.routes
+import webapp.api.backup.routes
+import webapp.api.business_encryption.routes
+import webapp.api.certificates.routes
+import webapp.api.compliance.routes
+import webapp.api.contacts.routes
+import webapp.api.documents.routes
+import webapp.api.garbage.routes
+import webapp.api.groups.routes
+import webapp.api.health.routes
+import webapp.api.media.routes
+import webapp.api.media_providers.routes
+import webapp.api.messages.routes
+import webapp.api.metrics.routes
+import webapp.api.profile.routes
+import webapp.api.stats.routes
+import webapp.api.stickerpacks.routes
+import webapp.api.support.routes
+import webapp.api.templates.routes
+import webapp.api.users.routes
 from tidings import __version__
 from tidings.storage.database import DatabaseError
-from webapp import dependencies, envelope, instrumentation, openapi
-from webapp.direct import DirectRoutes
-from webapp.errors import APIError
+from webapp.api.metrics import instrumentation
+from webapp.http import dependencies, envelope
+from webapp.http.direct import DirectRoutes
+from webapp.http.errors import APIError
+from webapp.http.openapi import document
 
 _ROUTERS = (
-    webapp.messages.routes.router,
-    webapp.contacts.routes.router,
-    webapp.users.routes.router,
-    webapp.application_settings.routes.router,
-    webapp.media.routes.router,
-    webapp.templates.routes.router,
-    webapp.account.routes.router,
-    webapp.profile.routes.router,
-    webapp.compliance.routes.router,
-    webapp.business_encryption.routes.router,
-    webapp.backup.routes.router,
-    webapp.media_providers.routes.router,
-    webapp.stickerpacks.routes.router,
-    webapp.certificates.routes.router,
-    webapp.health.routes.router,
-    webapp.garbage.routes.router,
-    webapp.groups.routes.router,
-    webapp.support.routes.router,
-    webapp.stats.routes.router,
-    webapp.metrics.routes.router,
-    webapp.documents.routes.router,
+    webapp.api.messages.routes.router,
+    webapp.api.contacts.routes.router,
+    webapp.api.users.routes.router,
+    webapp.api.application_settings.routes.router,
+    webapp.api.media.routes.router,
+    webapp.api.templates.routes.router,
+    webapp.api.account.routes.router,
+    webapp.api.profile.routes.router,
+    webapp.api.compliance.routes.router,
+    webapp.api.business_encryption.routes.router,
+    webapp.api.backup.routes.router,
+    webapp.api.media_providers.routes.router,
+    webapp.api.stickerpacks.routes.router,
+    webapp.api.certificates.routes.router,
+    webapp.api.health.routes.router,
+    webapp.api.garbage.routes.router,
+    webapp.api.groups.routes.router,
+    webapp.api.support.routes.router,
+    webapp.api.stats.routes.router,
+    webapp.api.metrics.routes.router,
+    webapp.api.documents.routes.router,
 )
 """Routers, ordered by how often they are called."""
 
@@ -84,7 +86,7 @@ def create(
     dependencies.provide(app, parts)
     # Routes are added directly. `include_router` would copy each route and search one router at a time.
     app.router.routes.extend(route for router in _ROUTERS for route in router.routes)
-    openapi.describe(app, webapp.metrics.routes.PATHS if open_metrics else ())
+    document.describe(app, webapp.api.metrics.routes.PATHS if open_metrics else ())
     app.add_exception_handler(APIError, envelope.answer_error)
     app.add_exception_handler(DatabaseError, envelope.answer_error)
     app.add_exception_handler(HTTPException, envelope.answer_http_exception)

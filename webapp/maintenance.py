@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from tidings.runtime import service
+from tidings.aio import service
 
 log = logging.getLogger(__name__)
 

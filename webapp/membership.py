@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from prometheus_client import Gauge
 
-from tidings.runtime import service
+from tidings.aio import service
 from tidings.storage.business import webapp_nodes
 from tidings.storage.business.webapp_nodes import WebappNode
 from tidings.storage.database import Connection, Database

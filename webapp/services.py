@@ -12,68 +12,72 @@ from typing import Any
 from fastapi import FastAPI
 
 import webapp.app
+from tidings.aio import service
+from tidings.aio.clock import Clock, SystemClock
 from tidings.changes.watch import Watch
+from tidings.config import env
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
+from tidings.http import http_server
+from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.hosts import Hosts
+from tidings.installation import data_directory
 from tidings.keys import checks
+from tidings.net import exposure
+from tidings.net.tls import CertificateWatch
 from tidings.objects import identity
 from tidings.objects.identity import StoreIdentity
 from tidings.objects.store import FileStore
 from tidings.objects.stores import open_store
 from tidings.objects.watch import StoreWatch
-from tidings.runtime import data_directory, env, exposure, http_server, service
-from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.connection_limiter import ConnectionLimiter
-from tidings.runtime.hosts import Hosts
-from tidings.runtime.readiness import Readiness
-from tidings.runtime.tls import CertificateWatch
-from tidings.runtime.vitals import Vitals
+from tidings.observability.readiness import Readiness
+from tidings.observability.vitals import Vitals
 from tidings.storage import schema
 from tidings.storage.business import accounts, changes
 from tidings.storage.database import Database
-from webapp import envelope, server
-from webapp.account.service import RegistrationService
-from webapp.application_settings.service import AccountSettings
-from webapp.authenticator import Authenticator, Limit, RateLimits
-from webapp.backup.service import Backups
-from webapp.bodies import BodyLimit
-from webapp.business_encryption.service import FlowKeys
-from webapp.certificates.service import Certificates
-from webapp.compliance.service import ComplianceInfo
-from webapp.contacts.service import ContactChecks
-from webapp.coreapp_link import CoreappLinks
-from webapp.documents.assets import Assets
-from webapp.documents.service import OpenApiDocument
-from webapp.garbage.service import Collections
-from webapp.groups.service import GroupService
-from webapp.health.readiness import SendingNeeds
-from webapp.health.service import HealthCheck
-from webapp.idempotency import FirstAnswers
+from webapp.api.account.service import RegistrationService
+from webapp.api.application_settings.service import AccountSettings
+from webapp.api.backup.service import Backups
+from webapp.api.business_encryption.service import FlowKeys
+from webapp.api.certificates.service import Certificates
+from webapp.api.compliance.service import ComplianceInfo
+from webapp.api.contacts.service import ContactChecks
+from webapp.api.documents.assets import Assets
+from webapp.api.documents.service import OpenApiDocument
+from webapp.api.garbage.service import Collections
+from webapp.api.groups.service import GroupService
+from webapp.api.health.readiness import SendingNeeds
+from webapp.api.health.service import HealthCheck
+from webapp.api.media.references import References
+from webapp.api.media.service import MediaStore
+from webapp.api.media_providers.service import ProviderList
+from webapp.api.messages.received import ReceivedMessages
+from webapp.api.messages.routes import MESSAGES_PATH
+from webapp.api.messages.service import Messages
+from webapp.api.metrics.service import ProcessMetrics
+from webapp.api.profile.service import ProfileService
+from webapp.api.stats.service import Stats
+from webapp.api.stickerpacks.service import Stickerpacks
+from webapp.api.support.service import Support
+from webapp.api.templates.service import Templates
+from webapp.api.users import wiring
+from webapp.api.users.passwords import Hasher
+from webapp.api.users.wiring import Logins
+from webapp.auth.authenticator import Authenticator, Limit, RateLimits
+from webapp.auth.idempotency import FirstAnswers
+from webapp.auth.tokens import RevocationMaintenance, Tokens
+from webapp.coreapps.links import CoreappLinks
+from webapp.coreapps.reach_report import ReachReport
+from webapp.coreapps.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
+from webapp.http import envelope, server
+from webapp.http.bodies import BodyLimit
+from webapp.http.tap import Tap
+from webapp.http.tls import ServerTLS
 from webapp.maintenance import Maintenance
-from webapp.media.references import References
-from webapp.media.service import MediaStore
-from webapp.media_providers.service import ProviderList
 from webapp.membership import WebappMembership
-from webapp.messages.received import ReceivedMessages
-from webapp.messages.routes import MESSAGES_PATH
-from webapp.messages.service import Messages
-from webapp.metrics.service import ProcessMetrics
-from webapp.profile.service import ProfileService
 from webapp.rate_limits.leases import Leases
 from webapp.rate_limits.shared_limits import SharedLimit
-from webapp.reach_report import ReachReport
 from webapp.settings import Settings
-from webapp.shard_map import DatabaseShardMap, FixedShardMap, ShardMap
-from webapp.stats.service import Stats
-from webapp.stickerpacks.service import Stickerpacks
-from webapp.support.service import Support
-from webapp.tap import Tap
-from webapp.templates.service import Templates
-from webapp.tls import ServerTLS
-from webapp.tokens import RevocationMaintenance, Tokens
-from webapp.users import wiring
-from webapp.users.passwords import Hasher
-from webapp.users.wiring import Logins
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from tidings.config import env
 from tidings.egress.settings import OutgoingWebhooks
+from tidings.http import settings as http_settings
+from tidings.installation import settings
+from tidings.installation.settings import DatabaseSettings
+from tidings.net import exposure
 from tidings.objects.s3_settings import MediaBucket
-from tidings.runtime import env, exposure, first_password, process_secrets, settings
-from tidings.runtime.api_key import API_KEY, OptionalKey
-from tidings.runtime.first_password import FirstPassword
-from tidings.runtime.process_secrets import WebappSecrets
-from tidings.runtime.settings import DatabaseSettings
-from webapp import password_rule, pem
+from tidings.secrets import first_password, process_secrets
+from tidings.secrets.api_key import API_KEY, OptionalKey
+from tidings.secrets.first_password import FirstPassword
+from tidings.secrets.process_secrets import WebappSecrets
+from webapp.auth import password_rule
+from webapp.http import pem
 
 COREAPP_PORT = 6252
 
@@ -99,11 +104,11 @@ class Settings(settings.ProcessSettings):
     max_requests: Annotated[int, env.integer(1)] = env.variable("TIDINGS_MAX_REQUESTS", 10_000)
     # open at the same time; `unauthenticated` limits the unauthenticated ones among them
     connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_API_CONNECTIONS", 10_000)
-    unauthenticated: settings.UnauthenticatedLimits = env.MADE
+    unauthenticated: http_settings.UnauthenticatedLimits = env.MADE
     # networks of proxies whose forwarding headers are trusted
-    trusted_proxies: settings.TrustedProxies = settings.TRUSTED_PROXIES
+    trusted_proxies: http_settings.TrustedProxies = http_settings.TRUSTED_PROXIES
     # names allowed in `Host`; empty for any
-    http_hosts: settings.HttpHosts = settings.HTTP_HOSTS
+    http_hosts: http_settings.HttpHosts = http_settings.HTTP_HOSTS
     # serve HTTPS
     tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
     # host names and addresses in a generated certificate

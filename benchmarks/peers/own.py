@@ -22,11 +22,11 @@ from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CallbackTarget
 from tidings import e2ee
+from tidings.aio.clock import SystemClock
 from tidings.egress import addresses
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import OutgoingSettings
-from tidings.runtime.clock import SystemClock
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.business import callbacks, jobs, shards
 from tidings.storage.business.callbacks import Callback

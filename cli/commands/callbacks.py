@@ -13,7 +13,7 @@ from cli.commands import queue
 from cli.coreapp_client import CoreappClient
 from cli.queue_changes import QueueChanges
 from cli.settings import QueueSettings
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import callback_replays, callbacks
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.queue_views import DEAD, FAILING, RowFilter

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cli.authority import AUTHORITY, RENEW_DAYS, Authority
 from cli.guard import CommandFailure
-from tidings.runtime import secret_sources
-from tidings.runtime.secret_sources import SecretUnavailable
+from tidings.secrets import secret_sources
+from tidings.secrets.secret_sources import SecretUnavailable
 
 PROCESSES = ("webapp", "coreapp", "network", "robots", "database")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -12,8 +12,8 @@ from cli import database_sql
 from cli.database_sql import ALL, DatabaseUser
 from cli.guard import CommandFailure
 from cli.settings import AdministratorSettings
-from tidings.runtime import secret_sources
-from tidings.runtime.secret_sources import SecretUnavailable
+from tidings.secrets import secret_sources
+from tidings.secrets.secret_sources import SecretUnavailable
 from tidings.storage import administration
 from tidings.storage.administration import StatementRefused
 

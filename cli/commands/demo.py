@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cli import demonstration, guard, process
 from cli.installation import Installation
-from tidings.runtime.settings import LogSettings
+from tidings.installation.settings import LogSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

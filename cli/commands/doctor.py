@@ -11,7 +11,7 @@ from cli import process
 from cli.doctor import configuration, findings
 from cli.doctor.findings import Finding, Level
 from cli.doctor.plan import CheckPlan, Wanted
-from tidings.runtime import log
+from tidings.observability import log
 
 _WORDS = {Level.FINE: "ok", Level.WARNING: "warning", Level.ERROR: "ERROR"}
 

@@ -10,7 +10,8 @@ import handset.settings
 from cli import process
 from handset.settings import TerminalSettings
 from handset.terminal.terminal import run_terminal
-from tidings.runtime import log, service
+from tidings.aio import service
+from tidings.observability import log
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

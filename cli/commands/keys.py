@@ -8,10 +8,10 @@ import os
 
 from cli import guard
 from cli.settings import CoreappSettings
+from tidings.aio import crashpoints
 from tidings.e2ee.errors import CorruptState
 from tidings.keys.rotation import CannotRotate, KeyState, Rotation
-from tidings.runtime import crashpoints
-from tidings.runtime.secret_files import SecretFiles
+from tidings.secrets.secret_files import SecretFiles
 from tidings.storage.business import key_checks
 from tidings.storage.database import Database
 

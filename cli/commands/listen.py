@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from cli import callback_receiver, event_lines, guard, process
-from tidings.runtime import service
+from tidings.aio import service
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

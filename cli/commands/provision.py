@@ -18,10 +18,10 @@ from cli.commands.certificates import DAYS, LOOPBACK
 from cli.guard import CommandFailure
 from cli.role_files import ROLES, Made
 from tidings.e2ee.master_keys import key_id
-from tidings.runtime import api_key, first_password, secret_sources
-from tidings.runtime.process_secrets import KEY_LENGTH
-from tidings.runtime.secret_files import ChangedMeanwhile, SecretFiles, UnusableFile
-from tidings.runtime.secret_sources import SecretUnavailable
+from tidings.secrets import api_key, first_password, secret_sources
+from tidings.secrets.process_secrets import KEY_LENGTH
+from tidings.secrets.secret_files import ChangedMeanwhile, SecretFiles, UnusableFile
+from tidings.secrets.secret_sources import SecretUnavailable
 
 # Variables by which an operator sets a password instead of a random one.
 _GIVEN: Mapping[str, str] = {

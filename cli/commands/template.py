@@ -16,14 +16,14 @@ import pydantic
 
 from cli import guard
 from cli.settings import NumberSettings
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import templates
 from tidings.storage.database import Connection, Database
 from tidings.wire.decoding import UNREADABLE
-from webapp import bodies
-from webapp.errors import InvalidRequest
-from webapp.templates.importing import Import, ImportPlan, plan
-from webapp.templates.schemas import Definition, describe
+from webapp.api.templates.importing import Import, ImportPlan, plan
+from webapp.api.templates.schemas import Definition, describe
+from webapp.http import bodies
+from webapp.http.errors import InvalidRequest
 
 Value = TypeVar("Value")
 Model = TypeVar("Model", bound=pydantic.BaseModel)

@@ -16,7 +16,8 @@ from cli.settings import TopSettings
 from cli.top import live, screen
 from cli.top.snapshot import Snapshot, compare
 from cli.top.sources import ScrapedProcess, Sources
-from tidings.runtime import env, exposure
+from tidings.config import env
+from tidings.net import exposure
 
 INTERVAL = 2.0
 _PATHS = {"webapp": "/metrics", "coreapp": "/metrics", "network": "/metrics"}

@@ -16,7 +16,7 @@ from cli.traffic import runs
 from cli.traffic.runs import Tee
 from cli.traffic.shapes import NumberRange
 from cli.traffic.target import LoginRefused, TrafficTarget
-from tidings.runtime import service
+from tidings.aio import service
 
 PASSWORD = "TIDINGS_TRAFFIC_PASSWORD"  # noqa: S105 (the name of the variable)
 FOREVER = 10 * 365 * 86400.0

@@ -15,9 +15,9 @@ import tidings
 from cli import process, unread_variables
 from cli.console import Console
 from cli.installation import Installation, Where
-from tidings.runtime import private_files
-from tidings.runtime.first_password import ADMINISTRATOR
-from tidings.runtime.settings import LogSettings
+from tidings.installation.settings import LogSettings
+from tidings.secrets import private_files
+from tidings.secrets.first_password import ADMINISTRATOR
 
 NEW_PASSWORD = "Tidings-2026!"  # noqa: S105
 # Seconds that an unfinished start has to end when the command is stopped.

@@ -13,7 +13,7 @@ from tidings.e2ee import master_keys
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.egress.settings import OutgoingSettings
 from tidings.keys import webhook_url
-from tidings.runtime.process_secrets import SecretKeys
+from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage.business import accounts, application_settings, certificates, key_checks
 from tidings.storage.database import Database
 

@@ -12,8 +12,8 @@ from cryptography import x509
 
 from cli.doctor import http_probe
 from cli.doctor.findings import Finding, error, fine, warning
-from tidings.runtime import tls
-from tidings.runtime.tls import TlsFiles
+from tidings.net import tls
+from tidings.net.tls import TlsFiles
 
 DAY = 86_400.0
 SECONDS = 5.0

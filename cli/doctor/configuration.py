@@ -17,10 +17,11 @@ from cli import known_variables, process_records, unread_variables
 from cli.doctor.findings import Finding, error, fine, warning
 from cli.process_records import ProcessRecord
 from tidings import __version__
-from tidings.runtime import env, process_secrets, secret_sources
-from tidings.runtime.process_secrets import CoreappSecrets, NetworkSecrets, SecretKeys, WebappSecrets
-from tidings.runtime.secret_files import OWNERS, SecretFiles
-from tidings.runtime.settings import ProcessSettings
+from tidings.config import env
+from tidings.installation.settings import ProcessSettings
+from tidings.secrets import process_secrets, secret_sources
+from tidings.secrets.process_secrets import CoreappSecrets, NetworkSecrets, SecretKeys, WebappSecrets
+from tidings.secrets.secret_files import OWNERS, SecretFiles
 
 KINDS: Mapping[str, type[ProcessSettings]] = {
     "webapp": webapp.settings.Settings,

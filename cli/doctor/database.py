@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cli.doctor import clock
 from cli.doctor.findings import Finding, error, fine, warning
-from tidings.runtime.settings import describe_url
+from tidings.installation.settings import describe_url
 from tidings.storage import outages, probes, revisions, schema
 from tidings.storage.database import Database
 

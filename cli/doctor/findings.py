@@ -8,7 +8,7 @@ import enum
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidings.runtime.env import SettingsError
+from tidings.config.env import SettingsError
 from tidings.storage import outages
 
 SECONDS = 120.0  # timeout of one check

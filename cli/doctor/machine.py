@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cli.doctor.findings import Finding, error, fine, warning
-from tidings.runtime import env, private_files
+from tidings.config import env
+from tidings.secrets import private_files
 
 # A warning is given when less than this part of the disk and less than this number of bytes are free.
 FREE_PART, FREE_BYTES = 0.1, 1024 * env.MIB

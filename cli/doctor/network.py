@@ -12,7 +12,7 @@ from cli.doctor import certificates, clock, http_probe
 from cli.doctor.findings import Finding, error, fine, warning
 from tidings.client.errors import ClientError, NetworkAway, Unauthorized
 from tidings.client.http import NetworkApi
-from tidings.runtime import tls
+from tidings.net import tls
 
 SECONDS = 10.0
 REMEDY = "start it, or correct TIDINGS_NETWORK_HTTP_URL; look whether a firewall is between"

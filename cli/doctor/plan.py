@@ -28,14 +28,16 @@ from cli.doctor.findings import CheckGroup, DoctorCheck
 from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
 from cli.doctor.redis import RedisServer
 from cli.settings import LeaseSettings
+from tidings.config import env
+from tidings.config.env import SettingsError
+from tidings.installation import network_access
+from tidings.net.tls import TlsFiles
 from tidings.objects import identity
 from tidings.objects.identity import BLOBS, MEDIA
 from tidings.objects.s3_settings import S3Settings
 from tidings.objects.store import FileStore
 from tidings.objects.stores import open_store
-from tidings.runtime import env, network_access, secret_sources
-from tidings.runtime.env import SettingsError
-from tidings.runtime.tls import TlsFiles
+from tidings.secrets import secret_sources
 from tidings.storage.business import key_checks
 from tidings.storage.database import Database
 

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, RedisError
 
 from cli.doctor.findings import Finding, error, fine, warning
-from tidings.runtime import redis_url
-from tidings.runtime.redis_url import RedisUrl
+from tidings.net import redis_url
+from tidings.net.redis_url import RedisUrl
 
 SECONDS = 5.0
 FULL_PART = 0.8  # part of `maxmemory` above which there is a warning

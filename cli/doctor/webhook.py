@@ -17,7 +17,7 @@ from coreapp import signature
 from tidings.egress import trust, urls
 from tidings.egress.guard import EgressGuard, Forbidden
 from tidings.egress.settings import OutgoingSettings
-from tidings.runtime import tls
+from tidings.net import tls
 
 SECONDS = 15.0  # timeout of the response, the default of a Coreapp's attempt
 SLOW_SECONDS = 3.0

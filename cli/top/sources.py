@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from cli.top.samples import Samples
-from tidings.runtime import env
-from tidings.runtime.api_key import ApiKey
+from tidings.config import env
+from tidings.secrets.api_key import ApiKey
 
 SECONDS = 3.0  # timeout of one process's response
 MAX_BYTES = 16 * env.MIB  # of one response

@@ -15,8 +15,8 @@ from prometheus_client import Counter
 from coreapp.accepting.purge import WaitingQueue
 from coreapp.sending.transmission import Transmitter
 from coreapp.statuses.tracker import StatusTracker
-from tidings.runtime import service
-from tidings.runtime.clock import Clock
+from tidings.aio import service
+from tidings.aio.clock import Clock
 from tidings.storage.business.jobs import Job
 from tidings.wire import codes
 

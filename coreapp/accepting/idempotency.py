@@ -12,8 +12,8 @@ from prometheus_client import Counter
 
 from coreapp.errors import KeyInUse
 from coreapp.used_keys import UsedKeys
-from tidings.runtime.batcher import Batcher
-from tidings.runtime.clock import Clock
+from tidings.aio.batcher import Batcher
+from tidings.aio.clock import Clock
 from tidings.storage import outages
 from tidings.storage.business import idempotency
 from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, FoundKey, IdempotencyKey, UsedKey

@@ -26,8 +26,9 @@ from coreapp.sending.wiring import Sending
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.status_delay import StatusDelay
 from tidings import e2ee
-from tidings.runtime import crashpoints, tracing
-from tidings.runtime.tracing import Kind
+from tidings.aio import crashpoints
+from tidings.observability import tracing
+from tidings.observability.tracing import Kind
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import MessageRow, Status
 from tidings.storage.business.sessions import SealedSendingHalf

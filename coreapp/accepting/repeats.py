@@ -15,8 +15,8 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.errors import OutcomeUnknown
 from coreapp.webhook.status_delay import StatusDelay
-from tidings.runtime.batcher import Batcher
-from tidings.runtime.lru import LRU
+from tidings.aio.batcher import Batcher
+from tidings.aio.lru import LRU
 from tidings.storage import outages
 from tidings.storage.business import messages, shards
 from tidings.storage.database import Connection

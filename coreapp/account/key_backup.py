@@ -6,7 +6,7 @@ import msgspec
 
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
-from tidings.runtime import password_box
+from tidings.secrets import password_box
 from tidings.storage.business import accounts
 
 _PURPOSE = "tidings account keys"

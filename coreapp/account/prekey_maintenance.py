@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from coreapp.account import prekey_pool
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
+from tidings.aio import crashpoints
+from tidings.aio.clock import Clock
+from tidings.aio.service import Wakeup
 from tidings.client import keys
 from tidings.client.errors import ClientError, StaleEpoch
 from tidings.client.http import NetworkApi
 from tidings.client.keys import KeySet
-from tidings.runtime import crashpoints
-from tidings.runtime.clock import Clock
-from tidings.runtime.service import Wakeup
 from tidings.storage.business import accounts, shards
 from tidings.storage.business.accounts import OwnPreKey
 from tidings.storage.business.base_keys import BASE_KEYS

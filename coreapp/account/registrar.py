@@ -14,13 +14,13 @@ import msgspec
 from coreapp.account.key_backup import Keys
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
+from tidings.aio import crashpoints
 from tidings.client import keys
 from tidings.client.errors import NetworkRefusal, NetworkUnreached, StaleEpoch, Unauthorized
 from tidings.client.http import NetworkApi
 from tidings.client.keys import KeySet
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.keys import wrapping
-from tidings.runtime import crashpoints
 from tidings.storage.business import accounts, key_checks, registrations, sender_keys, sessions, shards
 from tidings.storage.business.base_keys import BASE_KEYS
 from tidings.storage.business.registrations import PendingRegistration

@@ -12,6 +12,8 @@ from coreapp.account.key_backup import Keys, WrongBackup
 from coreapp.account.own_device import OwnDevice
 from coreapp.account.registrar import Registrar
 from coreapp.errors import RequestRefused
+from tidings.aio import service
+from tidings.aio.service import Wakeup
 from tidings.client.errors import (
     ClientError,
     LockedNumber,
@@ -23,8 +25,6 @@ from tidings.client.errors import (
     WrongCode,
     WrongPin,
 )
-from tidings.runtime import service
-from tidings.runtime.service import Wakeup
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database
 from tidings.wire import codes

@@ -16,7 +16,7 @@ from coreapp.journal import Change
 from coreapp.sending.encryption import Encryption
 from coreapp.statuses.tracker import StatusTracker
 from tidings import e2ee
-from tidings.runtime import service
+from tidings.aio import service
 from tidings.storage import outages
 from tidings.storage.business import cross_shard_messages, jobs
 from tidings.storage.business.cross_shard_messages import CrossShardMessage

@@ -8,9 +8,9 @@ from prometheus_client import Counter
 
 from coreapp.groups.awaited_keys import AwaitedKeys
 from coreapp.groups.key_messages import KeyMessages
+from tidings.aio.clock import Clock
+from tidings.aio.use_limit import UseLimit
 from tidings.client import sender_keys
-from tidings.runtime.clock import Clock
-from tidings.runtime.use_limit import UseLimit
 from tidings.wire.content import encode_sender_key_request
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
-from tidings.runtime.lru import LRU
+from tidings.aio.lru import LRU
 from tidings.storage.business import sender_keys
 from tidings.storage.business.sender_keys import PeerKey
 from tidings.storage.database import Database

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from coreapp.journal import Change, Journal
+from tidings.aio import service
 from tidings.client.errors import NetworkAway, NetworkRefusal, NoSuchGroup
-from tidings.runtime import service
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import StoredGroup
 from tidings.wire.groups import DescribedGroup

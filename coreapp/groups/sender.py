@@ -25,9 +25,9 @@ from coreapp.journal import Change
 from coreapp.sending import failures, group_jobs
 from coreapp.sending.wiring import Sending
 from tidings import e2ee
+from tidings.aio import crashpoints, service
 from tidings.client import sender_keys
 from tidings.client.errors import NetworkAway
-from tidings.runtime import crashpoints, service
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import StoredGroup
 from tidings.storage.business.jobs import Job, JobForm

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Sequence
 
 from coreapp.retention import DELETED, MEDIA
+from tidings.aio.clock import Clock
 from tidings.objects.store import FileStore
-from tidings.runtime.clock import Clock
 from tidings.storage.business import media, shards
 from tidings.storage.business.media import MediaRow
 from tidings.storage.business.shards import Lease

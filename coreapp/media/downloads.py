@@ -26,9 +26,9 @@ from coreapp.media.retry import LAST_ATTEMPT, GiveUpDownload, after_failure, del
 from coreapp.webhook import bodies, inbound
 from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
+from tidings.aio import service
 from tidings.client.errors import NetworkAway
 from tidings.media.errors import DiskFull
-from tidings.runtime import service
 from tidings.storage.business import media_downloads
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.media import MediaRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.business.media_downloads import Download
 
 

@@ -15,13 +15,13 @@ from coreapp.media.errors import DownloadFailed
 from coreapp.media.progress import ProgressLog
 from coreapp.webhook import inbound
 from tidings import e2ee
+from tidings.aio.clock import Clock
 from tidings.client import attachments
 from tidings.client.errors import FileLost, NetworkAway, NetworkRefusal, Unauthorized
 from tidings.client.http import DeviceCredentials, NetworkApi
 from tidings.media import kinds, signatures
 from tidings.media.errors import FileEmpty, FileTooLarge, UnusableType
 from tidings.objects.store import FileStore, StoredObject
-from tidings.runtime.clock import Clock
 from tidings.storage.business.media import MediaRow
 from tidings.storage.business.media_downloads import Download
 from tidings.wire.media_objects import Pointer

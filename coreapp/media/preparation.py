@@ -16,8 +16,8 @@ from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed, SourceFailed
 from coreapp.media.pointers import MediaSource
 from coreapp.media.uploads import HeldUp
-from tidings.runtime.clock import Clock
-from tidings.runtime.lru import LRU
+from tidings.aio.clock import Clock
+from tidings.aio.lru import LRU
 from tidings.wire import codes
 from tidings.wire.media_objects import FilePointer
 

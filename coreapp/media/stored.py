@@ -17,8 +17,8 @@ from coreapp.media.pointers import MediaSource
 from coreapp.media.preparation import FoundMedia
 from coreapp.media.uploads import HeldUp, Uploader
 from tidings import e2ee
+from tidings.aio.batcher import Batcher
 from tidings.objects.store import FileStore, open_reader
-from tidings.runtime.batcher import Batcher
 from tidings.storage.business import media
 from tidings.storage.business.media import MediaRow
 from tidings.wire import codes

@@ -29,9 +29,9 @@ from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import bodies
+from tidings.aio.batcher import Batcher, BatcherFull
+from tidings.aio.lru import LRU
 from tidings.client.errors import ClientError
-from tidings.runtime.batcher import Batcher, BatcherFull
-from tidings.runtime.lru import LRU
 from tidings.storage import outages
 from tidings.storage.business import contacts
 from tidings.storage.business.callbacks import Callback

@@ -22,7 +22,7 @@ from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
-from tidings.runtime import pinned
+from tidings.aio import pinned
 from tidings.storage.business import identities, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.identities import StoredIdentity

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coreapp.conversations import TEMPLATES
-from tidings.runtime.batcher import Batcher
-from tidings.runtime.clock import Clock
-from tidings.runtime.lru import LRU
+from tidings.aio.batcher import Batcher
+from tidings.aio.clock import Clock
+from tidings.aio.lru import LRU
 from tidings.storage import outages
 from tidings.storage.business import service_windows
 from tidings.storage.database import Database

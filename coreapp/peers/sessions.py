@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
-from tidings.runtime import pinned
+from tidings.aio import pinned
 from tidings.storage.business import sessions
 from tidings.storage.database import Database
 

@@ -31,8 +31,8 @@ from coreapp.recovery.wiring import Recovery
 from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.wiring import Webhook
-from tidings.runtime import crashpoints
-from tidings.runtime.batcher import Batcher
+from tidings.aio import crashpoints
+from tidings.aio.batcher import Batcher
 from tidings.storage.business import messages
 from tidings.wire import device
 from tidings.wire.device import Deliver

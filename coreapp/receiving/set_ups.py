@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidings import e2ee
+from tidings.aio.clock import Clock
 from tidings.client.base_keys import AcceptedBaseKeys, name_of
-from tidings.runtime.clock import Clock
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.business import accounts
 from tidings.storage.business.base_keys import BASE_KEYS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter
 
-from tidings.runtime.clock import Clock
-from tidings.runtime.token_buckets import TokenBuckets
+from tidings.aio.clock import Clock
+from tidings.aio.token_buckets import TokenBuckets
 
 WORK = Counter(
     "tidings_peer_work_steps_total",

@@ -6,7 +6,7 @@ import asyncio
 import functools
 
 from coreapp.retention import PAGE, PAUSE
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.business import messages, shards
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database

@@ -15,8 +15,8 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.webhook import bodies
 from coreapp.webhook.rows import CallbackRows
-from tidings.runtime.service import wait_for
-from tidings.runtime.use_limit import UseLimit
+from tidings.aio.service import wait_for
+from tidings.aio.use_limit import UseLimit
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.undecrypted import Undecrypted
 from tidings.wire import codes

@@ -15,9 +15,9 @@ from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
 from coreapp.sending.encryption import RENEW
 from tidings import e2ee
+from tidings.aio.clock import Clock
+from tidings.aio.use_limit import UseLimit
 from tidings.client import sessions
-from tidings.runtime.clock import Clock
-from tidings.runtime.use_limit import UseLimit
 from tidings.wire import device
 from tidings.wire.content import NULL_CONTENT
 from tidings.wire.ids import MessageIds

@@ -21,10 +21,10 @@ from coreapp.peers.sessions import SessionStore
 from coreapp.sending import failures
 from coreapp.sending.failures import JobFailures
 from tidings import e2ee
+from tidings.aio import crashpoints, service
+from tidings.aio.batcher import Batcher, BatcherClosed
 from tidings.client import sessions
 from tidings.client.errors import NetworkAway, NetworkRefusal
-from tidings.runtime import crashpoints, service
-from tidings.runtime.batcher import Batcher, BatcherClosed
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.sessions import SealedSendingHalf, SealedSession
 from tidings.wire import addresses, codes, device

@@ -11,7 +11,7 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.sending.encryption import Outlet
 from coreapp.statuses.tracker import StatusTracker
-from tidings.runtime.lru import LRU
+from tidings.aio.lru import LRU
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import Status

@@ -21,8 +21,9 @@ from coreapp.sending import failures, group_jobs
 from coreapp.sending.failures import JobFailures
 from coreapp.statuses.reports import Reached
 from coreapp.statuses.wiring import Statuses
-from tidings.runtime import crashpoints, tracing
-from tidings.runtime.tracing import Kind, Span
+from tidings.aio import crashpoints
+from tidings.observability import tracing
+from tidings.observability.tracing import Kind, Span
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import Status
 from tidings.wire import codes, device, ids

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client import Gauge
 
 from coreapp.shard.shard import Shard
-from tidings.runtime import queues
-from tidings.runtime.queues import QUEUES, QueueReading
+from tidings.aio import queues
+from tidings.aio.queues import QUEUES, QueueReading
 
 
 def _gauge(name: str, text: str, read: Callable[[Shard], float]) -> tuple[Gauge, Callable[[Shard], float]]:

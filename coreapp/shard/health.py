@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from coreapp.shard.open_shards import OpenShards
+from tidings.aio.probe import Probe
 from tidings.client.errors import NetworkAway, NetworkSilent
 from tidings.client.http import NetworkApi
-from tidings.runtime.probe import Probe
-from tidings.runtime.readiness import AWAY, OK
+from tidings.observability.readiness import AWAY, OK
 from tidings.storage.database import Database
 from tidings.wire import core
 

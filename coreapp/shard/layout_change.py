@@ -16,7 +16,7 @@ from collections.abc import Callable
 from prometheus_client import Counter, Gauge
 
 from coreapp.settings import Settings
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 from tidings.storage.business import layout_changes, layouts, relocation, shards
 from tidings.storage.business.layouts import Layout
 from tidings.storage.business.relocation import MovedPage, Place

@@ -20,7 +20,7 @@ from coreapp.shard.health import Databases
 from coreapp.shard.open_links import OpenLinks
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
-from tidings.runtime.batcher import BatcherClosed, BatcherFull
+from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.storage import outages
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire import codes, core, unauthenticated_links

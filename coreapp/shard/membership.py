@@ -16,8 +16,8 @@ from coreapp.settings import Settings
 from coreapp.shard import reach
 from coreapp.shard.balancing import Holding
 from coreapp.shard.reach import CoreappReach
-from tidings.runtime import service
-from tidings.runtime.env import SettingsError
+from tidings.aio import service
+from tidings.config.env import SettingsError
 from tidings.storage import outages
 from tidings.storage.business import cross_shard_messages, layouts, nodes, shards, webapp_unreached
 from tidings.storage.business.layouts import Layout

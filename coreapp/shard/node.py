@@ -25,14 +25,14 @@ from coreapp.shard.shard import ProcessParts, open_shard
 from coreapp.shard.term import Term
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook_secrets import WebhookSecrets
+from tidings.aio import service
+from tidings.aio.clock import Clock
 from tidings.changes.watch import Watch
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.stores import open_store
-from tidings.runtime import service
-from tidings.runtime.clock import Clock
 from tidings.storage import outages
 from tidings.storage.business import changes, shards
 from tidings.storage.business.shards import LeaseLost

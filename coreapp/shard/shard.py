@@ -34,13 +34,13 @@ from coreapp.statuses.wiring import wire_statuses
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook.queue import FROM_RECIPIENTS
 from coreapp.webhook.wiring import Webhook, wire_webhook
+from tidings.aio import service
+from tidings.aio.clock import Clock
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
-from tidings.runtime import service
-from tidings.runtime.clock import Clock
 from tidings.storage.business import callbacks, jobs
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Database

@@ -13,7 +13,7 @@ from coreapp.settings import Settings
 from coreapp.shard import gauges
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
-from tidings.runtime import service
+from tidings.aio import service
 from tidings.storage import outages
 from tidings.storage.business import shards
 from tidings.storage.business.shards import Lease, LeaseLost

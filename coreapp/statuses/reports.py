@@ -11,7 +11,7 @@ from coreapp.conversations import Conversation, conversation_of, origin_of
 from coreapp.statuses.tracker import StatusTracker
 from coreapp.webhook import bodies
 from coreapp.webhook.wiring import Webhook
-from tidings.runtime.tracing import TRACES
+from tidings.observability.tracing import TRACES
 from tidings.storage.business import callbacks
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.messages import Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-from tidings.runtime import pinned
+from tidings.aio import pinned
 from tidings.storage.business.messages import Progress, Status
 
 _STEPS = (Status.SENT, Status.DELIVERED, Status.READ)

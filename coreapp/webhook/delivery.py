@@ -16,11 +16,12 @@ from coreapp.webhook import retry
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CallbackTarget
-from tidings.runtime import crashpoints, tracing
-from tidings.runtime.batcher import BatcherClosed, BatcherFull
-from tidings.runtime.clock import Clock
-from tidings.runtime.slots import Slots
-from tidings.runtime.tracing import Kind
+from tidings.aio import crashpoints
+from tidings.aio.batcher import BatcherClosed, BatcherFull
+from tidings.aio.clock import Clock
+from tidings.aio.slots import Slots
+from tidings.observability import tracing
+from tidings.observability.tracing import Kind
 from tidings.storage.business.callbacks import Callback
 
 log = logging.getLogger(__name__)

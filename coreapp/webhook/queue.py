@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from prometheus_client import Counter
 
 from coreapp.webhook.ready import ReadyCallbacks
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.business.callbacks import Callback
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.business.callbacks import Callback
 
 # Acceptances answered within the delay. Beyond that the oldest are dropped, and their statuses are not held.

@@ -26,7 +26,7 @@ from tidings.client.errors import FileChanged, FileLost
 from tidings.client.http import NetworkApi
 from tidings.media import kinds, reading
 from tidings.media.errors import UnusableType
-from tidings.runtime import private_files
+from tidings.secrets import private_files
 from tidings.wire import media_objects
 
 VOICE = "voice"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from handset.devices.vault import Vault
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.database import Database
 
 

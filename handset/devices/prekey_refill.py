@@ -7,8 +7,8 @@ import logging
 
 from handset.devices.device import Device, DeviceObserver
 from handset.devices.registration import DeviceRegistry
+from tidings.aio.service import Wakeup, wait_for
 from tidings.client.errors import ClientError
-from tidings.runtime.service import Wakeup, wait_for
 from tidings.storage import outages
 
 log = logging.getLogger(__name__)

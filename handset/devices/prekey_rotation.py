@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from handset.devices.device import Device
 from handset.devices.registration import DeviceRegistry
+from tidings.aio.service import wait_for
 from tidings.client.errors import ClientError
-from tidings.runtime.service import wait_for
 from tidings.storage import outages
 
 log = logging.getLogger(__name__)

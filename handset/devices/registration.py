@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from handset.devices import keys
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
+from tidings.aio.service import wait_for
 from tidings.client.errors import NetworkAway, NetworkRefusal
 from tidings.client.http import MAX_BULK, NetworkApi
 from tidings.client.keys import KeySet
-from tidings.runtime.service import wait_for
 from tidings.storage.handset import devices, prekeys
 from tidings.storage.handset.base_keys import BASE_KEYS
 

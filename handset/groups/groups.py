@@ -15,12 +15,12 @@ from handset.devices.device import Device
 from handset.groups.sender_keys import KeyDistribution, SenderKeyStore
 from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
+from tidings.aio.service import wait_for
+from tidings.aio.use_limit import UseLimit
 from tidings.client import sender_keys
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.groups import GroupApi
 from tidings.client.http import NetworkApi
-from tidings.runtime.service import wait_for
-from tidings.runtime.use_limit import UseLimit
 from tidings.storage.database import Connection
 from tidings.storage.handset import outbox
 from tidings.wire import content

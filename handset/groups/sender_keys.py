@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from handset.devices.vault import Vault
 from tidings import e2ee
+from tidings.aio.lru import LRU
 from tidings.client import sender_keys
-from tidings.runtime.lru import LRU
 from tidings.storage.database import Connection
 from tidings.storage.handset import groups
 from tidings.storage.handset.groups import LEAVING, GroupRow, Key

@@ -27,9 +27,9 @@ from handset.sending.dispatcher import Dispatcher
 from handset.sending.ids import ReceiptIds
 from handset.sending.outbox import LastPositions
 from tidings import e2ee
-from tidings.runtime import crashpoints
-from tidings.runtime.batcher import Batcher
-from tidings.runtime.use_limit import UseLimit
+from tidings.aio import crashpoints
+from tidings.aio.batcher import Batcher
+from tidings.aio.use_limit import UseLimit
 from tidings.storage.database import Connection
 from tidings.storage.handset import inbox, outbox, positions, prekeys, sent
 from tidings.storage.handset.base_keys import BASE_KEYS

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from handset import errors
 from handset.devices.device import Device
 from handset.receiving.items import PeerKey
+from tidings.aio.clock import Clock
+from tidings.aio.service import wait_for
+from tidings.aio.use_limit import UseLimit
 from tidings.client.errors import ClientError
-from tidings.runtime.clock import Clock
-from tidings.runtime.service import wait_for
-from tidings.runtime.use_limit import UseLimit
 
 log = logging.getLogger(__name__)
 

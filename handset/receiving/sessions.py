@@ -9,7 +9,7 @@ from handset.devices.device import Device
 from handset.devices.vault import Vault
 from handset.receiving.items import PeerKey
 from tidings import e2ee
-from tidings.runtime.lru import LRU
+from tidings.aio.lru import LRU
 from tidings.storage.database import Connection
 from tidings.storage.handset import sessions
 from tidings.storage.handset.sessions import SessionRow

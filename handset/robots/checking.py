@@ -14,9 +14,9 @@ from handset.application import ReceivedMessage
 from handset.attachments import pointers, transfer
 from handset.attachments.pointers import AttachmentPointer
 from handset.devices.device import Device
+from tidings.aio.service import run_workers, wait_for
 from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.http import NetworkApi
-from tidings.runtime.service import run_workers, wait_for
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import re
 from handset import errors
 from handset.application import ReceivedMessage
 from handset.groups.groups import FleetGroups
+from tidings.aio.service import run_workers, wait_for
 from tidings.client.errors import ClientError, NetworkAway
-from tidings.runtime.service import run_workers, wait_for
 
 log = logging.getLogger(__name__)
 

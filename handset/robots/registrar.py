@@ -11,8 +11,8 @@ from handset.devices.device import Device, DeviceObserver
 from handset.devices.registration import DeviceRegistry
 from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour
+from tidings.aio.service import Wakeup, wait_for
 from tidings.client.errors import NetworkAway
-from tidings.runtime.service import Wakeup, wait_for
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Collection, Iterable, Sequence
 
 from handset.devices.device import Device
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.handset.outbox import OutboxRow
 
 RETRY_SECONDS = 1.0  # before an envelope that was refused as `overloaded` is offered again

@@ -15,8 +15,8 @@ from handset.composing import Content
 from handset.devices.device import Device
 from handset.terminal.commands import Misused
 from handset.terminal.console import Write
+from tidings.aio.lru import LRU
 from tidings.client.http import NetworkApi
-from tidings.runtime.lru import LRU
 
 KEPT = 1000  # files; older ones cannot be saved
 # Seconds after which a transfer first reports its progress, and seconds between two reports.

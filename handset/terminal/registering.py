@@ -5,9 +5,9 @@ from __future__ import annotations
 from handset.devices.device import Device
 from handset.devices.registration import DeviceRegistry
 from handset.terminal.console import TerminalConsole, sentence
+from tidings.aio.service import wait_for
 from tidings.client.errors import LockedNumber, NetworkAway, TooSoon, Unauthorized, WrongCode, WrongPin
 from tidings.client.http import NetworkApi
-from tidings.runtime.service import wait_for
 
 ONE_TIME_PREKEYS = 100
 KYBER_PREKEYS = 50

@@ -13,7 +13,7 @@ from handset.terminal import commands, keyboard, lines
 from handset.terminal.console import Write
 from handset.terminal.files import ConversationFiles
 from handset.terminal.lines import one_line, printable
-from tidings.runtime.lru import LRU
+from tidings.aio.lru import LRU
 from tidings.wire.device import DELIVERED, READ
 
 RECENT = 1000  # peers whose last choices are kept, and messages that can be quoted

@@ -23,12 +23,12 @@ from handset.terminal.files import ConversationFiles
 from handset.terminal.keyboard import Keyboard
 from handset.terminal.registering import KYBER_PREKEYS, ONE_TIME_PREKEYS, NumberRegistration
 from handset.terminal.screen import Screen
+from tidings.aio.clock import SystemClock
+from tidings.aio.service import Service
 from tidings.client import transports
 from tidings.client.errors import ClientError
 from tidings.client.http import NetworkApi
-from tidings.runtime import network_access
-from tidings.runtime.clock import SystemClock
-from tidings.runtime.service import Service
+from tidings.installation import network_access
 from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.storage.handset import devices, groups, inbox

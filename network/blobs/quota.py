@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from prometheus_client import Counter, Gauge
 
 from network.errors import Full, QuotaUsed
-from tidings.runtime.lru import LRU
+from tidings.aio.lru import LRU
 
 USED = Gauge("tidings_network_blobs_bytes", "Bytes of the blobs that are stored")
 USED_UP = Counter("tidings_network_blob_quota_used_total", "Blobs refused because one number has left too many bytes")

@@ -15,12 +15,12 @@ from prometheus_client import Counter
 
 from network.blobs.quota import Quota, Reservation
 from network.errors import BadRequest, Full, NotFound, TooLarge, Unavailable
+from tidings.aio import crashpoints
+from tidings.aio.batcher import Batcher
+from tidings.aio.clock import Clock
 from tidings.media.errors import DiskFull, FileEmpty, FileGone, FileTooLarge, StoreAway
 from tidings.media.reading import MediaReader
 from tidings.objects.store import FileStore
-from tidings.runtime import crashpoints
-from tidings.runtime.batcher import Batcher
-from tidings.runtime.clock import Clock
 from tidings.storage.database import Database
 from tidings.storage.network import blobs
 from tidings.storage.network.blobs import Blob

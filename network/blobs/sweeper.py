@@ -9,7 +9,7 @@ import logging
 from prometheus_client import Counter
 
 from network.blobs.store import BlobStore
-from tidings.runtime.service import wait_for
+from tidings.aio.service import wait_for
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import blobs

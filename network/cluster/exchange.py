@@ -29,8 +29,8 @@ from network.routing import admission
 from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.shared_router import SharedRouter
 from network.settings import Limits
-from tidings.runtime.batcher import BatcherFull
-from tidings.runtime.clock import Clock
+from tidings.aio.batcher import BatcherFull
+from tidings.aio.clock import Clock
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 

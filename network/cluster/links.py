@@ -25,10 +25,10 @@ from network.cluster.membership import NodeMembership
 from network.cluster.redis_client import RedisAway
 from network.errors import CannotListen, NetworkError
 from network.settings import Cluster
-from tidings.runtime import tls
-from tidings.runtime.socket_server import SocketServer
-from tidings.runtime.tls import Clients, FileContext, TlsFiles
-from tidings.runtime.tls_server import Handshakes
+from tidings.net import tls
+from tidings.net.socket_server import SocketServer
+from tidings.net.tls import Clients, FileContext, TlsFiles
+from tidings.net.tls_server import Handshakes
 from tidings.wire import unauthenticated_links
 from tidings.wire.connection import Connection, connect, listen
 from tidings.wire.unauthenticated_links import UnauthenticatedLinks

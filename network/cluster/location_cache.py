@@ -7,8 +7,8 @@ import math
 
 from network.cluster.frames import Claim, Claims
 from network.cluster.presence import owner
-from tidings.runtime.clock import Clock
-from tidings.runtime.lru import LRU
+from tidings.aio.clock import Clock
+from tidings.aio.lru import LRU
 
 # Numbers remembered, about 300 bytes each.
 REMEMBERED = 100_000

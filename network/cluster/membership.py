@@ -19,8 +19,8 @@ from network.cluster.redis_client import RedisAway, RedisClient, Script
 from network.cluster.shared_clock import SharedClock
 from network.routing.sequence import SLOTS
 from network.settings import Cluster
-from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.service import wait_for
+from tidings.aio.clock import Clock, SystemClock
+from tidings.aio.service import wait_for
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from network.directory.recipients import Recipients
 from network.directory.refills import Refills
 from network.routing.shared_router import SharedRouter
 from network.settings import Limits
-from tidings.runtime.batcher import BatcherFull
-from tidings.runtime.clock import Clock
-from tidings.runtime.service import Service, wait_for
+from tidings.aio.batcher import BatcherFull
+from tidings.aio.clock import Clock
+from tidings.aio.service import Service, wait_for
 from tidings.storage.network.prekeys import Counts
 from tidings.wire import device
 

@@ -11,7 +11,7 @@ from prometheus_client import Counter
 from network.cluster import frames
 from network.cluster.frames import FromNode
 from network.cluster.links import NodeAway, NodeLinks
-from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
+from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
 
 log = logging.getLogger(__name__)
 

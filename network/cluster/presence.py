@@ -16,7 +16,7 @@ from network.cluster import scripts
 from network.cluster.frames import Claim, Claims, decode_claim, decode_claims, encode_claim
 from network.cluster.membership import NodeMembership
 from network.cluster.redis_client import RedisAway, RedisClient, Script
-from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
+from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
 from tidings.storage.database import pages
 from tidings.wire import device
 

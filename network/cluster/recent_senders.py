@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from network.cluster.forwards import Stream
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 
 # Seconds after a sender's login until every envelope that it had stored through other nodes has been found: twice the
 # longest time until the recipient's node polls for it.

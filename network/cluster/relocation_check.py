@@ -18,8 +18,8 @@ from network.cluster.outbox import Outbox
 from network.cluster.presence import Presence
 from network.cluster.redis_client import RedisAway
 from network.routing.delivery_queue import EnvelopeOrigin
-from tidings.runtime.batcher import BatcherFull
-from tidings.runtime.clock import Clock
+from tidings.aio.batcher import BatcherFull
+from tidings.aio.clock import Clock
 from tidings.storage.network.mailbox import Envelope
 
 # Numbers that are located at a time after something was stored for them, and numbers that may wait for it.

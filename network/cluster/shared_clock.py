@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 
 
 class SharedClock:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from network.connections.connection_slots import ConnectionSlot
-from tidings.runtime.socket_server import SocketServer
+from tidings.net.socket_server import SocketServer
 
 # At most 25 connections are refused per 0.05 s; the rest waits in the system's backlog for the next interval. A refusal
 # costs about 40 µs of CPU.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from prometheus_client import Counter, Gauge
 
 from network.settings import Limits
-from tidings.runtime.clock import Clock
-from tidings.runtime.unauthenticated import Bounds, Network, Refusal, UnauthenticatedClients, UnauthenticatedConnection
+from tidings.aio.clock import Clock
+from tidings.net.unauthenticated import Bounds, Network, Refusal, UnauthenticatedClients, UnauthenticatedConnection
 
 UNAUTHENTICATED = Gauge("tidings_network_strangers", "Live connections on which nobody is logged in")
 REFUSED = Counter(

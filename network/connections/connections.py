@@ -17,7 +17,7 @@ from network.connections.connection_slots import LATE, REFUSED, ConnectionSlot
 from network.connections.session import DeviceSession
 from network.connections.transport import Transport
 from network.routing.router import Router
-from tidings.runtime.service import wait_for
+from tidings.aio.service import wait_for
 from tidings.wire import device
 from tidings.wire.unfinished import Unfinished
 

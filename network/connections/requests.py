@@ -15,7 +15,7 @@ from network.connections.backend import Backend, PresenceRecord
 from network.connections.transport import Transport
 from network.directory import bundles, lookups
 from network.directory.logins import Proven
-from tidings.runtime.batcher import BatcherClosed, BatcherFull
+from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.wire import addresses, device
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from network.connections.connection_slots import HANDSHAKE, ConnectionSlot
 from network.connections.connections import Connections
 from network.connections.session_handler import SessionHandler
 from network.errors import CannotListen
-from tidings.runtime import tls
-from tidings.runtime.tls import FileContext, TlsFiles
-from tidings.runtime.tls_server import Handshakes
-from tidings.runtime.unauthenticated import key_of
+from tidings.net import tls
+from tidings.net.tls import FileContext, TlsFiles
+from tidings.net.tls_server import Handshakes
+from tidings.net.unauthenticated import key_of
 from tidings.wire import device
 from tidings.wire.connection import Connection, framed
 from tidings.wire.small_reads import SmallReads

@@ -7,9 +7,9 @@ import math
 from prometheus_client import Counter
 
 from network.errors import TooMany
-from tidings.runtime.clock import Clock
-from tidings.runtime.token_buckets import TokenBuckets
-from tidings.runtime.unauthenticated import REMEMBERED, Bounds, Network, UnauthenticatedClients, key_of
+from tidings.aio.clock import Clock
+from tidings.aio.token_buckets import TokenBuckets
+from tidings.net.unauthenticated import REMEMBERED, Bounds, Network, UnauthenticatedClients, key_of
 
 REFUSED = Counter(
     "tidings_network_codes_refused_total", "Requests for codes, and tries of codes, that were refused", ["what"]

@@ -11,7 +11,7 @@ from prometheus_client import Counter
 
 from network.devices.try_rate import TryRate
 from network.errors import TooMany, Unauthorized
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import challenges
 from tidings.storage.network.challenges import Challenge

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Set
 
 from network.devices.locks import EXPIRES_MS
-from tidings.runtime.clock import Clock
-from tidings.runtime.service import wait_for
+from tidings.aio.clock import Clock
+from tidings.aio.service import wait_for
 from tidings.storage import outages
 from tidings.storage.database import Database
 from tidings.storage.network import locks

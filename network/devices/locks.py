@@ -8,9 +8,9 @@ from prometheus_client import Counter
 
 from network.devices.try_rate import TryRate
 from network.errors import Locked, TooMany, TooOften, Unauthorized, Unavailable
-from tidings.runtime.clock import Clock
-from tidings.runtime.hash_pool import HashPool, HashPoolFull
-from tidings.runtime.token_buckets import TokenBuckets
+from tidings.aio.clock import Clock
+from tidings.aio.token_buckets import TokenBuckets
+from tidings.secrets.hash_pool import HashPool, HashPoolFull
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import locks
 from tidings.storage.network.locks import Lock

@@ -18,7 +18,7 @@ from network.errors import BadRequest, Locked, StaleEpoch
 from network.groups.chats import LEAVING, Chats
 from network.routing.notices import Notice, Notices
 from network.routing.router import Router
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, locks, prekeys

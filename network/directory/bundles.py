@@ -10,7 +10,7 @@ from prometheus_client import Counter
 from network.directory.device_rate_limits import DeviceRateLimiter
 from network.directory.other_nodes import NO_NODES, OtherNodes
 from network.directory.refills import Refills
-from tidings.runtime.batcher import Batcher
+from tidings.aio.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.directory import RegisteredDevice

@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client import Counter
 
 from network.settings import DeviceRateLimits
-from tidings.runtime.clock import Clock
-from tidings.runtime.token_buckets import TokenBuckets
+from tidings.aio.clock import Clock
+from tidings.aio.token_buckets import TokenBuckets
 
 LIMITED = Counter("tidings_network_rate_limited_total", "Calls of devices that asked for too much", ["call"])
 

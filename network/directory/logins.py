@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 from typing import TypeAlias
 
 from network.directory import tokens
-from tidings.runtime.batcher import Batcher
+from tidings.aio.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.prekeys import Counts

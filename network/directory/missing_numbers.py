@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidings.runtime.lru import LRU
+from tidings.aio.lru import LRU
 
 # Numbers remembered, about 200 bytes each, and askers of each. Further askers, and those that asked a process which has
 # ended since, find out at their next check.

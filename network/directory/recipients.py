@@ -6,8 +6,8 @@ import asyncio
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tidings.runtime.batcher import Batcher
-from tidings.runtime.lru import LRU
+from tidings.aio.batcher import Batcher
+from tidings.aio.lru import LRU
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 

@@ -15,8 +15,8 @@ from network import errors
 from network.groups import rules, schemas
 from network.groups.rules import GroupOutcome, GroupState, Rule
 from network.routing.notices import Notice, Notices, Reservations
-from tidings.runtime import crashpoints
-from tidings.runtime.clock import Clock
+from tidings.aio import crashpoints
+from tidings.aio.clock import Clock
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, groups
 from tidings.storage.network.groups import Chat

@@ -21,10 +21,10 @@ from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notices, Reservations
 from network.routing.quotas import QuotaCheck, QuotaRefusal, Usage, refused
-from tidings.runtime import crashpoints
-from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
-from tidings.runtime.clock import Clock
-from tidings.runtime.lru import LRU
+from tidings.aio import crashpoints
+from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
+from tidings.aio.clock import Clock
+from tidings.aio.lru import LRU
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, group_messages, groups, mailbox

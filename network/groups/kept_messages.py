@@ -12,9 +12,9 @@ from network.groups.batch import make_copy
 from network.routing.live_copies import LiveCopies
 from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notices, Reservations
-from tidings.runtime import crashpoints
-from tidings.runtime.batcher import Batcher, BatcherClosed, BatcherFull
-from tidings.runtime.clock import Clock
+from tidings.aio import crashpoints
+from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
+from tidings.aio.clock import Clock
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import group_messages, mailbox
 from tidings.storage.network.mailbox import Envelope

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.quotas import Usage
 from network.routing.undecided import REFUSED
-from tidings.runtime.batcher import BatcherFull
+from tidings.aio.batcher import BatcherFull
 from tidings.wire import device
 
 Value = TypeVar("Value")

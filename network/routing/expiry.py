@@ -11,8 +11,8 @@ from prometheus_client import Counter
 from network.routing.mailboxes import Mailboxes
 from network.routing.notices import Notice, Notices
 from network.routing.router import Router
-from tidings.runtime.clock import Clock
-from tidings.runtime.service import wait_for
+from tidings.aio.clock import Clock
+from tidings.aio.service import wait_for
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import challenges, groups, mailbox

@@ -13,7 +13,7 @@ from network.routing.sender_bytes import SenderBytes
 from network.routing.sequence import Numbers
 from network.routing.windows import Windows
 from network.settings import Limits
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.network import mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device

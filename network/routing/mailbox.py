@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tidings.runtime.batcher import Batcher
+from tidings.aio.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import group_messages, mailbox
 from tidings.storage.network.mailbox import Envelope, WaitingEnvelopes

@@ -11,8 +11,8 @@ from prometheus_client import Gauge
 from network.routing.quotas import QuotaCheck, QuotaRefusal, SenderUsage, Total, Usage, refused
 from network.routing.stored_bytes import StoredBytes
 from network.settings import Quotas
-from tidings.runtime.batcher import Batcher
-from tidings.runtime.clock import Clock
+from tidings.aio.batcher import Batcher
+from tidings.aio.clock import Clock
 from tidings.storage.network.mailbox import WaitingEnvelopes
 from tidings.wire import device
 

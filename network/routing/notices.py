@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from network.routing.router import Router
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.database import Connection
 from tidings.storage.network import mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence, Set
 
 from network.routing.delivery_queue import DeliveryQueue
 from network.routing.mailbox import MailboxStore
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.network.mailbox import Envelope
 
 log = logging.getLogger(__name__)

@@ -35,8 +35,8 @@ from network.routing.undecided import Undecided
 from network.routing.windows import Windows
 from network.routing.writer import Writer
 from network.settings import Limits
-from tidings.runtime import crashpoints
-from tidings.runtime.clock import Clock
+from tidings.aio import crashpoints
+from tidings.aio.clock import Clock
 from tidings.storage.network import mailbox
 from tidings.wire import device
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 
 # Nodes of one network number envelopes at the same time, each in its own slot: the lowest bits of the number.
 SLOTS = 1 << 15

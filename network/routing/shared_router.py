@@ -8,7 +8,7 @@ from typing import Any
 from network.routing.delivery_queue import STORED, DeliveryQueue, EnvelopeOrigin, RecipientConnection, Transit, from_row
 from network.routing.peers import NodePeers
 from network.routing.router import Router
-from tidings.runtime.lru import LRU
+from tidings.aio.lru import LRU
 from tidings.storage.network import mailbox
 from tidings.wire import device
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from network.routing.quotas import QuotaRefusal
 from network.settings import Quotas
-from tidings.runtime.clock import Clock
-from tidings.runtime.token_buckets import TokenBuckets
+from tidings.aio.clock import Clock
+from tidings.aio.token_buckets import TokenBuckets
 from tidings.wire import device
 
 # Senders remembered, about 200 bytes each.

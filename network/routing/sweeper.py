@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from network.routing.router import Router
-from tidings.runtime.service import wait_for
+from tidings.aio.service import wait_for
 
 INTERVAL = 0.1  # Seconds between two passes.
 

@@ -10,10 +10,10 @@ from prometheus_client import Counter
 from network.routing.delivery_queue import EnvelopeOrigin, Transit
 from network.routing.sender_bytes import SenderBytes
 from network.settings import Limits
-from tidings.runtime import tracing
-from tidings.runtime.lru import LRU
-from tidings.runtime.queues import QUEUES
-from tidings.runtime.tracing import TRACES, Kind, Span
+from tidings.aio.lru import LRU
+from tidings.aio.queues import QUEUES
+from tidings.observability import tracing
+from tidings.observability.tracing import TRACES, Kind, Span
 from tidings.wire import device
 
 log = logging.getLogger(__name__)

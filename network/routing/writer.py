@@ -9,8 +9,8 @@ from prometheus_client import Counter
 
 from network.routing.delivery_queue import Transit
 from network.routing.mailbox import MailboxStore
-from tidings.runtime import crashpoints
-from tidings.runtime.batcher import Batcher
+from tidings.aio import crashpoints
+from tidings.aio.batcher import Batcher
 from tidings.storage import outages
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from cli.guard import CommandFailure
 from cli.queue_changes import QueueChanges
 from tests.cli.test_main import run
 from tests.conftest import DatabaseFactory
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import callback_replays, callbacks, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.database import Database

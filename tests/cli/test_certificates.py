@@ -13,8 +13,8 @@ from cryptography import x509
 
 from cli import main
 from tests.authority import Authority
-from tidings.runtime import tls
-from tidings.runtime.tls import Clients, TlsFiles
+from tidings.net import tls
+from tidings.net.tls import Clients, TlsFiles
 
 
 def run(*words: object) -> int:

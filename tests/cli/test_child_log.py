@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.child_log import ChildLog
-from tidings.runtime import log
+from tidings.observability import log
 
 INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR
 

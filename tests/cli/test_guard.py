@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from cli import guard
-from tidings.runtime.env import SettingsError
-from tidings.runtime.service import ServiceFailed
+from tidings.aio.service import ServiceFailed
+from tidings.config.env import SettingsError
 from tidings.storage.revisions import PendingMigrations
 
 IN_USE = OSError(errno.EADDRINUSE, "error while attempting to bind on address ('127.0.0.1', 9090): address in use")

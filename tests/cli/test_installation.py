@@ -30,7 +30,7 @@ from harness import polling
 from harness.mariadb import MariaDB, free_port
 from tests import web_server
 from tests.cli.terminal import open_terminal
-from tidings.runtime.env import SettingsError
+from tidings.config.env import SettingsError
 
 pytestmark = pytest.mark.whole_system
 

@@ -19,7 +19,7 @@ import pytest
 from cli import choices, guard, queue_pages
 from cli.commands import queue
 from tests.cli.test_main import run
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage.business import callback_purges, callbacks, job_errors, jobs, messages, shards
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callbacks import Callback

@@ -23,7 +23,7 @@ from cli.top.samples import Samples
 from cli.top.snapshot import ChangeRow, ProcessRow, QueueRow, Snapshot, compare
 from cli.top.sources import ScrapedProcess, ScrapeResult, Sources
 from harness.mariadb import free_port
-from tidings.runtime.api_key import NO_KEY
+from tidings.secrets.api_key import NO_KEY
 
 COREAPP = ScrapedProcess("coreapp", "http://10.0.0.1:6253/metrics")
 OTHER = ScrapedProcess("coreapp", "http://10.0.0.2:6253/metrics")

@@ -16,8 +16,8 @@ from cli import known_variables, unread_variables
 from cli.doctor.configuration import UnreadVariables
 from cli.doctor.findings import Level
 from tests.cli.test_main import assert_one_line, run
-from tidings.runtime import env
-from tidings.runtime.env import SettingsError
+from tidings.config import env
+from tidings.config.env import SettingsError
 
 ROOT = Path(__file__).parents[2]
 SETTINGS_MODULES = (cli.settings, coreapp.settings, handset.settings, network.settings, webapp.settings)

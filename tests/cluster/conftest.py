@@ -15,7 +15,7 @@ from harness import database_server, polling
 from harness.mariadb import MariaDB, free_port
 from harness.processes import Process
 from harness.redis_server import RedisCluster, RedisServer
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 

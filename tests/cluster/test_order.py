@@ -24,7 +24,7 @@ from harness.mariadb import MariaDB, free_port
 from harness.namespaces import HUB, Namespace
 from harness.processes import Process
 from harness.redis_server import RedisServer
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.wire import device

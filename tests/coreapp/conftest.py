@@ -20,11 +20,11 @@ from tests.coreapp.phones import Phone
 from tests.coreapp.scripted_network import ScriptedNetwork
 from tests.coreapp.signals import TIMEOUT
 from tests.coreapp.sink import SECRET, Sink
+from tidings.aio.clock import Clock, SystemClock
 from tidings.client.http import NetworkApi
 from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
-from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.process_secrets import CoreappSecrets, SecretKeys
+from tidings.secrets.process_secrets import CoreappSecrets, SecretKeys
 from tidings.storage.business import application_settings, nodes, shards
 from tidings.storage.database import Database
 from tidings.wire import connection as wire

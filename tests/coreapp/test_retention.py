@@ -22,7 +22,7 @@ from coreapp.retention import (
     old_rows,
 )
 from tests.coreapp.conftest import BUSINESS, World
-from tidings.runtime.clock import ManualClock, SystemClock
+from tidings.aio.clock import ManualClock, SystemClock
 from tidings.storage.business import callbacks, group_messages, job_errors, messages, service_windows, shards
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.application_settings import GarbageCollectorSettings as Wanted

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coreapp import settings
-from tidings.runtime.env import SettingsError
+from tidings.config.env import SettingsError
 
 
 def read(tmp_path: Path, **variables: str) -> settings.Settings:

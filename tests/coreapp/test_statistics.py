@@ -23,7 +23,7 @@ from tests.coreapp.test_journal import ACCOUNT, a_job, a_lease, a_message
 from tidings.storage.business import contacts, sessions, shards
 from tidings.wire import core
 from tidings.wire import device as frames
-from webapp.stats import known
+from webapp.api.stats import known
 
 NUMBER, OTHER = "15550110001", "15550110002"
 TEXT = b'{"type":"text","text":{"body":"hi"}}'

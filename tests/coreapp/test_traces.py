@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests import spans
 from tests.coreapp.conftest import BUSINESS, Client, World
 from tests.coreapp.signals import soon
-from tidings.runtime import tracing
+from tidings.observability import tracing
 from tidings.storage.business import jobs
 from tidings.wire import core, device
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from coreapp.used_keys import UsedKeys
 from tests import statements
 from tests.coreapp.signals import TIMEOUT, soon
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.business import idempotency
 from tidings.storage.business.idempotency import MEDIA, MESSAGES, IdempotencyKey, UsedKey
 from tidings.storage.business.shards import Lease

@@ -8,7 +8,7 @@ import time
 
 from harness import polling
 from tests.crash.scene import LEASE_SECONDS, Phase, Scene
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 
 KILLS = 3
 # Seconds within which a process must reach its crash point, or a standby take over.

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from tidings.config import env
+from tidings.config.env import SettingsError
 from tidings.egress import addresses, settings, urls
 from tidings.egress.guard import EgressGuard, Forbidden, Resolved
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
-from tidings.runtime import env
-from tidings.runtime.env import SettingsError
 
 LOOPBACK = OutgoingSettings(addresses.LOOPBACK)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import beyond
 from tests.fuzz.rig import PARTICIPANTS, UNKNOWN
-from webapp.groups.schemas import MAX_WA_IDS
+from webapp.api.groups.schemas import MAX_WA_IDS
 
 BASE_URL = os.environ["FUZZ_URL"]
 # The administrator's tokens, the latest one last: a new password revokes earlier ones.

@@ -10,7 +10,7 @@ import pytest
 
 from harness import galera, packages
 from harness.galera import Galera, Node
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 

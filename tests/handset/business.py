@@ -15,10 +15,10 @@ from handset.devices.vault import Vault
 from handset.fleet import Fleet
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tests.handset.scripted import BUSINESS
+from tidings.aio.clock import SystemClock
 from tidings.client import transports
 from tidings.client.http import NetworkApi
-from tidings.runtime.clock import SystemClock
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 

@@ -16,8 +16,8 @@ from handset.robots.behaviours import Behaviour
 from handset.services import run_robots
 from handset.settings import RobotsSettings
 from tests.handset.scripted import BUSINESS
-from tidings.runtime.process_secrets import HandsetSecrets, NetworkSecrets, SecretKeys
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
+from tidings.secrets.process_secrets import HandsetSecrets, NetworkSecrets, SecretKeys
 
 HANDSET_KEY = bytes(range(32))
 SECRETS = HandsetSecrets(registration_key="r" * 32, handset_key=SecretKeys.of(HANDSET_KEY))

@@ -19,10 +19,10 @@ from handset.robots import behaviours
 from handset.robots.behaviours import behaviour_of
 from handset.shown_log import ShownLog
 from tests.handset.scripted import ScriptedNetwork, make_device
+from tidings.aio.clock import Clock, SystemClock
 from tidings.client import transports
 from tidings.client.keys import KeySet
-from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.storage.handset import devices, inbox, outbox, prekeys

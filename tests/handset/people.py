@@ -16,9 +16,9 @@ from handset.fleet import Fleet
 from handset.robots import behaviours
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tests.handset.harness import FailingDatabase
+from tidings.aio.clock import SystemClock
 from tidings.client import transports
 from tidings.client.http import NetworkApi
-from tidings.runtime.clock import SystemClock
 from tidings.storage import schema
 from tidings.wire.content import encode_text
 

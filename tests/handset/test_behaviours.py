@@ -13,7 +13,7 @@ from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour, actions, behaviour_of, number_of
 from handset.sending import ids
 from handset.settings import RobotsSettings
-from tidings.runtime.env import SettingsError
+from tidings.config.env import SettingsError
 from tidings.wire import content
 from tidings.wire import device as wire
 

@@ -19,8 +19,8 @@ from tests.dying import dies_at
 from tests.handset.harness import VAULT, Bench, bench
 from tests.handset.scripted import Business
 from tidings import e2ee
-from tidings.runtime import crashpoints
-from tidings.runtime.clock import ManualClock
+from tidings.aio import crashpoints
+from tidings.aio.clock import ManualClock
 from tidings.storage.handset import inbox, positions, prekeys, sessions
 from tidings.wire import device as wire
 

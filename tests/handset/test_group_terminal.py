@@ -18,7 +18,7 @@ from tests.handset.conftest import LiveNetwork, robots_running
 from tests.handset.people import ADA, BOB, Person, meet
 from tests.handset.test_kill import die, shown_ids, start
 from tests.handset.test_terminal import at_the_terminal, settings_for
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 
 
 async def test_two_terminals_meet_in_a_group_talk_and_part(live_network: LiveNetwork, tmp_path: Path) -> None:

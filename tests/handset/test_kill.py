@@ -16,14 +16,14 @@ from handset.settings import RobotsSettings
 from harness import spawn
 from tests.handset.business import Recorder, business
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 
 MESSAGES = 60
 PROGRAM = """
 import asyncio, os
 from handset.services import run_robots
 from handset.settings import RobotsSettings
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 
 async def main():
     await run_robots(RobotsSettings.read(os.environ), asyncio.Event(), asyncio.Event())

@@ -34,14 +34,14 @@ from tests.handset.business import Recorder, business
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
 from tests.handset.test_terminal import ADA, at_the_terminal, settings_for
+from tidings.aio.clock import SystemClock
 from tidings.client.attachments import CHUNK
 from tidings.client.errors import FileLost, NetworkAway
 from tidings.client.http import NetworkApi
 from tidings.e2ee import attachments
+from tidings.installation.settings import DatabaseSettings
 from tidings.media import kinds
 from tidings.objects import marker
-from tidings.runtime.clock import SystemClock
-from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 from tidings.wire import content, media_objects

@@ -14,9 +14,9 @@ from tests.handset.harness import Bench, bench
 from tests.handset.scripted import BUSINESS, Business
 from tests.handset.test_fleet import READER, _device
 from tidings import e2ee
+from tidings.aio.clock import ManualClock
 from tidings.client.keys import KeySet
 from tidings.client.sessions import MAX_ATTEMPTS
-from tidings.runtime.clock import ManualClock
 from tidings.storage.handset import inbox
 from tidings.storage.handset import sent as handset_sent
 from tidings.wire import device as wire

@@ -18,9 +18,9 @@ from handset.devices.vault import Vault
 from tests.conftest import DatabaseFactory
 from tests.handset.conftest import HANDSET_KEY, SECRETS, LiveNetwork
 from tidings import e2ee
+from tidings.aio.clock import ManualClock
 from tidings.client.errors import NetworkAway
 from tidings.client.http import NetworkApi
-from tidings.runtime.clock import ManualClock
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.database import Database
 from tidings.storage.handset import prekeys, tables

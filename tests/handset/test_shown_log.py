@@ -8,7 +8,7 @@ from pathlib import Path
 
 from handset.application import ReceivedMessage
 from handset.shown_log import ShownLog
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 
 
 def message(number: int) -> ReceivedMessage:

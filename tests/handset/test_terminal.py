@@ -21,8 +21,8 @@ from handset.terminal.terminal import run_terminal
 from tests.handset.business import business
 from tests.handset.conftest import SECRETS, LiveNetwork, robots_running
 from tests.handset.scripted import BUSINESS
-from tidings.runtime.env import SettingsError
-from tidings.runtime.settings import DatabaseSettings
+from tidings.config.env import SettingsError
+from tidings.installation.settings import DatabaseSettings
 
 ADA = "15550100001"
 DATA = Path(__file__).parents[1] / "data" / "api"

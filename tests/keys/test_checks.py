@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tidings.config.env import SettingsError
+from tidings.installation import data_directory
 from tidings.keys import checks
-from tidings.runtime import data_directory
-from tidings.runtime.env import SettingsError
 from tidings.storage.business import key_checks, nodes, webapp_nodes
 from tidings.storage.business.nodes import CoreappNode
 from tidings.storage.business.webapp_nodes import WebappNode

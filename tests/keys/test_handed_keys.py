@@ -14,9 +14,9 @@ from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import key_id
 from tidings.keys import checks, rotation
 from tidings.keys.rotation import CannotRotate, Rotation
-from tidings.runtime import process_secrets
-from tidings.runtime.process_secrets import CoreappSecrets, SecretKeys, WebappSecrets
-from tidings.runtime.secret_files import SecretFiles
+from tidings.secrets import process_secrets
+from tidings.secrets.process_secrets import CoreappSecrets, SecretKeys, WebappSecrets
+from tidings.secrets.secret_files import SecretFiles
 from tidings.storage.business import accounts, certificates, key_checks
 from tidings.storage.database import Database
 

@@ -12,15 +12,16 @@ import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
 from tidings import e2ee
+from tidings.aio import crashpoints
+from tidings.config.env import SettingsError
 from tidings.e2ee import errors, installation_secrets, master_keys, sealing
 from tidings.e2ee.installation_secrets import SecretSealer, provider_label
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.keys import checks, rotation, wrapping
 from tidings.keys.rotation import CannotRotate, Rotation
-from tidings.runtime import crashpoints, process_secrets
-from tidings.runtime.env import SettingsError
-from tidings.runtime.process_secrets import CoreappSecrets, SecretKeys, WebappSecrets
-from tidings.runtime.secret_files import SecretFiles
+from tidings.secrets import process_secrets
+from tidings.secrets.process_secrets import CoreappSecrets, SecretKeys, WebappSecrets
+from tidings.secrets.secret_files import SecretFiles
 from tidings.storage.business import (
     accounts,
     application_settings,

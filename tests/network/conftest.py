@@ -12,7 +12,7 @@ from harness.mariadb import MariaDB
 from harness.redis_server import RedisServer
 from tests.conftest import DatabaseFactory
 from tests.network.support import Network
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 
 # Not every pair: that would double the time and find nothing more, as no code depends on both transport and database.
 PAIRS = [("tcp", "mariadb"), ("tcp", "sqlite"), ("json", "sqlite"), ("msgpack", "sqlite")]

@@ -20,11 +20,11 @@ import websockets
 from network import services
 from network.services import NodeAddresses
 from network.settings import BlobSettings, Cluster, Limits, Quotas, Settings
+from tidings.aio.clock import Clock
 from tidings.e2ee.identity import IdentityKeyPair
 from tidings.e2ee.prekeys import KyberPreKey, PreKey, SignedPreKey
-from tidings.runtime.clock import Clock
-from tidings.runtime.process_secrets import NetworkSecrets
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
+from tidings.secrets.process_secrets import NetworkSecrets
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import group_messages, mailbox
 from tidings.wire import device

@@ -23,11 +23,11 @@ from network.settings import BlobSettings, Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Network
 from tests.network.test_outages import PROCESS
+from tidings.aio import crashpoints
+from tidings.aio.clock import ManualClock
 from tidings.objects import marker
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.identity import WrongStore
-from tidings.runtime import crashpoints
-from tidings.runtime.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import blobs
 from tidings.wire import device

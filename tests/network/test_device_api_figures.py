@@ -36,9 +36,9 @@ from network.operator import OperatorEndpoints
 from network.settings import BlobSettings, DeviceRateLimits, Limits, Quotas, Settings
 from tests.network.device_api_page import section, table
 from tidings.e2ee import chains, ratchet, record
-from tidings.runtime import http1
-from tidings.runtime.api_key import NO_KEY
-from tidings.runtime.settings import UnauthenticatedSettings
+from tidings.http import http1
+from tidings.http.settings import UnauthenticatedSettings
+from tidings.secrets.api_key import NO_KEY
 from tidings.wire import addresses, connection, device, groups, registration, unfinished
 from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
 

@@ -19,8 +19,8 @@ from tests.conftest import DatabaseFactory
 from tests.network.device_api_page import fences, section, values
 from tests.network.support import PATIENCE, REGISTRATION_KEY, Network
 from tidings.e2ee import attachments
-from tidings.runtime import log
-from tidings.runtime.api_key import ApiKey
+from tidings.observability import log
+from tidings.secrets.api_key import ApiKey
 from tidings.wire import device
 
 OPERATOR_KEY = "the key of these tests"

@@ -14,7 +14,7 @@ from network.settings import BlobSettings, DeviceRateLimits
 from tests.network.group_support import call, make
 from tests.network.support import ALICE, BOB, CAROL, Client, Network
 from tests.network.test_requests import fetch
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 

@@ -15,7 +15,7 @@ from tests.network.support import (
     reason,
     registration,
 )
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 

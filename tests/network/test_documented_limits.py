@@ -11,7 +11,7 @@ from network.routing.mailboxes import Mailboxes
 from network.routing.quotas import QuotaRefusal
 from network.settings import BlobSettings, DeviceRateLimits, Limits, Quotas
 from tests.network.test_settings import read
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 MIB = 1024 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.network.support import ALICE, BOB, CAROL, Network, ids, stored
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from network.settings import Limits
 from tests.network.group_support import changes, done, group_send, make, pair_in_group, refusal
 from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, stored
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.network import groups
 from tidings.wire import device
 

@@ -20,7 +20,7 @@ from tests.network import group_support
 from tests.network.group_support import changes, done, group_send, make, refusal
 from tests.network.support import ALICE, BOB, CAROL, PATIENCE, REGISTRATION_KEY, Client, Network, ids, kept, stored
 from tests.network.test_outages import PROCESS
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import group_messages

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from network.groups import rules
 from tests.network.group_support import call, changes, code_of, done, make, participants, refused, words
 from tests.network.support import ALICE, BOB, CAROL, DAVE, Network
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import groups as network_groups
 from tidings.storage.network.groups import Member

@@ -16,11 +16,11 @@ from network.http_server import HttpServer
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, Network
-from tidings.runtime.clock import SystemClock
-from tidings.runtime.connection_limiter import ConnectionLimiter
-from tidings.runtime.http1 import HEAD_TIMEOUT, BoundedProtocol
-from tidings.runtime.settings import UnauthenticatedSettings
-from tidings.runtime.tls import TlsFiles
+from tidings.aio.clock import SystemClock
+from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.http1 import HEAD_TIMEOUT, BoundedProtocol
+from tidings.http.settings import UnauthenticatedSettings
+from tidings.net.tls import TlsFiles
 
 Address = tuple[str, int]
 

@@ -12,7 +12,7 @@ from network.settings import Limits, Quotas
 from tests import statements
 from tests.network.group_support import changes, group_send, make, pair_in_group, refusal
 from tests.network.support import ALICE, BOB, CAROL, DAVE, PATIENCE, Network, ids, kept, stored
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.database import Database
 from tidings.storage.network import directory, group_messages, mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage

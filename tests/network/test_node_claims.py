@@ -15,7 +15,7 @@ from network.cluster.node import ClusterNode, Local
 from network.cluster.presence import Presence
 from network.cluster.redis_client import RedisAway, Script
 from network.settings import Cluster, Limits
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 ME, OTHER = "me.1", "other.2"

@@ -17,7 +17,7 @@ from network.errors import CannotListen
 from network.settings import Cluster
 from tests.authority import Authority
 from tests.network.support import PATIENCE
-from tidings.runtime.tls import TlsFiles
+from tidings.net.tls import TlsFiles
 from tidings.wire import connection as wire
 
 ME, OTHER = "me.1", "other.2"

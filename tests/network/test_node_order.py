@@ -21,7 +21,7 @@ from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.router_support import Sender
 from tests.network.support import PATIENCE, Client, Network
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 

@@ -19,7 +19,7 @@ from tests.conftest import DatabaseFactory
 from tests.network.group_support import changes, make
 from tests.network.support import PATIENCE, Client, Network
 from tests.network.test_node_order import arrive
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 

@@ -16,7 +16,7 @@ from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.group_support import changes, make
 from tests.network.support import PATIENCE, Client, Network
-from tidings.runtime.api_key import ApiKey
+from tidings.secrets.api_key import ApiKey
 from tidings.storage.database import Database
 from tidings.storage.network import group_messages
 from tidings.storage.network.group_messages import StoredGroupMessage

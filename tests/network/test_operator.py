@@ -10,7 +10,7 @@ from network import app
 from network.delay import Delay
 from tests.conftest import DatabaseFactory
 from tests.network.support import Network
-from tidings.runtime.api_key import NO_KEY, ApiKey
+from tidings.secrets.api_key import NO_KEY, ApiKey
 from tidings.storage.database import Database
 
 KEY = ApiKey("an API key of the tests")

@@ -13,7 +13,7 @@ from harness.mariadb import MariaDB
 from network.services import NodeAddresses
 from tests.conftest import DatabaseFactory
 from tests.network.support import ALICE, BOB, CAROL, PATIENCE, REGISTRATION_KEY, Client, Network, ids, stored
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 from tidings.wire import device
 
 
@@ -66,9 +66,9 @@ import asyncio, json, os, sys
 from pathlib import Path
 from network import services
 from network.settings import BlobSettings, Settings
-from tidings.runtime import crashpoints
-from tidings.runtime.process_secrets import NetworkSecrets
-from tidings.runtime.settings import DatabaseSettings
+from tidings.aio import crashpoints
+from tidings.secrets.process_secrets import NetworkSecrets
+from tidings.installation.settings import DatabaseSettings
 
 crashpoints.arm(os.environ["TIDINGS_CRASH_AT"])
 settings = Settings(

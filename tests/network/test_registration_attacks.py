@@ -22,8 +22,8 @@ from network.devices.locks import Locks
 from network.errors import Locked, TooMany, Unauthorized, Unavailable
 from network.settings import DeviceRateLimits
 from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
-from tidings.runtime.clock import ManualClock
-from tidings.runtime.settings import UnauthenticatedSettings
+from tidings.aio.clock import ManualClock
+from tidings.http.settings import UnauthenticatedSettings
 from tidings.storage.database import Database
 from tidings.storage.network import locks
 from tidings.wire import device

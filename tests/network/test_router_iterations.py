@@ -12,7 +12,7 @@ from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
 from network.settings import Limits
 from tests.network.router_support import Everybody, Fleet, Sender, SlowMailbox, drawn_limits, known
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 

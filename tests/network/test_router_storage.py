@@ -20,7 +20,7 @@ from network.routing.router import Router
 from network.routing.sequence import SequenceNumbers
 from network.settings import Limits
 from tests.network.router_support import Device, Everybody, Sender, SlowMailbox, known
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.network import mailbox
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device

@@ -6,7 +6,7 @@ import pytest
 
 from network.settings import Limits
 from tests.network.support import ALICE, BOB, CAROL, Network, ids, stored
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.wire import device
 
 

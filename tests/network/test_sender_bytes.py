@@ -19,7 +19,7 @@ from network.settings import Limits, Quotas
 from tests.network.group_support import changes, make
 from tests.network.support import ALICE, BOB, CAROL, Client, Network, stored
 from tests.network.test_group_messages import group_send
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.network import mailbox
 from tidings.wire import device
 

@@ -10,8 +10,8 @@ from cli.commands.network import worker_environment
 from network import settings
 from network.errors import CannotListen
 from tests.network.support import Network
-from tidings.runtime.env import SettingsError, printable
-from tidings.runtime.tls import TlsFiles
+from tidings.config.env import SettingsError, printable
+from tidings.net.tls import TlsFiles
 
 
 def read(tmp_path: Path, **variables: str) -> settings.Settings:

@@ -16,8 +16,8 @@ from tests.network.support import ALICE, BOB, PATIENCE, REGISTRATION_KEY, Networ
 from tidings.client.errors import NetworkAway, Unauthorized
 from tidings.client.http import NetworkApi
 from tidings.client.memory_device import MemoryDevice
-from tidings.runtime import tls
-from tidings.runtime.tls import TlsFiles
+from tidings.net import tls
+from tidings.net.tls import TlsFiles
 from tidings.wire import connection as wire
 from tidings.wire import content, device
 

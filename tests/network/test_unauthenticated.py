@@ -13,8 +13,8 @@ from network.connections.connection_slots import ConnectionSlots
 from network.connections.frame_rate_limit import FrameRateLimit
 from network.settings import Limits
 from tests.network.support import ALICE, BOB, PATIENCE, Client, Network
-from tidings.runtime.clock import ManualClock
-from tidings.runtime.settings import UnauthenticatedSettings
+from tidings.aio.clock import ManualClock
+from tidings.http.settings import UnauthenticatedSettings
 from tidings.wire import device
 
 PAIRS = [("tcp", "sqlite"), ("msgpack", "sqlite")]

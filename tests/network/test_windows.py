@@ -5,8 +5,8 @@ from __future__ import annotations
 from network.connections import sends
 from network.settings import Limits
 from tests.network.support import Client, Network
-from tidings.runtime.clock import ManualClock
-from tidings.runtime.env import MIB
+from tidings.aio.clock import ManualClock
+from tidings.config.env import MIB
 from tidings.wire import device
 
 ALICE, BOB, CAROL, DAVE = "15550000001", "15550000002", "15550000003", "15550000004"

@@ -25,8 +25,8 @@ from tests.network.support import registration
 from tests.security.attack import BESIDE_OTHERS, CPU_PERCENT, MEMORY_MIB, MIB, ONCE_S
 from tests.security.figures import Figures, Form
 from tests.system.webhook import Webhook, listening
-from tidings.runtime import tls
-from tidings.runtime.tls import TlsFiles
+from tidings.net import tls
+from tidings.net.tls import TlsFiles
 from tidings.wire import connection as wire
 from tidings.wire import core
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.mariadb import MariaDB
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 

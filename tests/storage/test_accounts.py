@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import DatabaseFactory
-from tidings.runtime.env import SettingsError
+from tidings.config.env import SettingsError
 from tidings.storage.business import accounts, users
 from tidings.storage.business.accounts import Account, OwnPreKey
 

@@ -17,7 +17,7 @@ from harness import database_server
 from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
 from tests.coreapp.signals import soon
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import outages, types
 from tidings.storage.business import messages
 from tidings.storage.database import Database, insert_or_ignore, insert_or_update

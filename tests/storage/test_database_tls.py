@@ -14,8 +14,8 @@ from harness import database_server
 from harness.mariadb import MariaDB
 from harness.proxy import Proxy
 from tests.authority import Authority
-from tidings.runtime.settings import DatabaseSettings, read_database
-from tidings.runtime.tls import TlsFiles, UnusableCertificate
+from tidings.installation.settings import DatabaseSettings, read_database
+from tidings.net.tls import TlsFiles, UnusableCertificate
 from tidings.storage import outages, schema
 from tidings.storage.database import Database, DatabaseError
 

@@ -19,7 +19,7 @@ from tests import statements
 from tests.conftest import DatabaseFactory
 from tests.storage.test_database import create_things, row, stored, things
 from tests.storage.test_outages import of_mysql
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import outages
 from tidings.storage.database import Database
 

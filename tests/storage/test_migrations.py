@@ -241,7 +241,7 @@ async def _rows(database: Database, table: str) -> list[tuple[Any, ...]]:
 _KILLED_PROCESS = """
 import asyncio, os, signal, sys
 import sqlalchemy as sa
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 

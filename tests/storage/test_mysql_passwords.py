@@ -10,8 +10,8 @@ import pytest
 from harness import database_server
 from harness.mariadb import MariaDB
 from tests.authority import Authority
-from tidings.runtime.settings import DatabaseSettings
-from tidings.runtime.tls import TlsFiles
+from tidings.installation.settings import DatabaseSettings
+from tidings.net.tls import TlsFiles
 from tidings.storage.database import Database, DatabaseError
 
 AUTHORITY = Authority()

@@ -20,7 +20,7 @@ from harness import database_server, polling
 from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
 from tests.storage.test_database import create_things, row, stored, things
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import outages
 from tidings.storage.database import Database, insert_or_update
 

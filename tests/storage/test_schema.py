@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from harness import database_server
 from harness.mariadb import MariaDB
 from tests.conftest import DatabaseFactory
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import business, handset, network, revisions, schema
 from tidings.storage.database import Database
 

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import outages
 from tidings.storage.database import Connection, Database
 

@@ -12,7 +12,7 @@ import aiosqlite
 import pytest
 import sqlalchemy as sa
 
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import sqlite_driver
 from tidings.storage.database import Database
 

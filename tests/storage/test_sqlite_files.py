@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import engine, outages
 from tidings.storage.database import Database
 
@@ -76,7 +76,7 @@ async def test_connections_wait_for_locks_after_the_switch_as_well(tmp_path: Pat
 _OPENER = """
 import asyncio, pathlib, sys
 import sqlalchemy as sa
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage.database import Database
 
 folder, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])

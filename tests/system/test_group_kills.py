@@ -15,7 +15,7 @@ from harness.client import Business, Unexpected
 from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.system.webhook import Webhook
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 
 pytestmark = pytest.mark.whole_system
 

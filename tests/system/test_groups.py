@@ -14,7 +14,7 @@ from harness.installation import Installation
 from tests.coreapp import webhook_schemas
 from tests.handset.test_terminal import ADA, at_the_terminal
 from tests.system.webhook import Webhook
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 
 pytestmark = pytest.mark.whole_system
 

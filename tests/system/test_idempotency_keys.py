@@ -16,7 +16,7 @@ from harness.client import Business
 from harness.http_connection import NoAnswer
 from harness.installation import Installation
 from harness.processes import Process
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 
 pytestmark = pytest.mark.whole_system
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tests.authority import Authority
 from tests.webapp.conftest import Served, body, check_headers
-from tidings.runtime import password_box
+from tidings.secrets import password_box
 
 BACKUP, RESTORE = "/v1/settings/backup", "/v1/settings/restore"
 PASSWORD = "under seal"

@@ -18,21 +18,22 @@ import pytest
 
 from tests.webapp.coreapp_links import Link
 from tests.webapp.fake_coreapp import LINK_KEY, FakeCoreapp
+from tidings.aio import service
+from tidings.aio.clock import Clock, SystemClock
 from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
+from tidings.http.hosts import Hosts
+from tidings.installation.settings import DatabaseSettings
 from tidings.objects.directory import DirectoryStore
-from tidings.runtime import service
-from tidings.runtime.clock import Clock, SystemClock
-from tidings.runtime.first_password import FirstPassword
-from tidings.runtime.hosts import Hosts
-from tidings.runtime.process_secrets import SecretKeys, WebappSecrets
-from tidings.runtime.settings import DatabaseSettings
+from tidings.secrets.first_password import FirstPassword
+from tidings.secrets.process_secrets import SecretKeys, WebappSecrets
 from tidings.storage.database import Database
-from webapp import server, services
-from webapp.coreapp_link import CoreappLinks
+from webapp import services
+from webapp.api.users.passwords import Hasher
+from webapp.coreapps.links import CoreappLinks
+from webapp.coreapps.shard_map import FixedShardMap, ShardMap
+from webapp.http import server
 from webapp.settings import Settings
-from webapp.shard_map import FixedShardMap, ShardMap
-from webapp.users.passwords import Hasher
 
 PASSWORD = "Tidings-2026!"
 BODIES = Path(__file__).parents[1] / "data" / "api"

@@ -11,7 +11,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business.nodes import CoreappNode, NodeRecord
 from tidings.storage.business.shards import Owner
 from tidings.wire import addresses, core
-from webapp.coreapp_link import CoreappLinks
+from webapp.coreapps.links import CoreappLinks
 
 
 class ScriptedMap:

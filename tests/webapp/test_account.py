@@ -16,7 +16,7 @@ from tidings.storage.business import accounts, layouts, registrations
 from tidings.storage.business.accounts import Account
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.account import certificate, service
+from webapp.api.account import certificate, service
 
 NUMBER = "15550000000"
 META = {"version": "2.57.2", "api_status": "stable"}

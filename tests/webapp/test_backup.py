@@ -32,12 +32,12 @@ from tests.webapp.backups import (
 from tests.webapp.conftest import Serve, Served, code, make_secrets
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators
+from tidings.aio.clock import ManualClock
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import ONLY_PUBLIC
-from tidings.runtime import password_box
-from tidings.runtime.clock import ManualClock
-from tidings.runtime.process_secrets import SecretKeys
+from tidings.secrets import password_box
+from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage.business import (
     application_settings,
     certificates,
@@ -51,11 +51,11 @@ from tidings.storage.business.profiles import Photo, StoredProfile
 from tidings.storage.business.stickerpacks import Pack, Sticker
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.backup import contents
-from webapp.backup.service import Backups
-from webapp.errors import InvalidRequest
-from webapp.tokens import Caller
-from webapp.users.passwords import Hasher
+from webapp.api.backup import contents
+from webapp.api.backup.service import Backups
+from webapp.api.users.passwords import Hasher
+from webapp.auth.tokens import Caller
+from webapp.http.errors import InvalidRequest
 
 META = {"version": "2.57.2", "api_status": "stable"}
 # A document with a distinct value for every setting.

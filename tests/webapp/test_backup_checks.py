@@ -34,15 +34,15 @@ from tests.webapp.backups import (
 from tests.webapp.conftest import Serve, Served, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.egress.settings import ONLY_PUBLIC
-from tidings.runtime import password_box
+from tidings.secrets import password_box
 from tidings.storage.business import (
     application_settings,
 )
 from tidings.wire import connection as wire
 from tidings.wire import core
-from webapp.backup import checks
-from webapp.backup.contents import Contents
-from webapp.errors import InvalidRequest
+from webapp.api.backup import checks
+from webapp.api.backup.contents import Contents
+from webapp.http.errors import InvalidRequest
 
 MINIMAL: dict[str, Any] = {
     "version": 1,

@@ -144,7 +144,7 @@ async def test_a_body_without_a_length_is_cut_off_at_the_limit_and_costs_no_memo
 
 
 async def test_a_body_that_does_not_come_is_answered_in_the_end(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webapp.bodies._PATIENCE", 0.05)
+    monkeypatch.setattr("webapp.http.bodies._PATIENCE", 0.05)
     status, _, payload = await raw.exchange(api.port, _head(api, "Content-Length: 100"), b'{"to"')
     assert (status, payload["errors"][0]["code"]) == (400, 1025)
     assert "did not arrive" in payload["errors"][0]["details"]

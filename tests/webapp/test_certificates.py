@@ -17,14 +17,15 @@ from tests.authority import NOW, Authority, private_key
 from tests.webapp.conftest import Serve, Served, basic, check_headers, code, errors, make_settings
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
+from tidings.aio.clock import ManualClock
+from tidings.config.env import SettingsError
 from tidings.e2ee.installation_secrets import SecretSealer
-from tidings.runtime.clock import ManualClock
-from tidings.runtime.env import SettingsError
 from tidings.storage.business import certificates
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp import pem, services, settings, tls
-from webapp.pem import CertificateBundle
+from webapp import services, settings
+from webapp.http import pem, tls
+from webapp.http.pem import CertificateBundle
 
 EXTERNAL, EXTERNAL_CA = "/v1/certificates/external", "/v1/certificates/external/ca"
 WEBHOOKS = "/v1/certificates/webhooks/ca"

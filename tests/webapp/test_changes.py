@@ -14,9 +14,9 @@ from coreapp.webhook_secrets import WebhookSecrets
 from harness import lateness, polling
 from tests.coreapp.sink import SECRET
 from tests.webapp.conftest import Serve, Served
+from tidings.aio.clock import SystemClock
 from tidings.changes.watch import Watch
 from tidings.e2ee.installation_secrets import SecretSealer
-from tidings.runtime.clock import SystemClock
 from tidings.storage.business import certificates, changes, templates
 from tidings.storage.business.templates import TemplateRow
 from tidings.storage.database import Database

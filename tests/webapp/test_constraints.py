@@ -10,9 +10,9 @@ import pydantic
 import pytest
 from hypothesis import strategies as st
 
-from webapp.constraints import BASE64, NO_CONTROLS, WEB_ADDRESS, Digits, Integer, Matches
-from webapp.messages.fields import Degrees
-from webapp.openapi import Lenient
+from webapp.api.messages.fields import Degrees
+from webapp.http.constraints import BASE64, NO_CONTROLS, WEB_ADDRESS, Digits, Integer, Matches
+from webapp.http.openapi.document import Lenient
 
 FIELDS: dict[str, Any] = {
     "controls": Annotated[str, Matches(NO_CONTROLS, "should have no control characters")],

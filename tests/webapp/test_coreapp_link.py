@@ -11,12 +11,12 @@ from tests.coreapp.signals import soon
 from tests.webapp.conftest import Serve, Served, body, code, errors
 from tests.webapp.coreapp_links import Link, ScriptedMap, accept, noticed, owner, standby
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.runtime.exposure import LinkCalls
+from tidings.net.exposure import LinkCalls
 from tidings.wire import connection as wire
 from tidings.wire import core
-from webapp import coreapp_peer
-from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
-from webapp.shard_map import FixedShardMap
+from webapp.coreapps import peer as peer_module
+from webapp.coreapps.shard_map import FixedShardMap
+from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
 
 
 async def test_a_question_waits_for_a_coreapp_that_is_still_starting(link: Link) -> None:
@@ -54,9 +54,9 @@ async def test_a_coreapp_elsewhere_is_not_spoken_to_in_the_clear_unless_that_is_
 async def test_nothing_is_sent_to_a_coreapp_that_stands_still_and_it_is_asked_when_it_goes_on(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coreapp_peer, "PULSE", 0.02)
-    monkeypatch.setattr(coreapp_peer, "QUIET", 0.02)
-    monkeypatch.setattr(coreapp_peer, "DEAD", 1_000)
+    monkeypatch.setattr(peer_module, "PULSE", 0.02)
+    monkeypatch.setattr(peer_module, "QUIET", 0.02)
+    monkeypatch.setattr(peer_module, "DEAD", 1_000)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5)
     await accept(links)
     coreapp.stands_still = True
@@ -76,8 +76,8 @@ async def test_nothing_is_sent_to_a_coreapp_that_stands_still_and_it_is_asked_wh
 async def test_the_connection_to_a_coreapp_that_stays_silent_is_given_up(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coreapp_peer, "PULSE", 0.02)
-    monkeypatch.setattr(coreapp_peer, "QUIET", 0.02)
+    monkeypatch.setattr(peer_module, "PULSE", 0.02)
+    monkeypatch.setattr(peer_module, "QUIET", 0.02)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.stands_still = True
@@ -115,16 +115,16 @@ async def test_a_coreapp_of_a_release_before_pings_is_sent_none(
 ) -> None:
     coreapp.version = 0
     pulses = 0
-    wait_for = coreapp_peer.service.wait_for
+    wait_for = peer_module.service.wait_for
 
     async def counted(event: asyncio.Event, seconds: float) -> bool:
         nonlocal pulses
         pulses += 1
         return await wait_for(event, seconds)
 
-    monkeypatch.setattr(coreapp_peer.service, "wait_for", counted)
-    monkeypatch.setattr(coreapp_peer, "PULSE", 0.02)
-    monkeypatch.setattr(coreapp_peer, "QUIET", 0.02)
+    monkeypatch.setattr(peer_module.service, "wait_for", counted)
+    monkeypatch.setattr(peer_module, "PULSE", 0.02)
+    monkeypatch.setattr(peer_module, "QUIET", 0.02)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     seen = pulses
@@ -262,8 +262,8 @@ async def test_a_request_that_comes_in_a_short_gap_does_not_notice_it(api: Serve
 async def test_a_coreapp_is_handed_so_many_messages_at_a_time_and_what_else_it_is_asked_passes_those_that_wait(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coreapp_peer, "MESSAGES", 2)
-    monkeypatch.setattr(coreapp_peer, "PATIENCE", 0.0)
+    monkeypatch.setattr(peer_module, "MESSAGES", 2)
+    monkeypatch.setattr(peer_module, "PATIENCE", 0.0)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.answer(core.AcceptMessage, lambda question: None)
@@ -286,8 +286,8 @@ async def test_a_coreapp_is_handed_so_many_messages_at_a_time_and_what_else_it_i
 async def test_whether_messages_are_turned_away_is_a_matter_of_those_who_own_shards_and_not_of_who_stands_by(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coreapp_peer, "MESSAGES", 1)
-    monkeypatch.setattr(coreapp_peer, "PATIENCE", 0.0)
+    monkeypatch.setattr(peer_module, "MESSAGES", 1)
+    monkeypatch.setattr(peer_module, "PATIENCE", 0.0)
     shard_map = ScriptedMap(owner(coreapp))
     shard_map.others = [standby("127.0.0.1:9")]
     links = await link(shard_map)
@@ -307,7 +307,7 @@ async def test_whether_messages_are_turned_away_is_a_matter_of_those_who_own_sha
 async def test_those_who_wait_for_their_turn_are_asked_of_the_coreapp_that_comes_after_one_that_went(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coreapp_peer, "MESSAGES", 1)
+    monkeypatch.setattr(peer_module, "MESSAGES", 1)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port))
     await accept(links)
     coreapp.answer(core.AcceptMessage, lambda question: None)

@@ -9,17 +9,17 @@ import httpx
 import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, code
-from tidings.runtime.api_key import ApiKey
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
+from tidings.secrets.api_key import ApiKey
 from tidings.storage.business import users
 from tidings.storage.business.users import User
 from tidings.storage.database import Database
-from webapp import password_rule
-from webapp.authenticator import WRONG_KEYS_BURST
-from webapp.errors import Overloaded, RateLimitExceeded, Unauthenticated
-from webapp.users.credentials import BELIEVED, REMEMBERED, Credentials
-from webapp.users.guessing import STRANGER, STRANGERS, Guessing
-from webapp.users.passwords import Hasher
+from webapp.api.users.credentials import BELIEVED, REMEMBERED, Credentials
+from webapp.api.users.guessing import STRANGER, STRANGERS, Guessing
+from webapp.api.users.passwords import Hasher
+from webapp.auth import password_rule
+from webapp.auth.authenticator import WRONG_KEYS_BURST
+from webapp.http.errors import Overloaded, RateLimitExceeded, Unauthenticated
 
 
 class CountingHasher(Hasher):

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, code, errors
-from tidings.runtime import env, first_password
-from tidings.runtime.api_key import ApiKey
-from tidings.runtime.env import SettingsError
-from tidings.runtime.first_password import FirstPassword
-from webapp import password_rule
+from tidings.config import env
+from tidings.config.env import SettingsError
+from tidings.secrets import first_password
+from tidings.secrets.api_key import ApiKey
+from tidings.secrets.first_password import FirstPassword
+from webapp.auth import password_rule
 from webapp.settings import Settings
 
 ON_LOOPBACK, ELSEWHERE = FirstPassword("", True), FirstPassword("", False)

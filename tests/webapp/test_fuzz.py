@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.webapp import strategies
 from tests.webapp.conftest import Served, body, errors
-from webapp.messages import schemas
+from webapp.api.messages import schemas
 
 _MESSAGES = st.fixed_dictionaries(
     {},

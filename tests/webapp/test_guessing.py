@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.business import login_buckets, login_origins
 from tidings.storage.database import Database
-from webapp.errors import RateLimitExceeded
-from webapp.users.guessing import Guessing
-from webapp.users.maintenance import LoginMaintenance
-from webapp.users.refusals import Refusals
+from webapp.api.users.guessing import Guessing
+from webapp.api.users.maintenance import LoginMaintenance
+from webapp.api.users.refusals import Refusals
+from webapp.http.errors import RateLimitExceeded
 
 # Literals from docs/security.md: a test that reads its limits from the product cannot detect that one was loosened.
 BURST = 10  # guesses at once for one user, or from one address

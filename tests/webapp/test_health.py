@@ -13,13 +13,13 @@ from tests.coreapp.signals import soon
 from tests.webapp.conftest import Serve, Served, body, check_headers, code
 from tests.webapp.coreapp_links import ScriptedMap, noticed, owner
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.runtime.api_key import ApiKey
-from tidings.runtime.clock import ManualClock
-from tidings.runtime.first_password import FirstPassword
+from tidings.aio.clock import ManualClock
+from tidings.secrets.api_key import ApiKey
+from tidings.secrets.first_password import FirstPassword
 from tidings.storage.business import layouts
 from tidings.storage.database import Connection, Database
 from tidings.wire import core
-from webapp.health import service
+from webapp.api.health import service
 
 KEY = "an API key of the tests"
 

@@ -14,7 +14,7 @@ import pytest
 from harness.mariadb import MariaDB
 from tests.webapp.conftest import PASSWORD, Serve, basic, body, code
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage.database import Database
 from webapp import services
 

@@ -14,7 +14,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business import idempotency
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.idempotency import fingerprint_of
+from webapp.auth.idempotency import fingerprint_of
 
 ACCOUNT = "15550000000"
 TEMPLATE = {"name": "plain", "language": "en_US", "components": [{"type": "body", "text": "Welcome!"}]}

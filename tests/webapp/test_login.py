@@ -13,7 +13,7 @@ import jwt
 import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, check_headers, code, errors
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.business import users
 from tidings.storage.database import Database
 

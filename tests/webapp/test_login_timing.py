@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from tests.webapp.conftest import Serve, basic
-from tidings.runtime.clock import ManualClock
-from webapp.errors import Unauthenticated
-from webapp.users.credentials import Credentials
+from tidings.aio.clock import ManualClock
+from webapp.api.users.credentials import Credentials
+from webapp.http.errors import Unauthenticated
 
 TRIES = 300
 TOLERANCE = 0.12

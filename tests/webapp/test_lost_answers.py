@@ -10,8 +10,8 @@ from tests.coreapp.signals import soon
 from tests.webapp.coreapp_links import Link, accept, accept_once, check_contact, cut
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.wire import core
-from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable
-from webapp.shard_map import FixedShardMap
+from webapp.coreapps.shard_map import FixedShardMap
+from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable
 
 
 async def test_a_question_that_was_sent_is_never_sent_again(coreapp: FakeCoreapp, link: Link) -> None:

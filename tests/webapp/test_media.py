@@ -26,8 +26,8 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.media import kinds
 from tidings.storage.business import media
 from tidings.storage.database import Database
-from webapp.media import service, transfer
-from webapp.media.service import IN_MEMORY, TOUCH_AFTER_MS
+from webapp.api.media import service, transfer
+from webapp.api.media.service import IN_MEMORY, TOUCH_AFTER_MS
 
 PATH = "/v1/media"
 ACCOUNT = "15550000000"
@@ -71,7 +71,7 @@ class Events(logging.Handler):
 @pytest.fixture
 def events() -> Iterator[Events]:
     handler = Events()
-    logger = logging.getLogger("webapp.media")
+    logger = logging.getLogger("webapp.api.media")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -15,10 +15,10 @@ import psutil
 
 from tests.media_samples import PNG
 from tests.webapp.conftest import PASSWORD, basic
+from tidings.aio import crashpoints
+from tidings.installation.settings import DatabaseSettings
 from tidings.media import kinds
 from tidings.objects import marker
-from tidings.runtime import crashpoints
-from tidings.runtime.settings import DatabaseSettings
 from tidings.storage.business import media
 from tidings.storage.database import Database
 

@@ -11,7 +11,7 @@ import pytest
 from tests.webapp.conftest import Serve, Served, body, check_headers, code, errors, make_secrets
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import check_is_for_administrators, ordinary
-from tidings.runtime.process_secrets import SecretKeys
+from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage.business import media_providers
 from tidings.storage.database import Database
 from tidings.wire import core

@@ -18,9 +18,9 @@ from tidings.storage.business import media
 from tidings.storage.business.media import MediaRow
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp.errors import InvalidRequest
-from webapp.messages import schemas
-from webapp.openapi import Lenient
+from webapp.api.messages import schemas
+from webapp.http.errors import InvalidRequest
+from webapp.http.openapi.document import Lenient
 
 FILES = ["location", "contacts", "interactive", "template", "hsm", "media"]
 GOOD = [case for file in FILES for case in message_cases.good(file)]

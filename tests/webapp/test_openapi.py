@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 
 from tests.webapp.conftest import Served, basic, body, code
-from webapp import openapi_links
+from webapp.http.openapi import links as openapi_links
 
 ENDPOINTS = {
     ("get", "/"),

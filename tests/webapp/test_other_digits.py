@@ -9,7 +9,7 @@ import pytest
 from coreapp.settings import Settings as CoreappSettings
 from network.settings import Settings as NetworkSettings
 from tests.webapp.conftest import Served, body
-from tidings.runtime.env import SettingsError
+from tidings.config.env import SettingsError
 from tidings.wire import addresses, phone_numbers
 from webapp.settings import Settings as WebappSettings
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.webapp.conftest import Served, body, check_headers, code, errors
 from tests.webapp.roles import check_takes_a_token, ordinary
-from webapp import multipart
-from webapp.errors import InvalidRequest
-from webapp.profile import schemas
+from webapp.api.profile import schemas
+from webapp.http import multipart
+from webapp.http.errors import InvalidRequest
 
 ABOUT = "/v1/settings/profile/about"
 PHOTO = "/v1/settings/profile/photo"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.webapp.conftest import Serve, Served, code
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from webapp.rate_limits import buckets
 from webapp.rate_limits.buckets import TokenBucket
 

@@ -14,10 +14,10 @@ from tests.webapp.conftest import BODIES, Served, body, errors
 from tests.webapp.message_cases import good
 from tests.webapp.test_malformed import Operation, operations, with_each_value
 from tidings.wire.codes import PARAMETER_INVALID, PARAMETER_MISSING
-from webapp.bodies import check
-from webapp.errors import InvalidRequest
-from webapp.messages import schemas
-from webapp.templates.schemas import Definition
+from webapp.api.messages import schemas
+from webapp.api.templates.schemas import Definition
+from webapp.http.bodies import check
+from webapp.http.errors import InvalidRequest
 
 # Each is invalid for most fields: in type, length, format or size.
 WRONG = {

@@ -13,8 +13,8 @@ import pytest
 from tests.webapp import raw
 from tests.webapp.conftest import Served, basic, body, make_settings
 from tests.webapp.fake_coreapp import FakeCoreapp
-from tidings.runtime.env import SettingsError
-from tidings.runtime.settings import DatabaseSettings
+from tidings.config.env import SettingsError
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import revisions
 from tidings.storage.database import Database
 from tidings.wire import core

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.runtime.env import SettingsError, printable
+from tidings.config.env import SettingsError, printable
 from webapp import settings
 
 

@@ -12,19 +12,19 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business import shards
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp import coreapp_link
-from webapp.contacts.schemas import Contacts
-from webapp.contacts.service import ContactChecks
-from webapp.errors import CoreappRefused
-from webapp.shard_map import DatabaseShardMap, FixedShardMap
-from webapp.tokens import Caller
+from webapp.api.contacts.schemas import Contacts
+from webapp.api.contacts.service import ContactChecks
+from webapp.auth.tokens import Caller
+from webapp.coreapps import links as links_module
+from webapp.coreapps.shard_map import DatabaseShardMap, FixedShardMap
+from webapp.http.errors import CoreappRefused
 
 
 async def test_a_message_that_has_waited_for_an_owner_has_as_long_as_any_other_for_the_answer(
     coreapp: FakeCoreapp, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shorter wait would leave the outcome unknown after each planned stop that takes some time."""
-    monkeypatch.setattr(coreapp_link, "LONG_WAIT", 0.0)
+    monkeypatch.setattr(links_module, "LONG_WAIT", 0.0)
     links = await link(FixedShardMap("127.0.0.1", coreapp.port), patience=0.5, timeout=60.0, stall=60.0)
     coreapp.answer(core.AcceptMessage, lambda question: None)
     asking = asyncio.create_task(accept_once(links))

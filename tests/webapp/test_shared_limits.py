@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from harness import metrics
+from tidings.aio.clock import ManualClock
 from tidings.changes.watch import Watch
-from tidings.runtime.clock import ManualClock
 from tidings.storage.business import rate_limits
 from tidings.storage.business.rate_limits import TokenRequest, grant
 from tidings.storage.database import Database

@@ -18,17 +18,18 @@ from tests.webapp.conftest import Serve, Served, body, check_headers, code
 from tests.webapp.coreapp_links import noticed
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
-from tidings.runtime.api_key import ApiKey
-from tidings.runtime.clock import ManualClock, SystemClock
-from tidings.runtime.connection_limiter import ConnectionLimiter
-from tidings.runtime.settings import UnauthenticatedSettings
+from tidings.aio.clock import ManualClock, SystemClock
+from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.settings import UnauthenticatedSettings
+from tidings.secrets.api_key import ApiKey
 from tidings.storage.business import contacts, messages
 from tidings.storage.business.contacts import StoredContact
 from tidings.storage.business.messages import MessageRow, Status
 from tidings.storage.database import Database
 from tidings.wire import core
-from webapp import exposition, server
-from webapp.stats import service
+from webapp.api.metrics import exposition
+from webapp.api.stats import service
+from webapp.http import server
 
 TEXT = (Path(__file__).parents[1] / "data" / "coreapp_metrics.txt").read_text()
 APP, DB = "/v1/stats/app", "/v1/stats/db"

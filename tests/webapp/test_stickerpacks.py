@@ -12,7 +12,7 @@ from tests.webapp.conftest import Served, check_headers, code, errors
 from tests.webapp.roles import check_takes_a_token, ordinary
 from tidings.storage.business import stickerpacks
 from tidings.storage.database import Database
-from webapp.stickerpacks import service
+from webapp.api.stickerpacks import service
 
 PATH = "/v1/stickerpacks"
 META = {"version": "2.57.2", "api_status": "stable"}

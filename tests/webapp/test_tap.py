@@ -13,11 +13,11 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-import webapp.tap
+import webapp.http.tap
 from cli.traffic import listener
 from tidings.wire import tap
 from tidings.wire.tap import Copied
-from webapp.tap import DROPPED, ROOM, Tap
+from webapp.http.tap import DROPPED, ROOM, Tap
 
 PATIENCE = 30.0
 
@@ -46,7 +46,7 @@ async def tapping(path: Path) -> AsyncIterator[tuple[Tap, httpx.AsyncClient]]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webapp.tap.INTERVAL", 0.01)
+    monkeypatch.setattr("webapp.http.tap.INTERVAL", 0.01)
 
 
 async def test_a_listener_gets_what_was_posted_and_how_it_was_answered(tmp_path: Path) -> None:
@@ -105,15 +105,15 @@ async def test_a_listener_of_another_user_gets_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked, copies, path = asyncio.Event(), asyncio.Queue[Copied](), tmp_path / "tap"
-    own = webapp.tap._user_of
+    own = webapp.http.tap._user_of
 
     def user_of(connected: socket.socket) -> int:
         assert own(connected) == os.geteuid()
         asked.set()
         return 12345
 
-    monkeypatch.setattr("webapp.tap._user_of", user_of)
-    with caplog.at_level("WARNING", logger="webapp.tap"):
+    monkeypatch.setattr("webapp.http.tap._user_of", user_of)
+    with caplog.at_level("WARNING", logger="webapp.http.tap"):
         async with tapping(path) as (served, client), listener.listening(path, copies.put_nowait):
             for _ in range(2):
                 asked.clear()

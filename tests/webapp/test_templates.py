@@ -10,7 +10,7 @@ from tests.webapp.conftest import Served, body, code, errors
 from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.storage.business import templates
 from tidings.storage.database import Database
-from webapp.templates.schemas import Definition, default_namespace
+from webapp.api.templates.schemas import Definition, default_namespace
 
 PATH = "/v1/configs/templates"
 PLAIN = {"name": "plain", "language": "en_US", "components": [{"type": "body", "text": "Welcome!"}]}

@@ -9,10 +9,10 @@ import pytest
 
 from tests.webapp.conftest import PASSWORD, Serve, Served, basic, body, check_headers, code, errors
 from tests.webapp.roles import check_is_for_administrators, check_takes_a_token, ordinary
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.business import tokens, users
 from tidings.storage.database import Database
-from webapp.users.guessing import FAMILIAR, STRANGER
+from webapp.api.users.guessing import FAMILIAR, STRANGER
 
 USERS = "/v1/users"
 OTHER_PASSWORD = "Another-2026!"

@@ -11,8 +11,8 @@ import pytest
 from coreapp.webhook import bodies
 from tidings.storage.business.messages import Status
 from tidings.wire import codes
-from webapp.answers import error_answer
-from webapp.errors import InvalidRequest
+from webapp.http.answers import error_answer
+from webapp.http.errors import InvalidRequest
 
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent.parent / "data/wire/codes.json").read_text())
 

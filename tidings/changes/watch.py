@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from tidings.runtime import service
+from tidings.aio import service
 from tidings.storage.business import changes
 from tidings.storage.database import Connection, Database
 

@@ -8,8 +8,8 @@ import random
 from abc import ABC, abstractmethod
 from typing import Any
 
+from tidings.aio.service import wait_for
 from tidings.client.transports import Dial, FrameTransport
-from tidings.runtime.service import wait_for
 from tidings.wire import device
 
 log = logging.getLogger(__name__)

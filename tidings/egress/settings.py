@@ -7,9 +7,9 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from tidings.config import env
 from tidings.egress import addresses, urls
 from tidings.egress.addresses import Network
-from tidings.runtime import env
 
 NONE = "none"
 Purpose = Literal["webhooks", "media"]

@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 import time
 
+from tidings.config.env import SettingsError
 from tidings.e2ee import errors
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret
 from tidings.e2ee.master_keys import MasterKeys
 from tidings.keys import wrapping
-from tidings.runtime.env import SettingsError
-from tidings.runtime.process_secrets import SecretKeys
+from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage.business import key_checks, nodes, sealed_rows, webapp_nodes
 from tidings.storage.business.key_checks import KeyCheck
 from tidings.storage.database import Connection, Database

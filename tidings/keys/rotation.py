@@ -16,12 +16,12 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from tidings.aio import crashpoints
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.e2ee.master_keys import MasterKeys, key_id
 from tidings.keys import wrapping
-from tidings.runtime import crashpoints
-from tidings.runtime.process_secrets import KEY_LENGTH, SecretKeys
-from tidings.runtime.secret_files import ChangedMeanwhile, SecretFiles
+from tidings.secrets.process_secrets import KEY_LENGTH, SecretKeys
+from tidings.secrets.secret_files import ChangedMeanwhile, SecretFiles
 from tidings.storage.business import key_checks, sealed_rows
 from tidings.storage.business.key_checks import KeyCheck
 from tidings.storage.database import Database

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tidings.aio import crashpoints
 from tidings.e2ee import installation_secrets
 from tidings.e2ee.installation_secrets import SecretSealer, UnreadableSecret, provider_label
 from tidings.e2ee.master_keys import MasterKeys
-from tidings.runtime import crashpoints
 from tidings.storage.business import certificates, sealed_rows
 from tidings.storage.business.sealed_rows import DataKey, SealedRow
 from tidings.storage.database import Database

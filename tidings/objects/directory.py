@@ -20,7 +20,7 @@ from tidings.media.reading import FileReader, to_the_end
 from tidings.objects import marker, store
 from tidings.objects.marker import Marker
 from tidings.objects.store import BLOCK, Check, OpenFile, StoredObject
-from tidings.runtime import private_files
+from tidings.secrets import private_files
 
 # Suffix of unfinished files.
 UNFINISHED = ".part"

@@ -11,8 +11,8 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from tidings.config.env import SettingsError
 from tidings.objects.marker import MarkedStore, Marker
-from tidings.runtime.env import SettingsError
 from tidings.storage import file_stores, outages
 from tidings.storage.business import media
 from tidings.storage.database import Connection, Database

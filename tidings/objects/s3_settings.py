@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from tidings.runtime import env, exposure, secret_sources
+from tidings.config import env
+from tidings.net import exposure
+from tidings.secrets import secret_sources
 
 # Variables, in the order of `_WORDS`.
 MEDIA = (

@@ -7,10 +7,10 @@ import importlib.util
 from pathlib import Path
 from typing import cast
 
+from tidings.config.env import SettingsError
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.s3_settings import S3Settings
 from tidings.objects.store import FileStore
-from tidings.runtime.env import SettingsError
 
 _IMPLEMENTATION, _LIBRARY = "tidings.objects.s3", "aiobotocore"
 

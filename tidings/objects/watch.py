@@ -7,9 +7,9 @@ import logging
 
 from prometheus_client import Gauge
 
+from tidings.aio.service import wait_for
 from tidings.objects.identity import StoreIdentity
-from tidings.runtime.readiness import AWAY, OK
-from tidings.runtime.service import wait_for
+from tidings.observability.readiness import AWAY, OK
 from tidings.storage import outages
 
 log = logging.getLogger(__name__)

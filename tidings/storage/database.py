@@ -18,8 +18,8 @@ from prometheus_client import Counter, Histogram, Summary
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from tidings.runtime.probe import Probe
-from tidings.runtime.settings import DatabaseSettings, describe_url
+from tidings.aio.probe import Probe
+from tidings.installation.settings import DatabaseSettings, describe_url
 from tidings.storage import engine, outages, pipeline
 from tidings.storage.rows import write, write_rows
 

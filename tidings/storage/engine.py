@@ -21,8 +21,9 @@ import sqlalchemy as sa
 from pymysql.constants import CLIENT, COMMAND, CR
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from tidings.runtime import private_files, tls
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
+from tidings.net import tls
+from tidings.secrets import private_files
 from tidings.storage import sqlite_driver
 from tidings.storage.pipeline import Pipeline, PipelinedEngine
 

@@ -10,7 +10,7 @@ from typing import Any
 import alembic.command
 import sqlalchemy as sa
 
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
 from tidings.storage import engine, migration_steps, revisions
 from tidings.storage.database import Database
 

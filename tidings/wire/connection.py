@@ -16,11 +16,11 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from tidings.runtime import socket_server
-from tidings.runtime.rate_limited_server import RateLimitedServer
-from tidings.runtime.socket_server import SocketServer
-from tidings.runtime.tls import HANDSHAKE_SECONDS
-from tidings.runtime.tls_server import Handshakes, TlsServer
+from tidings.net import socket_server
+from tidings.net.rate_limited_server import RateLimitedServer
+from tidings.net.socket_server import SocketServer
+from tidings.net.tls import HANDSHAKE_SECONDS
+from tidings.net.tls_server import Handshakes, TlsServer
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.unfinished import Unfinished
 

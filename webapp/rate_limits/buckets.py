@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 
 
 class TokenBucket:

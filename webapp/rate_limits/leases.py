@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import Counter
 
-from tidings.runtime import service
-from tidings.runtime.clock import Clock
-from tidings.runtime.service import Wakeup
+from tidings.aio import service
+from tidings.aio.clock import Clock
+from tidings.aio.service import Wakeup
 from tidings.storage.business import rate_limits
 from tidings.storage.database import Database
 from webapp.rate_limits.shared_limits import SharedLimit

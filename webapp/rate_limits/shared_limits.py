@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Callable
 
-from tidings.runtime.clock import Clock
+from tidings.aio.clock import Clock
 from tidings.storage.business.rate_limits import TokenRequest
 from webapp.rate_limits.buckets import TokenBucket
 

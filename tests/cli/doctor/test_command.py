@@ -15,7 +15,7 @@ import pytest
 from cli.commands import doctor
 from cli.doctor import findings, machine
 from cli.doctor.findings import CheckGroup, Finding, Level
-from tidings.runtime import env
+from tidings.config import env
 
 
 class Scripted:

@@ -10,8 +10,8 @@ import pytest
 
 from cli.doctor.configuration import Configuration, PrivateFiles, Secrets, examine
 from cli.doctor.findings import Level
-from tidings.runtime import private_files
-from tidings.runtime.secret_files import SecretFiles
+from tidings.secrets import private_files
+from tidings.secrets.secret_files import SecretFiles
 
 ROOT = Path(__file__).parents[3]
 PROCESSES = ("webapp", "coreapp", "network")

@@ -19,9 +19,9 @@ from cli.doctor.findings import Level
 from harness.mariadb import MariaDB, free_port
 from tests.conftest import DatabaseFactory
 from tidings.e2ee import master_keys
-from tidings.runtime.exposure import ON_THIS_MACHINE
-from tidings.runtime.process_secrets import SecretKeys
-from tidings.runtime.settings import DatabaseSettings
+from tidings.installation.settings import DatabaseSettings
+from tidings.net.exposure import ON_THIS_MACHINE
+from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage import engine, probes
 from tidings.storage.business import key_checks, nodes, shards, webapp_nodes, webapp_unreached
 from tidings.storage.business.key_checks import KeyCheck

@@ -11,9 +11,9 @@ from cli import main
 from cli.doctor.file_stores import Bucket, RecordedStore
 from cli.doctor.findings import Level
 from tests.conftest import DatabaseFactory
+from tidings.installation.settings import DatabaseSettings
 from tidings.objects import identity
 from tidings.objects.directory import DirectoryStore
-from tidings.runtime.settings import DatabaseSettings
 from tidings.storage import schema
 from tidings.storage.database import Database
 

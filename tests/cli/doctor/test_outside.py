@@ -21,8 +21,8 @@ from tests.authority import Authority
 from tests.cli.doctor.servers import serving
 from tidings.egress import addresses
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
-from tidings.runtime import tls
-from tidings.runtime.tls import TlsFiles
+from tidings.net import tls
+from tidings.net.tls import TlsFiles
 
 LOCAL = OutgoingSettings(addresses.LOOPBACK)
 SECRET = "whsec_" + "QUJD" * 8

@@ -17,9 +17,9 @@ from harness.proxy import Proxy
 from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World, make_settings
 from tests.coreapp.signals import TIMEOUT, soon
-from tidings.runtime import password_box
-from tidings.runtime.env import SettingsError
-from tidings.runtime.process_secrets import SecretKeys
+from tidings.config.env import SettingsError
+from tidings.secrets import password_box
+from tidings.secrets.process_secrets import SecretKeys
 from tidings.storage.business import accounts, registrations, sessions
 from tidings.wire import core
 

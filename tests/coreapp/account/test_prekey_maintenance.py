@@ -18,9 +18,9 @@ from tests.coreapp.conftest import BUSINESS, Killed, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.dying import dies_at
 from tidings import e2ee
+from tidings.aio import crashpoints
+from tidings.aio.clock import ManualClock
 from tidings.client.errors import NetworkUnreached
-from tidings.runtime import crashpoints
-from tidings.runtime.clock import ManualClock
 from tidings.storage.business import accounts, shards
 from tidings.storage.business.accounts import OwnPreKey
 from tidings.storage.network import directory, prekeys

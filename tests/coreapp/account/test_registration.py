@@ -14,7 +14,7 @@ from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT, soon
 from tests.coreapp.test_with_the_network import NUMBER, LivePhone
 from tests.dying import dies_at
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 from tidings.storage.business import registrations, shards
 from tidings.storage.network import directory, prekeys
 from tidings.wire import connection as wire

@@ -18,8 +18,8 @@ from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.signals import Signals
 from tests.web_server import serving
+from tidings.aio.clock import ManualClock, SystemClock
 from tidings.e2ee.installation_secrets import SecretSealer, provider_label
-from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.storage.business import media_providers
 from tidings.storage.business.media_providers import MediaProviderRow
 

@@ -15,10 +15,10 @@ from harness import metrics, polling
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import Running, World
 from tests.coreapp.scripted_blobs import DAY
+from tidings.aio.clock import ManualClock, SystemClock
 from tidings.client.http import NetworkApi
 from tidings.objects import identity
 from tidings.objects.directory import DirectoryStore
-from tidings.runtime.clock import ManualClock, SystemClock
 from tidings.storage.business import jobs, media
 
 NUMBER = "15550110001"

@@ -21,9 +21,9 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import TIMEOUT, Signals
+from tidings.aio.clock import SystemClock
 from tidings.client import transports
 from tidings.client.http import NetworkApi
-from tidings.runtime.clock import SystemClock
 from tidings.storage.business import sessions
 from tidings.storage.database import Database
 from tidings.storage.handset import tables

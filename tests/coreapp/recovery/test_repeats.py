@@ -14,8 +14,8 @@ from tests.coreapp.receiving.test_events import acknowledged, with_session
 from tests.coreapp.scripted_network import HOLD
 from tests.coreapp.signals import soon
 from tidings import e2ee
+from tidings.aio.clock import ManualClock
 from tidings.client.sessions import MAX_ATTEMPTS
-from tidings.runtime.clock import ManualClock
 from tidings.storage.business import messages, sessions
 from tidings.wire import device as frames
 

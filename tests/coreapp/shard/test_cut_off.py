@@ -28,7 +28,7 @@ from tests.coreapp import media_scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import Signals, soon
-from tidings.runtime.clock import SystemClock
+from tidings.aio.clock import SystemClock
 from tidings.storage.business import media
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database

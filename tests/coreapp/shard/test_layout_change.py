@@ -13,7 +13,7 @@ from tests.conftest import DatabaseFactory
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import real_network
 from tests.coreapp.test_with_the_network import LivePhone
-from tidings.runtime import crashpoints
+from tidings.aio import crashpoints
 from tidings.storage.business import callbacks, jobs, layouts, relocation, shards
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.jobs import Job, JobForm

@@ -11,7 +11,7 @@ from coreapp.shard.membership import CoreappMembership, list_live
 from harness import polling
 from tests.coreapp.conftest import World
 from tests.coreapp.signals import soon
-from tidings.runtime.env import SettingsError
+from tidings.config.env import SettingsError
 from tidings.storage.business import leases, nodes
 from tidings.storage.business.nodes import CoreappNode, NodeRecord, Replaced
 from tidings.storage.business.shards import ShardState

@@ -25,11 +25,11 @@ from tidings.storage.business.shards import Owner
 from tidings.storage.database import Database
 from tidings.wire import core
 from tidings.wire.ids import MessageIds
-from webapp.coreapp_link import CoreappLinks
-from webapp.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded
+from webapp.coreapps.links import CoreappLinks
+from webapp.coreapps.reach_report import ReachReport
+from webapp.coreapps.shard_map import DatabaseShardMap, ShardMap
+from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded
 from webapp.membership import WebappMembership
-from webapp.reach_report import ReachReport
-from webapp.shard_map import DatabaseShardMap, ShardMap
 
 # Timeout in seconds of steps that take 6 s on an idle machine.
 PATIENCE = 60.0

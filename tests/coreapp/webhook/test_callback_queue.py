@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coreapp.capacity import CapacityGate
 from coreapp.webhook.queue import SPACING, CallbackQueue
 from tests.coreapp.signals import soon
-from tidings.runtime.clock import ManualClock
+from tidings.aio.clock import ManualClock
 from tidings.storage.business.callbacks import Callback
 
 

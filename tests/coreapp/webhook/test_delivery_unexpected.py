@@ -16,11 +16,11 @@ from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CallbackTarget
 from tests.coreapp.signals import soon
+from tidings.aio.batcher import BatcherClosed, BatcherFull
+from tidings.aio.clock import ManualClock
 from tidings.egress import addresses
 from tidings.egress.guard import EgressGuard
 from tidings.egress.settings import OutgoingSettings
-from tidings.runtime.batcher import BatcherClosed, BatcherFull
-from tidings.runtime.clock import ManualClock
 from tidings.storage.business.callbacks import Callback
 
 

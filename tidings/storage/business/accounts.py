@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.runtime.env import SettingsError
+from tidings.config.env import SettingsError
 from tidings.storage import types
 from tidings.storage.business import users
 from tidings.storage.business.tables import metadata

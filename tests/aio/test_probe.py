@@ -1,0 +1,83 @@
+"""Concurrent calls of a probe share one run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tidings.aio.probe import Probe
+
+
+class Question:
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.answer = asyncio.Event()
+
+    async def ask(self, given: object) -> object:
+        self.asked.append(given)
+        await self.answer.wait()
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+
+async def test_those_who_ask_meanwhile_share_the_answer_which_stands_for_a_while() -> None:
+    question = Question()
+    probe = Probe(question.ask, 60.0, "probe")
+    asking = [asyncio.create_task(probe.answer(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    question.answer.set()
+    assert await asyncio.gather(*asking) == [0] * 5
+    assert await probe.answer(6) == 0
+    assert question.asked == [0]
+
+
+async def test_an_answer_that_stands_no_longer_is_asked_for_again() -> None:
+    question = Question()
+    question.answer.set()
+    probe = Probe(question.ask, 0.0, "probe")
+    assert [await probe.answer(number) for number in range(2)] == [0, 1]
+
+
+async def test_one_who_goes_takes_the_answer_from_nobody_and_an_error_goes_to_all() -> None:
+    question = Question()
+    probe = Probe(question.ask, 60.0, "probe")
+    first, second = asyncio.create_task(probe.answer(ValueError("x"))), asyncio.create_task(probe.answer(1))
+    await asyncio.sleep(0)
+    first.cancel()
+    question.answer.set()
+    with pytest.raises(ValueError, match="x"):
+        await second
+    assert first.cancelled()
+
+
+async def test_an_answer_that_takes_long_is_the_last_one_while_that_is_recent_and_is_not_asked_for_again() -> None:
+    question = Question()
+    question.answer.set()
+    probe = Probe(question.ask, 0.0, "probe")
+    assert await probe.soon(0.0, 60.0, 0) == 0
+    question.answer.clear()
+    assert [await probe.soon(0.0, 60.0, number) for number in (1, 2)] == [0, 0]
+    waiting = asyncio.create_task(probe.soon(0.0, -1.0, 3))
+    question.answer.set()
+    assert await waiting == 1
+    assert await probe.soon(60.0, 60.0, 4) == 4
+    assert question.asked == [0, 1, 4]
+
+
+async def test_without_a_last_answer_the_next_is_waited_for_and_what_failed_is_none() -> None:
+    question = Question()
+    probe = Probe(question.ask, 0.0, "probe")
+    waiting = asyncio.create_task(probe.soon(0.0, 60.0, ValueError("x")))
+    await asyncio.wait([waiting], timeout=0.01)
+    assert not waiting.done()
+    question.answer.set()
+    with pytest.raises(ValueError, match="x"):
+        await waiting
+    question.answer.clear()
+    waiting = asyncio.create_task(probe.soon(0.0, 60.0, 1))
+    await asyncio.wait([waiting], timeout=0.01)
+    assert not waiting.done()
+    question.answer.set()
+    assert await waiting == 1

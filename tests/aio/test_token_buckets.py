@@ -1,0 +1,70 @@
+"""Token buckets: a burst at once, then a rate, independently for each key."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidings.aio.clock import ManualClock
+from tidings.aio.token_buckets import TokenBuckets
+
+
+def test_a_burst_passes_at_once_and_then_tokens_come_at_their_rate() -> None:
+    clock = ManualClock()
+    buckets: TokenBuckets[str] = TokenBuckets(clock, rate=2.0, burst=3, remembered=10)
+    assert [buckets.take("a") for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert buckets.take("a") == pytest.approx(0.5)
+    assert buckets.take("b") == 0.0, "another key has a bucket of its own"
+    clock.advance(0.5)
+    assert buckets.take("a") == 0.0
+    assert buckets.take("a") == pytest.approx(0.5), "what was refused has taken nothing"
+
+
+def test_a_full_bucket_is_full_whatever_the_clock_shows() -> None:
+    clock = ManualClock()
+    buckets: TokenBuckets[int] = TokenBuckets(clock, rate=0.001, burst=4, remembered=10)
+    for key in range(1000):
+        clock.advance(7.123)
+        assert [buckets.take(key) for _ in range(4)] == [0.0] * 4
+        assert buckets.take(key) == pytest.approx(1000)
+
+
+def test_a_cost_above_the_burst_passes_when_the_bucket_is_full() -> None:
+    clock = ManualClock()
+    buckets: TokenBuckets[str] = TokenBuckets(clock, rate=1.0, burst=10, remembered=10)
+    assert buckets.take("a", 30) == 0.0
+    assert buckets.take("a", 1) == pytest.approx(21.0), "and is paid for"
+
+
+def test_a_rate_of_nothing_is_no_limit() -> None:
+    buckets: TokenBuckets[str] = TokenBuckets(ManualClock(), rate=0.0, burst=1, remembered=10)
+    assert [buckets.take("a", 1000) for _ in range(100)] == [0.0] * 100
+    assert len(buckets) == 0
+
+
+def test_what_others_took_counts_and_is_never_less_than_what_is_known() -> None:
+    buckets: TokenBuckets[str] = TokenBuckets(ManualClock(), rate=0.5, burst=3, remembered=10)
+    buckets.learn("a", 4)
+    assert buckets.take("a") == 0.0
+    assert buckets.take("a") == pytest.approx(2.0)
+    buckets.learn("a", 0)
+    assert buckets.take("a") == pytest.approx(2.0)
+
+
+def test_only_so_many_keys_are_remembered() -> None:
+    buckets: TokenBuckets[int] = TokenBuckets(ManualClock(), rate=1.0, burst=1, remembered=5)
+    for key in range(20):
+        buckets.take(key)
+    assert len(buckets) == 5
+
+
+def test_what_is_given_back_leaves_nothing_behind() -> None:
+    clock = ManualClock()
+    buckets: TokenBuckets[str] = TokenBuckets(clock, rate=2.0, burst=3, remembered=10)
+    for _ in range(3):
+        buckets.take("a")
+    buckets.add("a", -2)
+    assert buckets.wait("a", 3) == pytest.approx(0.5)
+    clock.advance(0.1)
+    buckets.add("a", -1)
+    assert len(buckets) == 0
+    assert buckets.wait("a", 3) == 0.0

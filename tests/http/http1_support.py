@@ -1,0 +1,141 @@
+"""Server whose application reports what it received, and connections to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from tidings.aio.clock import Clock, SystemClock
+from tidings.http import http1, http_server
+from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.settings import UnauthenticatedSettings
+from tidings.net.unauthenticated import Network
+
+UNLIMITED = UnauthenticatedSettings(rate=0.0, rate_each=0.0)
+
+
+class Server(http_server.LimitedServer):
+    """Server whose application reads a request's body only if the path is `/read`, and responds with the result.
+
+    A request with `Authorization: good` logs in. The connection limiter recognises `known` as logged in.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        keep_alive: int = 60,
+        connections: int = 1_000,
+        limits: UnauthenticatedSettings = UNLIMITED,
+        trusted: Sequence[Network] = (),
+        clock: Clock | None = None,
+        tls: ssl.SSLContext | None = None,
+        **options: float,
+    ) -> None:
+        # Paths that are overloaded.
+        self.crowded: set[str] = set()
+        self.limiter = ConnectionLimiter(
+            limits,
+            clock or SystemClock(),
+            connections=connections,
+            trusted=trusted,
+            recognise=lambda given: given == b"known",
+            urgent=("/urgent",),
+            is_overloaded=lambda path, delay: path in self.crowded,
+        )
+        super().__init__(
+            uvicorn.Config(
+                self._app,
+                interface="asgi3",
+                http=functools.partial(http1.BoundedProtocol, limiter=self.limiter, **options),  # type: ignore[arg-type]
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                timeout_keep_alive=keep_alive,
+                timeout_graceful_shutdown=1,
+            ),
+            self.limiter,
+        )
+        self.tls = tls
+        self.port = listener.getsockname()[1]
+        self.served = 0
+        self.received: asyncio.Queue[bytes] = asyncio.Queue()
+        self.on_request: Callable[[], Any] = lambda: None
+        self.on_path: Callable[[str], Any] = lambda path: None
+        # Lists of headers of the requests. They are not copied, so later additions are visible.
+        self.headers: list[list[tuple[bytes, bytes]]] = []
+        self.started_serving = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.started_serving.set()
+
+    def protocol(self) -> http1.BoundedProtocol:
+        """Protocol of the only connection."""
+        (protocol,) = self.server_state.connections
+        assert isinstance(protocol, http1.BoundedProtocol)
+        return protocol
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.served += 1
+        self.on_request()
+        self.on_path(scope["path"])
+        self.headers.append(scope["headers"])
+        if (b"authorization", b"good") in scope["headers"]:
+            scope[http1.ADMITTED].mark_authenticated()
+        body = b""
+        while scope["path"] == "/read":
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message["body"]
+            self.received.put_nowait(message["body"])
+            if not message["more_body"]:
+                break
+        length = str(len(body)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": body})
+
+
+@contextlib.asynccontextmanager
+async def serve(**options: Any) -> AsyncIterator[Server]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server(listener, **options)
+    serving = asyncio.create_task(server.serve([listener]))
+    await asyncio.wait_for(server.started_serving.wait(), 10)
+    yield server
+    server.should_exit = True
+    await serving
+
+
+@contextlib.asynccontextmanager
+async def connected(server: Server, **options: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open a connection.
+
+    options: arguments of `asyncio.open_connection`, such as `ssl`.
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, **options)
+    async with asyncio.timeout(20):
+        yield reader, writer
+    writer.transport.abort()
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    return int(head.split()[1]), await reader.readexactly(length)
+
+
+async def write_on(writer: asyncio.StreamWriter, piece: bytes, size: int = 16 * 2**20) -> None:
+    """Write `size` bytes. Raises `ConnectionError` once the other side has closed."""
+    for _ in range(size // len(piece)):
+        writer.write(piece)
+        await writer.drain()

@@ -1,0 +1,311 @@
+"""Order of service when many connect at once: unauthenticated clients, known clients, proxies, and urgent
+requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.authority import Authority
+from tests.coreapp.signals import soon
+from tests.http.http1_support import Server, answer, connected, serve, write_on
+from tidings.aio import dispatch_limit
+from tidings.aio.clock import ManualClock, SystemClock
+from tidings.http import connection_limiter
+from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.settings import UnauthenticatedSettings
+
+
+async def test_requests_of_strangers_have_their_turn_and_those_of_others_do_not_wait() -> None:
+    limits = UnauthenticatedSettings(rate=0.0, rate_each=10.0)
+    request = b"GET / HTTP/1.1\r\n\r\n"
+    async with serve(limits=limits) as server, connected(server) as stranger, connected(server) as other:
+        # More than the burst of a full token bucket, after which the unauthenticated requests are delayed.
+        stranger[1].write(request * 400)
+        while server.served < 150:
+            assert (await answer(stranger[0]))[0] == 200
+        before = server.served
+        for authorization in (b"known", b"none", b"none"):
+            other[1].write(b"GET / HTTP/1.1\r\nAuthorization: %b\r\n\r\n" % authorization)
+            assert (await answer(other[0]))[0] == 200
+        assert server.served - before < 100
+
+
+async def test_a_request_that_would_wait_too_long_is_refused() -> None:
+    limits = UnauthenticatedSettings(rate=0.0, rate_each=0.01)
+    async with serve(limits=limits) as server, connected(server) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 2)
+        assert [(await answer(reader))[0] for _ in range(2)] == [200, 429]
+        assert await reader.read() == b""
+        assert server.served == 1
+
+
+async def test_connections_beyond_those_of_one_address_wait_for_a_place_until_one_of_them_has_logged_in() -> None:
+    limits = UnauthenticatedSettings(rate=0.0, rate_each=0.0, connections_each=2)
+    async with serve(limits=limits) as server, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(server)) for _ in range(20)]
+        for _, writer in clients:
+            writer.write(b"GET / HTTP/1.1\r\nAuthorization: good\r\n\r\n")
+        for reader, _ in clients:
+            assert (await answer(reader))[0] == 200
+
+
+async def test_of_too_many_connections_the_oldest_stranger_makes_room_and_who_has_logged_in_stays() -> None:
+    async with serve(connections=2) as server, connected(server) as good, connected(server) as idle:
+        good[1].write(b"GET / HTTP/1.1\r\nAuthorization: good\r\n\r\n")
+        assert (await answer(good[0]))[0] == 200
+        async with connected(server) as next_one:
+            next_one[1].write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await idle[0].read() == b""
+            assert (await answer(next_one[0]))[0] == 200
+        good[1].write(b"GET / HTTP/1.1\r\n\r\n")
+        assert (await answer(good[0]))[0] == 200
+
+
+PROXY = [ipaddress.ip_network("127.0.0.1")]
+
+
+@pytest.mark.parametrize("given", [b"known", b"good"])
+async def test_through_a_trusted_proxy_a_body_of_whoever_has_logged_in_may_be_long(given: bytes) -> None:
+    size = 9 * 2**20
+    async with serve(trusted=PROXY) as server, connected(server) as (reader, writer):
+        for _ in range(2):
+            writer.write(b"POST /read HTTP/1.1\r\nAuthorization: %b\r\nContent-Length: %d\r\n\r\n" % (given, size))
+            await write_on(writer, bytes(2**20), size)
+            assert (await answer(reader))[0] == 200
+
+
+async def test_of_all_clients_that_have_not_logged_in_eight_mebibytes_are_held(server: Server) -> None:
+    head = b"POST /read HTTP/1.1\r\nContent-Length: 4000000\r\n\r\n"
+    async with contextlib.AsyncExitStack() as stack:
+        found = [await stack.enter_async_context(connected(server)) for _ in range(4)]
+        for index, (_, writer) in enumerate(found):
+            writer.write(head + bytes(2_500_000))
+            await writer.drain()
+            if index < 3:
+                await soon(lambda count=index + 1: server.limiter._held >= count * 2_500_000)  # type: ignore[misc]
+        assert (await answer(found[3][0]))[0] == 429
+
+
+async def test_what_is_refused_because_too_much_is_held_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limiter, "MAX_HELD", 10)
+    monkeypatch.setattr(connection_limiter, "HELD_EACH", 10)
+    async with serve() as server, connected(server) as (reader, writer):
+        writer.write(b"POST /read HTTP/1.1\r\nContent-Length: 20\r\n\r\n" + b"a" * 20)
+        assert b" 429 " in await reader.readline()
+        await reader.read()
+        assert server.received.empty()
+
+
+@pytest.mark.parametrize(
+    "lines", [[b"192.0.2.1,192.0.2.2"], [b"192.0.2.1", b"192.0.2.2"], [b"192.0.2.2", b"127.0.0.1"]]
+)
+def test_a_proxy_may_say_on_a_line_of_its_own_for_whom_it_speaks(lines: list[bytes]) -> None:
+    entrance = ConnectionLimiter(UnauthenticatedSettings(), SystemClock(), connections=1, trusted=PROXY)
+    admitted = entrance.enter("127.0.0.1", lambda: None)
+    assert isinstance(admitted, connection_limiter.AdmittedConnection)
+    entrance.admit_request(admitted, [(b"x-forwarded-for", line) for line in lines])
+    assert admitted.payer == "192.0.2.2"
+
+
+def test_a_proxy_that_is_not_trusted_is_a_warning_in_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    entrance = ConnectionLimiter(
+        UnauthenticatedSettings(rate=0.0, rate_each=0.0), clock, connections=100, trusted=PROXY
+    )
+
+    def ask(peer: str, *headers: tuple[bytes, bytes]) -> None:
+        admitted = entrance.enter(peer, lambda: None)
+        assert isinstance(admitted, connection_limiter.AdmittedConnection)
+        entrance.admit_request(admitted, headers)
+        entrance.left(admitted)
+
+    def warnings() -> list[tuple[str, int]]:
+        found = [vars(record) for record in caplog.records if record.message == "forwarded.not_trusted"]
+        return [(record["peer"], record["requests"]) for record in found]
+
+    forwarded = (b"x-forwarded-for", b"192.0.2.1")
+    ask("127.0.0.1", forwarded)
+    ask("10.0.0.7")
+    assert warnings() == []
+    ask("10.0.0.7", forwarded)
+    ask("10.0.0.7", forwarded, (b"authorization", b"Bearer unknown"))
+    assert warnings() == [("10.0.0.7", 1)]
+    clock.advance(601)
+    ask("10.0.0.8", forwarded)
+    assert warnings() == [("10.0.0.7", 1), ("10.0.0.8", 2)]
+
+
+def test_what_a_proxy_asks_for_itself_waits_behind_no_stranger_and_is_bounded_for_itself() -> None:
+    limits = UnauthenticatedSettings(rate=10.0, rate_each=10.0)
+    entrance = ConnectionLimiter(limits, ManualClock(), connections=100, trusted=[ipaddress.ip_network("10.0.0.0/30")])
+
+    def ask(peer: str, *forwarded: bytes) -> float:
+        admitted = entrance.enter(peer, lambda: None)
+        assert isinstance(admitted, connection_limiter.AdmittedConnection)
+        wait = entrance.admit_request(admitted, [(b"x-forwarded-for", one) for one in forwarded])
+        entrance.left(admitted)
+        return wait
+
+    while (wait := ask("10.0.0.1", b"192.0.2.1")) <= 5.0:
+        pass
+    assert wait == math.inf
+    assert ask("10.0.0.1", b"192.0.2.3") > 0, "all strangers together are at their limit"
+    # A client that names a proxy's address in the header still counts as a client.
+    assert ask("10.0.0.1", b"10.0.0.2") > 0
+    assert ask("10.0.0.1") == 0
+    while ask("10.0.0.1") == 0:
+        pass
+    assert ask("10.0.0.2") == 0
+
+
+async def test_whose_handshake_does_not_come_makes_room_for_others(tmp_path: Path) -> None:
+    clock, context = ManualClock(), Authority().server_context(tmp_path, "localhost")
+    limits = UnauthenticatedSettings(connections=1, rate=0.0, rate_each=0.0)
+    async with serve(limits=limits, clock=clock, tls=context) as server, connected(server) as (reader, _):
+        await soon(lambda: len(server.limiter) == 1)
+        clock.advance(2)
+        async with connected(server):
+            # Long before the time limit of the handshake.
+            async with asyncio.timeout(30):
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            await soon(lambda: len(server.limiter) == 1)
+
+
+async def test_what_is_urgent_is_served_before_most_of_what_came_with_it(server: Server) -> None:
+    order: list[str] = []
+    async with contextlib.AsyncExitStack() as stack:
+        found = [await stack.enter_async_context(connected(server)) for _ in range(4 * 16)]
+        server.on_path = order.append
+        for number, (_, writer) in enumerate(found):
+            path = b"/urgent" if number == len(found) - 1 else b"/other"
+            writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\n\r\n")
+        for reader, _ in found:
+            assert (await answer(reader))[0] == 200
+    assert len(order) == len(found)
+    assert order.index("/urgent") < 2 * 16
+
+
+KNOWN = b" HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\n\r\n"
+
+
+async def test_what_too_many_ask_for_is_refused_on_a_connection_that_stays_and_nothing_else_is(server: Server) -> None:
+    done: list[str] = []
+    server.on_path = done.append
+    server.crowded = {"/full"}
+    async with connected(server) as (reader, writer):
+        for path, status in (("/full", 503), ("/other", 200), ("/full", 503)):
+            writer.write(b"GET " + path.encode() + KNOWN)
+            assert (await answer(reader))[0] == status
+        server.crowded = set()
+        writer.write(b"GET /full" + KNOWN)
+        assert (await answer(reader))[0] == 200
+    assert done == ["/other", "/full"]
+
+
+async def test_with_the_body_of_what_was_refused_nothing_is_done_and_the_next_request_is_served(server: Server) -> None:
+    server.crowded = {"/full"}
+    head = b"POST /full HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\nContent-Length: 4000\r\n\r\n"
+    async with connected(server) as (reader, writer):
+        writer.write(head + b"x" * 100)
+        assert (await answer(reader))[0] == 503
+        writer.write(b"x" * 3900 + b"GET /other" + KNOWN)
+        assert (await answer(reader))[0] == 200
+
+
+async def test_whose_refusal_had_to_wait_is_served_when_there_is_room_by_then(server: Server) -> None:
+    server.limiter.refusals = dispatch_limit.RefusalLimit(rate=100)
+    server.crowded = {"/full"}
+    async with connected(server) as (first, writer), connected(server) as (second, other):
+        writer.write(b"GET /full" + KNOWN)
+        assert (await answer(first))[0] == 503
+        other.write(b"GET /full" + KNOWN)
+        server.crowded = set()
+        assert (await answer(second))[0] == 200
+
+
+async def test_whoever_leaves_before_his_refusal_is_forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch_limit, "PACE", 60.0)
+    server.limiter.refusals = dispatch_limit.RefusalLimit(rate=1 / 60)
+    server.crowded = {"/full"}
+    async with connected(server) as (first, writer):
+        writer.write(b"GET /full" + KNOWN)
+        assert (await answer(first))[0] == 503
+        async with connected(server) as (_, other):
+            other.write(b"GET /full" + KNOWN)
+            await soon(lambda: len(server.limiter.refusals) == 1)
+        await soon(lambda: len(server.limiter) == 1)
+        assert server.limiter.refusals._waiting[0][1]() is dispatch_limit.CANCELLED
+
+
+async def test_who_waits_to_be_begun_is_crowded_out_by_so_much_the_sooner(server: Server) -> None:
+    delays: list[float] = []
+
+    def is_overloaded(path: str, delay: float) -> bool:
+        delays.append(delay)
+        return delay > 0.0
+
+    server.limiter.is_overloaded = is_overloaded
+    # No request is dispatched until the test allows it.
+    server.limiter.dispatch_limit = waiting = dispatch_limit.DispatchLimit(each=0)
+    async with connected(server) as (first, writer), connected(server) as (second, other):
+        writer.write(b"GET /other" + KNOWN)
+        await soon(lambda: len(waiting) == 1)
+        other.write(b"GET /other" + KNOWN)
+        assert (await answer(second))[0] == 503
+        assert delays[0] == 0.0 < delays[1]
+        waiting._each = 1
+        waiting._next()
+        assert (await answer(first))[0] == 200
+
+
+async def test_more_than_may_wait_to_be_begun_are_refused(server: Server) -> None:
+    server.limiter.dispatch_limit = dispatch_limit.DispatchLimit(each=1, waiting=2)
+    async with contextlib.AsyncExitStack() as stack:
+        found = [await stack.enter_async_context(connected(server)) for _ in range(40)]
+        for _, writer in found:
+            writer.write(b"GET /other" + KNOWN)
+        statuses = [(await answer(reader))[0] for reader, _ in found]
+    assert set(statuses) == {200, 503}
+
+
+async def test_of_clients_that_hang_up_together_few_are_closed_in_a_turn(server: Server) -> None:
+    server.limiter.farewells = dispatch_limit.DispatchLimit(each=1, waiting=math.inf)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(20):
+            reader, writer = await stack.enter_async_context(connected(server))
+            writer.write(b"GET /other" + KNOWN)
+            assert (await answer(reader))[0] == 200
+    left = [len(server.limiter)]
+    async with asyncio.timeout(30):
+        while left[-1]:
+            await asyncio.sleep(0)
+            left.append(len(server.limiter))
+    assert {before - after for before, after in itertools.pairwise(left)} == {0, 1}
+
+
+async def test_for_whoever_has_hung_up_nothing_is_begun(server: Server) -> None:
+    paths: list[str] = []
+    server.on_path = paths.append
+    # No request is dispatched until the test allows it.
+    server.limiter.dispatch_limit, server.limiter.farewells = (
+        dispatch_limit.DispatchLimit(each=0),
+        dispatch_limit.DispatchLimit(each=0),
+    )
+    async with connected(server) as (reader, writer), connected(server) as (_, leaving):
+        leaving.write(b"GET /gone" + KNOWN)
+        leaving.write_eof()
+        await soon(lambda: (len(server.limiter.dispatch_limit), len(server.limiter.farewells)) == (1, 1))
+        waiting, server.limiter.dispatch_limit = server.limiter.dispatch_limit, dispatch_limit.DispatchLimit()
+        waiting._each = 1
+        waiting._next()
+        writer.write(b"GET /other" + KNOWN)
+        assert (await answer(reader))[0] == 200
+    assert paths == ["/other"]

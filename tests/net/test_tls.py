@@ -1,0 +1,311 @@
+"""TLS between machines: admitted peers, renewed files, warnings before expiry, and bounded handshakes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import metrics
+from tests.authority import NOW, Authority
+from tests.coreapp.signals import soon
+from tidings.aio.clock import ManualClock
+from tidings.net import socket_server, tls, tls_server
+from tidings.net.tls import CertificateWatch, Clients, FileContext, TlsFiles, UnusableCertificate
+from tidings.net.tls_server import Handshakes, TlsServer
+
+OURS, THEIRS = Authority(), Authority("Another authority")
+DAY = 86_400
+NAME = "localhost"
+
+Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Serve = Callable[..., Awaitable[int]]
+
+
+class Echo(asyncio.Protocol):
+    """Server protocol that sends a greeting, then echoes."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.write(b"hello\n")
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Function that starts a listener with `Echo`: `await serve(context)` returns its port."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(context: ssl.SSLContext, **options: Any) -> int:
+            server = TlsServer(
+                socket_server.listen("127.0.0.1", 0), Echo, context=context, handshakes=Handshakes("test", **options)
+            )
+            server.start()
+            stack.push_async_callback(server.wait_closed)
+            stack.callback(server.close)
+            port: int = server.sockets[0].getsockname()[1]
+            return port
+
+        yield start
+
+
+async def converse(port: int, context: ssl.SSLContext, name: str = NAME) -> str:
+    """Exchange a line with the server and return the common name of its certificate."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+    try:
+        writer.write(b"question\n")
+        said = [await reader.readline(), await reader.readline()]
+        if said != [b"hello\n", b"question\n"]:
+            raise ConnectionResetError(f"it said {said}")
+        found: Any = writer.get_extra_info("peercert")
+        return str(dict(pair for part in found["subject"] for pair in part)["commonName"])
+    finally:
+        writer.close()
+
+
+def count(result: str) -> float:
+    return metrics.value("tidings_tls_handshakes_total", listener="test", result=result) or 0.0
+
+
+async def test_only_those_with_a_certificate_of_the_authority_are_let_in(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = OURS.files(tmp_path, "server", NAME)
+    port = await serve(tls.server("link", server, clients=Clients.REQUIRED, least=ssl.TLSVersion.TLSv1_3))
+    client = OURS.files(tmp_path, "client", "webapp")
+    assert await converse(port, tls.client("link", client)) == NAME
+    strangers = {
+        "no certificate": TlsFiles(authorities=client.authorities),
+        "of another authority": TlsFiles(*_pair(THEIRS.files(tmp_path, "theirs", "webapp")), client.authorities),
+        "expired": TlsFiles(*_pair(OURS.files(tmp_path, "old", "webapp", days=-1)), client.authorities),
+    }
+    for files in strangers.values():
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await converse(port, tls.client("link", files))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    assert b"hello" not in await reader.read()
+    writer.close()
+    old = ssl.create_default_context(cafile=client.authorities)
+    old.load_cert_chain(client.chain, client.key)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await converse(port, old)
+    # A refused peer gets no reason, so the log has it. Unauthenticated clients cannot flood the log.
+    (said,) = [vars(record) for record in caplog.records if record.message == "tls.handshake_failed"]
+    assert said["error"] == "TLS: peer did not return a certificate"
+
+
+async def test_a_server_by_another_name_or_of_another_authority_or_past_its_end_is_refused(
+    serve: Serve, tmp_path: Path
+) -> None:
+    trust = TlsFiles(authorities=OURS.files(tmp_path, "any", NAME).authorities)
+    for authority, days, name, words in (
+        (OURS, 30, "elsewhere", "Hostname mismatch"),
+        (THEIRS, 30, NAME, "unable to get local issuer"),
+        (OURS, -1, NAME, "expired"),
+    ):
+        port = await serve(tls.server("link", authority.files(tmp_path, "server", NAME, days=days)))
+        with pytest.raises(ssl.SSLCertVerificationError, match=words) as caught:
+            await converse(port, tls.client("link", trust), name)
+        assert words.lower() in tls.describe(caught.value).lower()
+
+
+async def test_the_servers_of_a_role_share_the_name_of_their_certificate_whatever_their_hosts_are(
+    serve: Serve, tmp_path: Path
+) -> None:
+    port = await serve(tls.server("link", OURS.files(tmp_path, "server", "coreapp")))
+    trust = TlsFiles(authorities=str(tmp_path / "server.ca"))
+    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+        await converse(port, tls.client("link", trust), "172.18.0.7")
+    assert await converse(port, tls.client("link", trust, server_name="coreapp"), "172.18.0.7") == "coreapp"
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        await converse(port, tls.client("link", trust, server_name="webapp"), "coreapp")
+
+
+async def test_renewed_files_are_for_connections_from_then_on_and_broken_ones_change_nothing(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = tls.server("link", OURS.files(tmp_path, "server", "first", NAME))
+    trust = tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))
+    port = await serve(context)
+    assert await converse(port, trust) == "first"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname=NAME)
+    assert await reader.readline() == b"hello\n"
+    OURS.files(tmp_path, "server", "second", NAME)
+    assert await converse(port, trust) == "second"
+    # Existing connections stay open.
+    writer.write(b"still here\n")
+    assert await reader.readline() == b"still here\n"
+    writer.close()
+    (tmp_path / "server.key").write_bytes(OURS.issue("other")[0])
+    with caplog.at_level(logging.ERROR, "tidings.net.tls"):
+        assert await converse(port, trust) == "second"
+        assert await converse(port, trust) == "second"
+    assert [record.message for record in caplog.records] == ["tls.not_reloaded"]
+    # A removed authority is no longer trusted.
+    THEIRS.files(tmp_path, "server", "third", NAME)
+    assert await converse(port, trust) == "third"
+    (tmp_path / "server.ca").write_bytes(OURS.pem)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await converse(port, trust)
+
+
+def test_files_that_cannot_be_used_are_named_and_no_passphrase_is_asked_for(tmp_path: Path) -> None:
+    good = OURS.files(tmp_path, "good", NAME)
+    (tmp_path / "other.key").write_bytes(OURS.issue("other")[0])
+    (tmp_path / "empty.pem").write_bytes(b"")
+    other, empty, absent = (str(tmp_path / name) for name in ("other.key", "empty.pem", "absent.pem"))
+    for files, words in (
+        (TlsFiles(absent, good.key), "absent.pem: No such file"),
+        (TlsFiles(good.chain, absent), "absent.pem: No such file"),
+        (TlsFiles(good.chain, other), "other.key cannot be used: key values mismatch"),
+        (TlsFiles(empty, good.key), "empty.pem"),
+        (TlsFiles(good.chain, good.key, empty), "empty.pem"),
+    ):
+        with pytest.raises(UnusableCertificate, match=words):
+            tls.server("link", files, clients=Clients.REQUIRED if files.authorities else Clients.NONE)
+
+
+def test_an_end_within_thirty_days_is_warned_of_once_a_day_and_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = OURS.files(tmp_path, "server", NAME, days=20)
+    context = tls.server("test_ends", files, clients=Clients.REQUIRED)
+    clock = ManualClock(NOW.timestamp() - 1)
+    watch = CertificateWatch([context, None, ssl.create_default_context()], clock)
+    watch.run_once()
+    ends = metrics.value("tidings_certificate_expiry_timestamp_seconds", use="test_ends", kind="certificate")
+    assert ends == pytest.approx(NOW.timestamp() + 20 * DAY, abs=1)
+
+    def warned() -> list[Any]:
+        said = [vars(record) for record in caplog.records if record.message == "tls.certificate_ends"]
+        return [(record["kind"], record["days"]) for record in said]
+
+    assert warned() == [("certificate", 20.0)]
+    caplog.clear()
+    clock.advance(DAY - 1)
+    watch.run_once()
+    assert [kind for kind, _ in warned()] == ["authority"]
+    clock.advance(1)
+    watch.run_once()
+    assert warned()[1:] == [("certificate", 19.0)]
+    OURS.files(tmp_path, "server", NAME, days=400)
+    caplog.clear()
+    clock.advance(DAY)
+    watch.run_once()
+    assert [kind for kind, _ in warned()] == ["authority"]
+
+
+async def test_handshakes_that_do_not_come_are_bounded_and_end(serve: Serve, tmp_path: Path) -> None:
+    port = await serve(tls.server("link", OURS.files(tmp_path, "server", NAME)), of_one=4, of_all=6, seconds=0.5)
+    late, refused = count("late"), count("refused")
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(7)]
+    # The last three connections of this address are closed unread.
+    await asyncio.gather(*(reader.read() for reader, _ in silent[4:]))
+    assert count("refused") - refused == 3
+    others = [await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.9.9.{n}", 0)) for n in (1, 2, 3)]
+    await others[2][0].read()
+    assert count("refused") - refused == 4
+    await asyncio.gather(*(reader.read() for reader, _ in (*silent[:4], *others[:2])))
+    assert count("late") - late == 6
+    for _, writer in (*silent, *others):
+        writer.close()
+    await soon(lambda: not metrics.value("tidings_tls_handshakes_under_way", listener="test"))
+    assert metrics.value("tidings_tls_handshakes_under_way", listener="test") == 0
+    assert await converse(port, tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))) == NAME
+
+
+async def test_handshakes_that_go_on_give_their_places_to_others(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_server, "GRACE", 0.0)
+    port = await serve(tls.server("link", OURS.files(tmp_path, "server", NAME)), of_one=4, of_all=6)
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+    trust = tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))
+    assert await converse(port, trust) == NAME
+    assert metrics.value("tidings_tls_handshakes_under_way", listener="test") == 3
+    # The oldest connections are closed, the latest still wait.
+    await asyncio.gather(*(reader.read() for reader, _ in silent[:37]))
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_strangers_begin_so_many_a_second_and_known_ones_as_they_like(serve: Serve, tmp_path: Path) -> None:
+    server = tls.server("link", OURS.files(tmp_path, "server", NAME), clients=Clients.REQUIRED)
+    port = await serve(server, rate=0.001, burst=2)
+    known = tls.client("link", OURS.files(tmp_path, "client", "webapp"))
+    refused = count("refused")
+    for _ in range(5):
+        assert await converse(port, known) == NAME
+    bare = tls.client("link", TlsFiles(authorities=str(tmp_path / "server.ca")))
+    for stranger in ("127.9.8.1", "127.9.8.2"):
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            reader, _ = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=bare, server_hostname=NAME, local_addr=(stranger, 0)
+            )
+            assert not await reader.read()
+    assert count("refused") - refused == 1
+    assert await converse(port, known) == NAME
+
+
+async def test_one_who_goes_in_the_middle_of_the_handshake_leaves_its_place(serve: Serve, tmp_path: Path) -> None:
+    port = await serve(tls.server("link", OURS.files(tmp_path, "server", NAME)), of_one=1)
+    failed = count("failed")
+    for _ in range(3):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\x16\x03\x01\x02\x00\x01")
+        await soon(lambda: metrics.value("tidings_tls_handshakes_under_way", listener="test") == 1)
+        writer.transport.abort()
+        await soon(lambda: metrics.value("tidings_tls_handshakes_under_way", listener="test") == 0)
+    assert count("failed") - failed == 3
+
+
+async def test_what_comes_with_the_end_of_the_handshake_is_not_lost(serve: Serve, tmp_path: Path) -> None:
+    files = OURS.files(tmp_path, "server", NAME)
+    port = await serve(tls.server("link", files))
+    context: FileContext = tls.client("link", TlsFiles(authorities=files.authorities))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname=NAME)
+    while True:
+        try:
+            client.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            writer.write(outgoing.read())
+            incoming.write(await reader.read(65536))
+    # One segment: the client's last message of the handshake, and its request.
+    client.write(b"in the same segment\n")
+    writer.write(outgoing.read())
+    said = b""
+    while b"segment" not in said:
+        incoming.write(await reader.read(65536))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            said += client.read()
+            said += client.read()
+    assert said == b"hello\nin the same segment\n"
+    writer.close()
+
+
+def _pair(files: TlsFiles) -> tuple[str, str]:
+    return files.chain, files.key
+
+
+def test_a_key_with_a_passphrase_is_refused_without_asking(tmp_path: Path) -> None:
+    command = "openssl ec -aes256 -passout pass:secret -in {0} -out {1} 2>/dev/null"
+    files = OURS.files(tmp_path, "server", NAME)
+    locked = str(tmp_path / "locked.key")
+    if os.system(command.format(files.key, locked)):
+        pytest.skip("no openssl")
+    with pytest.raises(UnusableCertificate, match=r"locked\.key"):
+        tls.server("link", TlsFiles(files.chain, locked))

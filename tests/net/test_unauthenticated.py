@@ -1,0 +1,212 @@
+"""Limits per address before a login: slots for connections, and tokens for the work done for them."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from tidings.aio.clock import ManualClock
+from tidings.config.env import SettingsError, Variables
+from tidings.http.settings import TRUSTED_PROXIES, TrustedProxies
+from tidings.net import unauthenticated
+from tidings.net.unauthenticated import (
+    ADDRESS,
+    ALL,
+    Bounds,
+    Refusal,
+    UnauthenticatedClients,
+    UnauthenticatedConnection,
+)
+
+PROXY = ipaddress.ip_network("10.0.0.0/8")
+OPEN = Bounds(connections=100, rate=0, burst=0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+class Limiter:
+    """Connections by name, as a server would hold them."""
+
+    def __init__(self, table: UnauthenticatedClients) -> None:
+        self.table = table
+        self.closed: list[str] = []
+
+    def enter(self, host: str, name: str = "") -> UnauthenticatedConnection:
+        found = self.table.enter(host, lambda: self.closed.append(name))
+        assert isinstance(found, UnauthenticatedConnection)
+        return found
+
+    def refusal(self, host: str) -> str:
+        found = self.table.enter(host, lambda: None)
+        assert isinstance(found, Refusal)
+        assert found.retry_after > 0
+        return found.reason
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("192.0.2.1", "::ffff:192.0.2.1", True),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::", True),
+        ("2001:db8:1:2::1", "2001:DB8:1:2:0:0:0:1", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("", "192.0.2.1", False),
+    ],
+)
+def test_an_address_is_one_of_ipv4_or_a_64_of_ipv6(one: str, other: str, same: bool) -> None:
+    assert (unauthenticated.key_of(one) == unauthenticated.key_of(other)) is same
+
+
+def test_each_address_has_its_own_places(clock: ManualClock) -> None:
+    limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(2, 0, 0), together=OPEN))
+    first, _ = limiter.enter("192.0.2.1"), limiter.enter("::ffff:192.0.2.1")
+    assert limiter.refusal("192.0.2.1") == ADDRESS
+    limiter.enter("192.0.2.2")
+    limiter.table.left(first)
+    limiter.table.left(first)
+    limiter.enter("192.0.2.1")
+    assert limiter.refusal("192.0.2.1") == ADDRESS
+    assert len(limiter.table) == 3
+
+
+def test_who_has_logged_in_takes_no_place_and_its_address_is_known_for_an_hour(clock: ManualClock) -> None:
+    limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(1, 0, 0), together=Bounds(3, 0, 0)))
+    limiter.table.mark_authenticated(limiter.enter("192.0.2.1"))
+    assert len(limiter.table) == 0
+    held = [limiter.enter("192.0.2.1") for _ in range(3)]
+    assert limiter.refusal("192.0.2.1") == ALL
+    for one in held:
+        limiter.table.left(one)
+    clock.advance(3599)
+    assert limiter.table.is_known("192.0.2.1")
+    clock.advance(1)
+    limiter.enter("192.0.2.1")
+    assert limiter.refusal("192.0.2.1") == ADDRESS
+
+
+def test_strangers_do_not_keep_out_who_is_known(clock: ManualClock) -> None:
+    limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(9, 1, 2), together=Bounds(2, 1, 5)))
+    limiter.table.mark_authenticated(limiter.enter("192.0.2.1"))
+    for host in ("192.0.2.2", "192.0.2.3"):
+        limiter.enter(host)
+        while limiter.table.take(host) is None:
+            pass
+    assert limiter.refusal("192.0.2.4") == ALL
+    limiter.enter("192.0.2.1")
+    assert [limiter.table.take("192.0.2.1") for _ in range(5)] == [None] * 5
+    assert limiter.table.take("192.0.2.1") == Refusal(ADDRESS, 1.0)
+
+
+def test_for_a_connection_of_any_kind_a_stranger_makes_room_before_one_that_is_known(clock: ManualClock) -> None:
+    limiter = Limiter(UnauthenticatedClients(clock, each=OPEN, together=OPEN))
+    limiter.table.mark_authenticated(limiter.enter("192.0.2.1"))
+    limiter.enter("192.0.2.1", "known")
+    limiter.enter("192.0.2.2", "unknown")
+    assert not limiter.table.replace()
+    clock.advance(1)
+    assert [limiter.table.replace() for _ in range(3)] == [True, True, False]
+    assert limiter.closed == ["unknown", "known"]
+
+
+def test_when_all_places_are_used_the_oldest_that_is_not_busy_makes_room(clock: ManualClock) -> None:
+    limiter = Limiter(UnauthenticatedClients(clock, each=OPEN, together=Bounds(3, 0, 0)))
+    limiter.enter("192.0.2.1", "busy").busy = True
+    limiter.enter("192.0.2.2", "oldest")
+    clock.advance(0.5)
+    limiter.enter("192.0.2.3", "young")
+    assert limiter.refusal("192.0.2.4") == ALL
+    clock.advance(0.5)
+    limiter.enter("192.0.2.4")
+    assert limiter.closed == ["oldest"]
+    assert limiter.refusal("192.0.2.5") == ALL
+    assert len(limiter.table) == 3
+
+
+def test_connections_of_a_trusted_proxy_are_counted_for_all_only(clock: ManualClock) -> None:
+    limiter = Limiter(UnauthenticatedClients(clock, each=Bounds(1, 0, 0), together=Bounds(2, 0, 0), trusted=[PROXY]))
+    limiter.enter("10.0.0.1")
+    limiter.enter("10.0.0.1")
+    assert limiter.refusal("10.0.0.1") == ALL
+
+
+def test_tokens_are_those_of_the_address_and_of_all(clock: ManualClock) -> None:
+    table = UnauthenticatedClients(clock, each=Bounds(9, 1, 2), together=Bounds(9, 1, 3))
+    assert [table.take("192.0.2.1"), table.take("192.0.2.1")] == [None, None]
+    assert table.take("192.0.2.1") == Refusal(ADDRESS, 1.0)
+    # A refusal consumed nothing.
+    assert table.take("192.0.2.2") is None
+    assert table.take("192.0.2.2") == Refusal(ALL, 1.0)
+    clock.advance(1.0)
+    assert table.take("192.0.2.1") is None
+    assert table.take("192.0.2.2") == Refusal(ALL, 1.0)
+    table.refund("192.0.2.1")
+    assert table.take("192.0.2.2") is None
+
+
+def test_who_reserves_waits_behind_those_before(clock: ManualClock) -> None:
+    table = UnauthenticatedClients(clock, each=Bounds(9, 1, 2), together=Bounds(9, 10, 20))
+    assert [table.reserve("192.0.2.1") for _ in range(5)] == pytest.approx([0.0, 0.0, 1.0, 2.0, 3.0])
+    assert table.reserve("192.0.2.2") == 0.0
+    clock.advance(3.0)
+    assert table.reserve("192.0.2.1") == pytest.approx(1.0)
+
+
+def test_a_rate_of_zero_is_no_bound(clock: ManualClock) -> None:
+    table = UnauthenticatedClients(clock, each=OPEN, together=OPEN)
+    assert table.take("192.0.2.1", 1e9) is None
+    assert table.reserve("192.0.2.1", 1e9) == 0.0
+
+
+def test_more_than_the_bucket_holds_is_done_when_it_is_full(clock: ManualClock) -> None:
+    table = UnauthenticatedClients(clock, each=Bounds(9, 1, 2), together=Bounds(9, 1, 2))
+    assert table.take("192.0.2.1", 5.0) is None
+    assert table.take("192.0.2.1") == Refusal(ADDRESS, 4.0)
+
+
+def test_no_more_addresses_are_remembered_than_that_and_all_together_stay_bounded(clock: ManualClock) -> None:
+    table = UnauthenticatedClients(clock, each=Bounds(9, 1, 1), together=Bounds(9, 1, 50), remembered=10)
+    refused = [table.take(f"192.0.2.{n}") for n in range(100)]
+    assert refused.count(None) == 50
+    assert {one.reason for one in refused if one is not None} == {ALL}
+    assert len(table._of_each) == 10
+
+
+@pytest.mark.parametrize(
+    ("peer", "header", "whose"),
+    [
+        ("192.0.2.1", b"198.51.100.1", "192.0.2.1"),
+        ("10.0.0.1", None, "10.0.0.1"),
+        ("10.0.0.1", b"198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", b"203.0.113.9, 198.51.100.1, 10.0.0.2", "198.51.100.1"),
+        ("10.0.0.1", b"198.51.100.1, nonsense", "10.0.0.1"),
+        ("10.0.0.1", b"[2001:db8::1]", "2001:db8::1"),
+        ("10.0.0.1", b"[2001:db8::1]:443", "2001:db8::1"),
+        ("10.0.0.1", b"198.51.100.1:50000", "198.51.100.1"),
+        ("10.0.0.1", b"10.0.0.3", "10.0.0.3"),
+        ("10.0.0.1", b"", "10.0.0.1"),
+        ("10.0.0.1", b"," * 60_000 + b"198.51.100.1", "198.51.100.1"),
+    ],
+)
+def test_a_trusted_proxy_speaks_for_the_last_address_that_is_no_proxys(
+    clock: ManualClock, peer: str, header: bytes | None, whose: str
+) -> None:
+    table = UnauthenticatedClients(clock, each=OPEN, together=OPEN, trusted=[PROXY])
+    assert table.speaks_for(peer, header) == whose
+
+
+class Settings(Variables):
+    proxies: TrustedProxies = TRUSTED_PROXIES
+
+
+def test_trusted_proxies_are_networks_or_addresses() -> None:
+    assert Settings.read({}).proxies == ()
+    found = Settings.read({"TIDINGS_TRUSTED_PROXIES": "10.0.0.0/8, 192.0.2.1,::1"}).proxies
+    assert [str(network) for network in found] == ["10.0.0.0/8", "192.0.2.1/32", "::1/128"]
+    with pytest.raises(SettingsError, match="'proxy' in TIDINGS_TRUSTED_PROXIES is no network"):
+        Settings.read({"TIDINGS_TRUSTED_PROXIES": "proxy"})

@@ -1,0 +1,1 @@
+"""Parts of asynchronous programs: services, batches, queues, slots, token buckets, caches, clocks."""

@@ -1,0 +1,240 @@
+"""Accept connections from a listening socket when admission has a slot for them; queue the others unread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import struct
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from prometheus_client import Counter
+
+from tidings.http.connection_limiter import AdmittedConnection, ConnectionLimiter
+from tidings.net import unauthenticated
+from tidings.net.socket_server import SocketServer
+from tidings.net.tls_server import Handshakes
+from tidings.net.unauthenticated import Refusal
+
+log = logging.getLogger(__name__)
+
+WAITED = Counter("tidings_strangers_waited_total", "Connections that waited before they were served")
+
+# Seconds that a connection may wait for a slot.
+PATIENCE = 10.0
+# After a 503 the connection stays open so that its client reads the response before a reset discards it: seconds and
+# bytes read until it is closed, and connections in this state. When that many linger, further ones are reset.
+_LINGER, _LINGER_BYTES, _LINGERING = 1.0, 64 * 1024, 256
+# Connections refused per period of `_PERIOD` seconds; after that none is accepted until the period ends.
+_TURNED_AWAY, _PERIOD = 100, 0.05
+# Addresses whose waiting connections are tried in one pass, and seconds between two passes.
+_TRIED, _PAUSE = 32, 0.02
+
+_RESET = struct.pack("ii", 1, 0)
+
+
+class AdmittedProtocol(asyncio.Protocol):
+    """Protocol of an accepted connection."""
+
+    def arrive(self, admitted: AdmittedConnection) -> None:
+        """Hand over the admitted connection; called before `connection_made`.
+
+        From `connection_made` on, the protocol itself reports to admission when requests are served and when it closes.
+        """
+        raise NotImplementedError
+
+    def give_way(self) -> None:
+        """Close the connection because its slot goes to another one."""
+        raise NotImplementedError
+
+    def response(self, status: int, text: str) -> bytes:
+        """Return a complete response after which the connection closes."""
+        raise NotImplementedError
+
+
+class _Arrival:
+    """An accepted connection while it waits, performs its TLS handshake or is served."""
+
+    __slots__ = ("connecting", "connection", "host", "is_known", "protocol", "since")
+
+    def __init__(self, connection: socket.socket, host: str, since: float, *, is_known: bool) -> None:
+        self.connection = connection
+        self.host = host
+        self.since = since
+        # Whether its address had logged in within the last hour when the connection was accepted.
+        self.is_known = is_known
+        self.connecting: asyncio.Task[None] | None = None
+        # Weak, to avoid a cycle: the protocol holds its visit, which holds `close`.
+        self.protocol: weakref.ref[AdmittedProtocol] | None = None
+
+    def close(self) -> None:
+        # During a handshake there is a protocol, which has no connection yet.
+        if self.connecting is not None and not self.connecting.done():
+            self.connecting.cancel()
+        elif self.protocol is not None and (protocol := self.protocol()) is not None:
+            protocol.give_way()
+
+
+class HttpAcceptor(SocketServer):
+    """Server whose connections wait unread when there is no slot for them.
+
+    Each address has a queue in order of arrival, and the addresses are served round robin. Connections from addresses
+    that have logged in within the last hour count towards a separate limit. A connection that may not wait, or has
+    waited too long, is refused: in plaintext and from a known address with 503 and `Retry-After`, otherwise with a
+    reset.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[], AdmittedProtocol],
+        limiter: ConnectionLimiter,
+        *,
+        context: ssl.SSLContext | None = None,
+        handshakes: Handshakes | None = None,
+    ) -> None:
+        """Register with `limiter` for free slots.
+
+        make: returns the protocol of a new connection.
+        context: for TLS; `None` for plaintext.
+        handshakes: limits and counts the TLS handshakes.
+        """
+        super().__init__(listening, refusals=_TURNED_AWAY, window=_PERIOD)
+        self._make = make
+        self._limiter = limiter
+        self._tls = context
+        self._handshakes = handshakes or Handshakes("http")
+        self._waiting: OrderedDict[str, deque[_Arrival]] = OrderedDict()
+        # Waiting connections from known addresses (True) and from others (False).
+        self._waiting_counts = {True: 0, False: 0}
+        self._lingering = 0
+        self._next: asyncio.TimerHandle | None = None
+        limiter.on_room.append(self._room)
+
+    def close(self) -> None:
+        """Stop accepting, and close the waiting connections."""
+        super().close()
+        if self._room in self._limiter.on_room:
+            self._limiter.on_room.remove(self._room)
+        if self._next is not None:
+            self._next.cancel()
+        for queue in self._waiting.values():
+            for arrival in queue:
+                arrival.connection.close()
+        self._waiting.clear()
+
+    def taken(self, connection: socket.socket, host: str) -> None:
+        self._arrived(_Arrival(connection, host, self._loop.time(), is_known=self._limiter.is_known(host)))
+
+    def _arrived(self, arrival: _Arrival) -> None:
+        key = unauthenticated.key_of(arrival.host)
+        queue = self._waiting.get(key)
+        if queue is None:
+            refusal = self._enter(arrival)
+            if refusal is None:
+                return
+        if not self._may_wait(arrival, len(queue or ())):
+            self._turn_away(arrival, "too many connections wait for a slot")
+            self.refused()
+            return
+        if queue is None:
+            queue = self._waiting[key] = deque()
+        WAITED.inc()
+        queue.append(arrival)
+        self._waiting_counts[arrival.is_known] += 1
+        self._room()
+
+    def _may_wait(self, arrival: _Arrival, before: int) -> bool:
+        """Return whether there is room in the queue. before: waiting connections from the same address."""
+        limits, waiting = self._limiter.limits, self._waiting_counts[arrival.is_known]
+        if arrival.is_known:
+            return waiting < limits.waiting_known
+        return waiting < limits.waiting and before < limits.waiting_each
+
+    def _turn_away(self, arrival: _Arrival, reason: str) -> None:
+        self._limiter.refused(arrival.host, reason)
+        if arrival.is_known and self._tls is None and self._lingering < _LINGERING:
+            self.begin(self._dismiss(arrival.connection))
+        else:
+            _reset(arrival.connection)
+
+    async def _dismiss(self, connection: socket.socket) -> None:
+        """Send 503, then read and discard until the client closes or a `_LINGER` limit is reached."""
+        self._lingering += 1
+        try:
+            connection.send(self._make().response(503, "too many connections wait: try again in a second"))
+            connection.shutdown(socket.SHUT_WR)
+            left = _LINGER_BYTES
+            async with asyncio.timeout(_LINGER):
+                while left > 0 and (data := await self._loop.sock_recv(connection, 4096)):
+                    left -= len(data)
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            self._lingering -= 1
+            connection.close()
+
+    def _enter(self, arrival: _Arrival) -> Refusal | None:
+        key = unauthenticated.key_of(arrival.host)
+        if self._tls is not None and not self._handshakes.enter(key):
+            return Refusal(unauthenticated.ADDRESS, self._handshakes.seconds)
+        admitted = self._limiter.enter(arrival.host, arrival.close)
+        if isinstance(admitted, Refusal):
+            if self._tls is not None:
+                self._handshakes.leave(key, "refused")
+            return admitted
+        arrival.connecting = self.begin(self._connect(arrival, admitted))
+        return None
+
+    async def _connect(self, arrival: _Arrival, admitted: AdmittedConnection) -> None:
+        def make() -> asyncio.Protocol:
+            protocol = self._make()
+            arrival.protocol = weakref.ref(protocol)
+            protocol.arrive(admitted)
+            return protocol
+
+        connection, context = arrival.connection, self._tls
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is None:
+                await self._loop.connect_accepted_socket(make, connection)
+            else:
+                await self._handshakes.shake(make, connection, context, unauthenticated.key_of(arrival.host))
+        except (OSError, asyncio.CancelledError) as error:
+            log.debug("http.no_connection", extra={"error": repr(error)[:200]})
+            connection.close()
+            if not admitted.is_served:
+                self._limiter.left(admitted)
+
+    def _room(self) -> None:
+        if self._waiting and self._next is None:
+            self._next = self._loop.call_later(_PAUSE, self._admit)
+
+    def _admit(self) -> None:
+        self._next = None
+        expired = self._loop.time() - PATIENCE
+        for _ in range(min(_TRIED, len(self._waiting))):
+            key, queue = self._waiting.popitem(last=False)
+            while queue:
+                first = queue[0]
+                if first.since < expired:
+                    self._turn_away(first, f"no slot became free within {PATIENCE:.0f} seconds")
+                elif self._enter(first) is not None:
+                    break
+                queue.popleft()
+                self._waiting_counts[first.is_known] -= 1
+            if queue:
+                # Behind the other addresses: round robin.
+                self._waiting[key] = queue
+        if self._waiting and self._next is None:
+            # Slots also become available with time.
+            self._next = self._loop.call_later(_PAUSE * 5, self._admit)
+
+
+def _reset(connection: socket.socket) -> None:
+    """Reset the connection, so that the kernel keeps no state for it."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    connection.close()

@@ -1,0 +1,1 @@
+"""Settings and files that several processes of an installation share."""

@@ -1,1 +1,0 @@
-"""Parts shared by all processes: settings, services, batching, limits, TLS, metrics."""

@@ -1,0 +1,1 @@
+"""Secrets of installations, processes and people: sources, files, hashes, encryption under a password."""

@@ -1,0 +1,152 @@
+"""Registration of the business's number, its number of shards and its two-step PIN."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+
+from tidings.storage import outages
+from tidings.storage.business import accounts, layouts, registrations
+from tidings.storage.business.layouts import Layout
+from tidings.storage.database import Connection, Database
+from tidings.wire import core
+from tidings.wire.codes import ACCESS_DENIED, PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.api.account import certificate
+from webapp.api.account.schemas import CodeRequest, ShardsChange
+from webapp.api.users.passwords import Hasher
+from webapp.auth.tokens import Caller
+from webapp.coreapps.interfaces import PrimaryCoreapp
+from webapp.http.errors import InvalidRequest
+
+log = logging.getLogger(__name__)
+
+# Seconds for which a response waits for the Coreapps to change the number of shards, and seconds between two polls.
+CHANGE_SECONDS = 4.0
+POLL_SECONDS = 0.1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Requested:
+    """Result of a code request."""
+
+    display_name: str  # of the number
+    registered: bool  # no code was sent because the number is registered already
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shards:
+    """Numbers of shards, and the progress of a change."""
+
+    set: int  # as set by the business
+    active: int  # number that the Coreapps own together
+    moved: int | None = None  # rows moved so far; `None` when no change is in progress
+
+
+class RegistrationService:
+    """Registration of the caller's account."""
+
+    def __init__(self, database: Database, coreapps: PrimaryCoreapp, hasher: Hasher) -> None:
+        self._database = database
+        self._coreapps = coreapps
+        self._hasher = hasher
+
+    async def request_code(self, caller: Caller, request: CodeRequest) -> Requested:
+        """Request a registration code for the number, unless the number is registered already.
+
+        Raises `InvalidRequest`, and the errors of the Coreapp link.
+        """
+        _check_number(caller, request.cc, request.phone_number)
+        name = certificate.display_name(request.cert) or caller.account
+        if await self._is_registered(caller):
+            return Requested(name, registered=True)
+        await self._check_pin(caller, request.pin)
+        pin = request.pin or ""
+        await self._coreapps.call_primary(lambda n: core.RequestCode(n=n, account=caller.account, pin=pin), core.Done)
+        log.info("account.code_requested", extra={"username": caller.username, "method": request.method})
+        return Requested(name, registered=False)
+
+    async def verify(self, caller: Caller, code: str) -> None:
+        """Register with a code; do nothing when the number is registered already.
+
+        Raises the errors of the Coreapp link.
+        """
+        if await self._is_registered(caller):
+            return
+        await self._coreapps.call_primary(lambda n: core.VerifyCode(n=n, account=caller.account, code=code), core.Done)
+        log.info("account.verified", extra={"username": caller.username})
+
+    async def shards(self) -> Shards:
+        """Return the current numbers of shards."""
+        return _shards(await self._database.query(layouts.find, patience=5.0))
+
+    async def set_shards(self, caller: Caller, change: ShardsChange) -> Shards:
+        """Set the number of shards, and wait up to `CHANGE_SECONDS` for the change to complete.
+
+        Raises `InvalidRequest`.
+
+        Once the request is committed, the change completes even if processes die.
+        """
+        _check_number(caller, change.cc, change.phone_number)
+        await self._check_pin(caller, change.pin)
+
+        async def work(connection: Connection) -> Layout:
+            await registrations.set_shards(connection, caller.account, change.shards)
+            return await layouts.request(connection, change.shards)
+
+        layout = await self._database.persist(work, patience=5.0)
+        log.info("account.shards_set", extra={"username": caller.username, "shards": change.shards})
+        deadline = asyncio.get_running_loop().time() + CHANGE_SECONDS
+        while layout.is_changing and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                layout = await self._database.query(layouts.find, patience=5.0)
+            except Exception as error:
+                if outages.is_outage(error):
+                    # The change is committed and does not depend on this request.
+                    break
+                raise
+        return _shards(layout)
+
+    async def set_pin(self, caller: Caller, pin: str) -> None:
+        """Require this PIN for later registrations."""
+        await self._keep_pin(caller, await self._hasher.hash(pin))
+
+    async def remove_pin(self, caller: Caller) -> None:
+        """Require no PIN for later registrations."""
+        await self._keep_pin(caller, "")
+
+    async def _keep_pin(self, caller: Caller, pin_hash: str) -> None:
+        await self._database.persist(
+            lambda connection: registrations.set_pin_hash(connection, caller.account, pin_hash), patience=5.0
+        )
+        log.info("account.two_step", extra={"username": caller.username, "enabled": bool(pin_hash)})
+
+    async def _check_pin(self, caller: Caller, pin: str | None) -> None:
+        async with self._database.reading() as connection:
+            kept = await registrations.find_registration(connection, caller.account)
+        if not kept.pin_hash:
+            return
+        if pin is None:
+            raise InvalidRequest.because(PARAMETER_MISSING, "pin: is missing, two-step verification is on")
+        if not await self._hasher.verify(kept.pin_hash, pin):
+            raise InvalidRequest.because(PARAMETER_INVALID, "pin: is wrong")
+
+    async def _is_registered(self, caller: Caller) -> bool:
+        async with self._database.reading() as connection:
+            return await accounts.is_registered(connection, caller.account)
+
+
+def _shards(layout: Layout) -> Shards:
+    return Shards(layout.wanted or layout.shards, layout.shards, layout.moved if layout.is_changing else None)
+
+
+def _check_number(caller: Caller, cc: str, phone_number: str) -> None:
+    # Some programs put the whole number into `phone_number` as well.
+    given = phone_number if phone_number == caller.account and phone_number.startswith(cc) else cc + phone_number
+    if given != caller.account:
+        raise InvalidRequest.because(
+            ACCESS_DENIED,
+            f"phone_number: this installation sends from {caller.account}; another number is set by "
+            "TIDINGS_BUSINESS_NUMBER, before its first start",
+        )

@@ -1,0 +1,87 @@
+"""Read and write application settings, and notify the Coreapps."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from tidings.e2ee.installation_secrets import SecretSealer
+from tidings.egress.guard import Forbidden
+from tidings.keys import webhook_url
+from tidings.storage.business import application_settings
+from tidings.storage.business.application_settings import ApplicationSettings
+from tidings.storage.database import Database
+from tidings.wire import core
+from tidings.wire.codes import PARAMETER_INVALID
+from webapp.api.application_settings.schemas import Changes
+from webapp.auth.tokens import Caller
+from webapp.coreapps.interfaces import Coreapps
+from webapp.http.errors import CoreappAway, InvalidRequest
+
+log = logging.getLogger(__name__)
+
+# Seconds for which the response waits for each Coreapp to apply new settings.
+_PATIENCE = 5.0
+
+
+class URLGuard(Protocol):
+    """Check of URLs before they are called."""
+
+    async def check(self, url: str) -> None: ...
+
+
+async def require_callable(guard: URLGuard, url: str, field: str) -> None:
+    """Raise `InvalidRequest` that names `field` if the URL must not be called. An empty URL passes."""
+    if not url:
+        return
+    try:
+        await guard.check(url)
+    except (Forbidden, ValueError) as error:
+        raise InvalidRequest.because(PARAMETER_INVALID, f"{field}: {error}") from None
+
+
+class AccountSettings:
+    """Settings of the caller's account.
+
+    A change is in the database when its call returns, and in force in every Coreapp that is connected and responds
+    within 5 seconds. The others read it within seconds.
+    """
+
+    def __init__(self, database: Database, coreapps: Coreapps, guard: URLGuard, *, safe: SecretSealer) -> None:
+        self._database = database
+        self._coreapps = coreapps
+        self._guard = guard
+        self._safe = safe
+
+    async def find(self, caller: Caller) -> ApplicationSettings:
+        async with self._database.reading() as connection:
+            found = await application_settings.find_settings(connection, caller.account)
+        return webhook_url.opened(self._safe, caller.account, found)
+
+    async def change(self, caller: Caller, changes: Changes) -> None:
+        """Change settings. Raises `InvalidRequest` for a webhook that must not be called; nothing is changed then."""
+        if changes.webhooks is not None:
+            await require_callable(self._guard, changes.webhooks.url or "", "webhooks.url")
+        document: dict[str, Any] = changes.document()
+        if not document:
+            return
+        sealed = webhook_url.sealed(self._safe, caller.account, document)
+        await self._database.persist(
+            lambda connection: application_settings.change_settings(connection, caller.account, sealed), patience=5.0
+        )
+        await self._tell(caller, sorted(document))
+
+    async def reset(self, caller: Caller) -> None:
+        await self._database.persist(
+            lambda connection: application_settings.reset_settings(connection, caller.account), patience=5.0
+        )
+        await self._tell(caller, ["all"])
+
+    async def _tell(self, caller: Caller, keys: list[str]) -> None:
+        answers = await self._coreapps.call_all(
+            lambda n: core.SettingsChanged(n=n, account=caller.account), core.Done, timeout=_PATIENCE
+        )
+        missed = sum(isinstance(answer, CoreappAway) for answer in answers)
+        log.info(
+            "settings.changed", extra={"username": caller.username, "keys": ",".join(keys), "coreapps_away": missed}
+        )

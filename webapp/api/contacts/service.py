@@ -1,0 +1,107 @@
+"""Check contacts through the Coreapps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidings.wire import addresses, core, phone_numbers
+from tidings.wire.codes import NOT_FOUND, UNKNOWN_CONTACT
+from webapp.api.contacts import schemas
+from webapp.auth.tokens import Caller
+from webapp.coreapps.interfaces import ShardOwners
+from webapp.http.errors import InvalidRequest
+
+
+class ContactChecks:
+    """Contact checks and identities, as requests to the Coreapps, which cache and batch them."""
+
+    def __init__(self, coreapps: ShardOwners) -> None:
+        self._coreapps = coreapps
+
+    async def check(self, caller: Caller, request: schemas.Contacts, request_id: str) -> Sequence[dict[str, Any]]:
+        """Return one entry per input, in the order of the inputs. Raises the errors of the Coreapp link."""
+        parts = self._spread(request)
+        answers = await asyncio.gather(
+            *[self._call(caller, request, places, of, request_id) for of, places in parts.items()]
+        )
+        found: dict[int, core.Contact] = {}
+        for places, contacts in zip(parts.values(), answers, strict=True):
+            found.update(zip(places, contacts, strict=True))
+        # The inputs are returned as they were sent, even if the Coreapp normalised them.
+        return [_entry(sent, found[place]) for place, sent in enumerate(request.contacts)]
+
+    def _spread(self, request: schemas.Contacts) -> Mapping[str, Sequence[int]]:
+        """Group the inputs' positions by shard. Each key is a number of the shard, or empty for the first shard.
+
+        A call that does not wait is not divided: one callback reports all results that arrive later.
+        """
+        everywhere = range(len(request.contacts))
+        if not self._coreapps.has_contacts_by_shard or request.blocking != "wait":
+            return {"": everywhere}
+        numbers: dict[int, str] = {0: ""}
+        parts: dict[str, list[int]] = {}
+        for place in everywhere:
+            wa_id = phone_numbers.normalise(request.contacts[place])
+            # Any shard can answer for an input that is not a number.
+            shard = self._coreapps.shard_of(wa_id) if wa_id else 0
+            parts.setdefault(numbers.setdefault(shard, wa_id or ""), []).append(place)
+        return parts
+
+    async def _call(
+        self, caller: Caller, request: schemas.Contacts, places: Sequence[int], of: str, request_id: str
+    ) -> Sequence[core.Contact]:
+        inputs = [request.contacts[place] for place in places]
+
+        def question(n: int) -> core.CheckContacts:
+            return core.CheckContacts(
+                n=n,
+                account=caller.account,
+                inputs=inputs,
+                wait=request.blocking == "wait",
+                force_check=request.force_check,
+                request_id=request_id,
+                of=of,
+            )
+
+        if not of:
+            return (await self._coreapps.call_primary_repeatable(question, core.Contacts)).contacts
+        return (await self._coreapps.call_repeatable(of, question, core.Contacts)).contacts
+
+    async def identity(self, caller: Caller, wa_id: str) -> dict[str, Any]:
+        """Return the identity of a contact.
+
+        Raises `InvalidRequest` when it is not a contact, and the errors of the Coreapp link.
+        """
+        digits = _digits(wa_id)
+        found = await self._coreapps.call_repeatable(
+            digits, lambda n: core.GetIdentity(n=n, account=caller.account, wa_id=digits), core.Identity
+        )
+        return {"hash": found.hash, "created_timestamp": found.created_at, "acknowledged": found.acknowledged}
+
+    async def acknowledge(self, caller: Caller, wa_id: str, request: schemas.Acknowledgement) -> None:
+        """Acknowledge a contact's identity. The acknowledgement is on disk when this returns.
+
+        Raises the errors of `identity`, and 1009 when the hash is not the present one.
+        """
+        digits = _digits(wa_id)
+        await self._coreapps.call_repeatable(
+            digits,
+            lambda n: core.AcknowledgeIdentity(n=n, account=caller.account, wa_id=digits, hash=request.hash),
+            core.Done,
+        )
+
+
+def _digits(wa_id: str) -> str:
+    digits = wa_id.removeprefix("+")
+    if not addresses.is_wa_id(digits):
+        raise InvalidRequest.because(NOT_FOUND, UNKNOWN_CONTACT)
+    return digits
+
+
+def _entry(sent: str, contact: core.Contact) -> dict[str, Any]:
+    entry = {"input": sent, "status": contact.status}
+    if contact.wa_id:
+        entry["wa_id"] = contact.wa_id
+    return entry

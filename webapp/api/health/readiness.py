@@ -1,0 +1,76 @@
+"""Availability of the parts that sending a message needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tidings.observability.readiness import AWAY, OK
+from tidings.wire import core
+from webapp.api.health.service import DISCONNECTED, Liveness
+from webapp.coreapps.interfaces import Coreapps
+from webapp.http.errors import CoreappAway
+
+# Seconds that each Coreapp has to respond.
+_TIMEOUT = 3.0
+
+CONNECTING = "connecting"
+
+
+MEDIA = "media"
+
+
+class FileStoreState(Protocol):
+    """Store of the files that messages name. `state` is `OK` or `AWAY`."""
+
+    @property
+    def state(self) -> str: ...
+
+
+class SendingNeeds:
+    """Parts that sending a message needs.
+
+    They are the database, an owner of each shard with its network connection, and the file store.
+    """
+
+    def __init__(self, coreapps: Coreapps, database: Liveness, media: FileStoreState) -> None:
+        self._coreapps = coreapps
+        self._database = database
+        self._media = media
+
+    async def look(self) -> Mapping[str, str]:
+        """Return `OK` or `AWAY` for each part."""
+        alive, answers = await asyncio.gather(
+            self._database.is_alive(),
+            self._coreapps.call_all(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
+        )
+        there = [answer for answer in answers if not isinstance(answer, CoreappAway)]
+        away = {what for answer in there for what in _away(answer)}
+        everyone = bool(answers) and len(there) == len(answers)
+        return {
+            core.DATABASE: OK if alive and core.DATABASE not in away else AWAY,
+            "coreapps": OK if everyone and all(map(_is_at_work, there)) else AWAY,
+            core.NETWORK: AWAY if core.NETWORK in away else OK,
+            MEDIA: self._media.state,
+        }
+
+
+def _is_at_work(answer: core.Health) -> bool:
+    """Return whether this Coreapp serves its shards.
+
+    False for a Coreapp that has not yet noticed that it owns a shard, or has noticed that it owns none.
+    """
+    return bool(answer.shards) or answer.gateway_status != DISCONNECTED
+
+
+def _away(answer: core.Health) -> Sequence[str]:
+    """Return the names of the parts that this Coreapp lacks.
+
+    Older releases do not name the reason for `disconnected`. It was their database.
+    """
+    if answer.gateway_status == CONNECTING:
+        return [*answer.away, core.NETWORK]
+    if answer.gateway_status == DISCONNECTED and answer.shards and not answer.away:
+        return [core.DATABASE]
+    return answer.away

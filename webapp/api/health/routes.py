@@ -1,0 +1,57 @@
+"""`GET /v1/health`, and without a token `GET /health/live`, `GET /health/ready` and `GET /` for supervisors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+
+from tidings.observability.readiness import OK, Readiness
+from webapp.api.health import schemas
+from webapp.api.health.service import HealthCheck
+from webapp.auth import authenticator
+from webapp.http import answers
+from webapp.http.dependencies import part
+from webapp.http.openapi import document
+from webapp.http.openapi.document import RESPONSES
+
+router = APIRouter(tags=["health"], responses=RESPONSES)
+Service = Annotated[HealthCheck, part(HealthCheck)]
+
+
+@router.get(
+    "/v1/health",
+    summary="Is there a connection to the network?",
+    response_model=schemas.HealthAnswer,
+    dependencies=[Depends(authenticator.monitor)],
+)
+async def get_health(health: Service) -> Response:
+    return answers.answer({"health": await health.describe()})
+
+
+_OPEN: dict[str, Any] = {"security": [{}]}
+
+
+@router.get("/health/live", summary="Does this Webapp run?", response_model=schemas.LiveAnswer, openapi_extra=_OPEN)
+async def get_live() -> Response:
+    return answers.answer({"health": {"status": "live"}})
+
+
+@router.get(
+    "/health/ready",
+    summary="Can messages be sent through this Webapp?",
+    response_model=schemas.ReadyAnswer,
+    responses={503: {"model": schemas.ReadyAnswer, "description": "what is away"}},
+    openapi_extra=_OPEN,
+)
+async def get_ready(readiness: Annotated[Readiness, part(Readiness)]) -> Response:
+    found = await readiness.check()
+    ready = set(found.values()) == {OK}
+    state = {"status": "ready" if ready else "not ready", **found}
+    return answers.answer({"health": state}, status=200 if ready else 503)
+
+
+# Target groups of load balancers poll this path without a token, as with the On-Premises API.
+@router.get("/", summary="Is this Webapp alive?", response_model=document.MetaAnswer, openapi_extra={"security": [{}]})
+async def get_root() -> Response:
+    return answers.answer({})

@@ -1,0 +1,105 @@
+"""Health of the Coreapps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tidings.aio.probe import Probe
+from tidings.storage import outages
+from tidings.storage.business import layouts
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp.coreapps.interfaces import Coreapps
+from webapp.coreapps.shard_map import Coreapp
+from webapp.http.errors import CoreappAway
+
+# Seconds after which a Coreapp that has not responded counts as unreachable.
+_TIMEOUT = 3.0
+# Seconds that the database has for optional details.
+_PATIENCE = 1.0
+# Seconds. A check that takes longer than `_SOON`, because a Coreapp is busy, is awaited only when the last result is
+# older than `_RECENT`.
+_SOON, _RECENT = 0.02, 2.0
+
+DISCONNECTED = "disconnected"
+
+
+class Liveness(Protocol):
+    """The part of the database that health checks need."""
+
+    async def is_alive(self) -> bool: ...
+
+
+class HealthCheck:
+    """State of the connections to the network, at most 2 seconds old.
+
+    It is older than the request only when a new check takes longer than 20 ms.
+    """
+
+    def __init__(self, coreapps: Coreapps, database: Database) -> None:
+        self._coreapps = coreapps
+        self._database = database
+        self._looks = Probe(self._look, 0.0, "health")
+
+    async def describe(self) -> Mapping[str, Any]:
+        """Return one state for a single Coreapp, and for several a state by name, including standbys and lost ones.
+
+        While the number of shards is being changed, each state includes the progress. A Webapp that cannot use
+        its database reports `disconnected` whatever the Coreapps respond.
+        """
+        return await self._looks.soon(_SOON, _RECENT)
+
+    async def _look(self) -> Mapping[str, Any]:
+        alive, answers = await asyncio.gather(
+            self._database.is_alive(),
+            self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_TIMEOUT),
+        )
+        if not alive:
+            answers = [(coreapp, CoreappAway("the database of this Webapp cannot be used")) for coreapp, _ in answers]
+        change = await self._change() if alive else {}
+        if len(answers) <= 1:
+            return {**(_health(answers[0][1]) if answers else {"gateway_status": DISCONNECTED}), **change}
+        unreached = self._coreapps.unreached()
+        return {
+            coreapp.name: {**_node_health(coreapp, answer, unreached.get(coreapp.address, 0.0)), **change}
+            for coreapp, answer in answers
+        }
+
+    async def _change(self) -> dict[str, Any]:
+        """Return the progress as in `GET /v1/account/shards`.
+
+        Returns an empty mapping when no change is in progress or it cannot be read.
+        """
+        try:
+            layout = await self._database.query(layouts.find, patience=_PATIENCE)
+        except Exception as error:
+            if not outages.is_outage(error):
+                raise
+            return {}
+        if not layout.is_changing:
+            return {}
+        return {"shards": layout.wanted, "active_shards": layout.shards, "moved": layout.moved}
+
+
+def _health(answer: core.Health | CoreappAway) -> dict[str, Any]:
+    if isinstance(answer, CoreappAway):
+        return {"gateway_status": DISCONNECTED}
+    # Clients of the On-Premises API know one field, so the others are present only when they report something.
+    dropped = {"statuses_dropped": answer.statuses_dropped} if answer.statuses_dropped else {}
+    elsewhere = {"registered_elsewhere": True} if answer.elsewhere else {}
+    return {"gateway_status": answer.gateway_status, **dropped, **elsewhere}
+
+
+def _node_health(coreapp: Coreapp, answer: core.Health | CoreappAway, unreached: float) -> dict[str, Any]:
+    """Return the health of one of several Coreapps.
+
+    unreached: seconds since this Webapp first failed to reach it; 0 while it is reached
+    """
+    since = {}
+    if coreapp.is_lost:
+        since = {"silent_for_s": round(coreapp.heartbeat_age)}
+    elif unreached >= 1:
+        since = {"unreached_for_s": round(unreached)}
+    return {**_health(answer), "role": coreapp.role, **since}

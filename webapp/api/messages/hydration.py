@@ -1,0 +1,119 @@
+"""Fill the gaps of a template's text with values, or explain why they do not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from tidings.wire.codes import (
+    TEMPLATE_PARAMETER_COUNT,
+    TEMPLATE_PARAMETER_FORMAT,
+    TEMPLATE_PARAMETER_TOO_LONG,
+    TEMPLATE_TEXT_TOO_LONG,
+    TEMPLATE_WHITE_SPACE,
+)
+from webapp.api.messages.template_parameters import CurrencyParameter, DateTimeParameter, Parameter, TextParameter
+from webapp.api.templates.gaps import GAP, gaps
+from webapp.http.errors import InvalidRequest
+
+# Not allowed in values: line breaks, tabs, and more than four spaces in a row.
+_BAD_SPACE = re.compile(r"[\n\r\t\v\f]| {5}")
+
+
+def fill_text(
+    text: str, parameters: Sequence[Parameter], where: str, limit: int, part: str, *, is_address: bool = False
+) -> str:
+    """Return a text with its gaps filled. Raises `InvalidRequest`.
+
+    where: path of the parameters in the request
+    limit: limit in characters, for each value and for the filled text
+    part: name of the component, for error texts
+    is_address: whether the text is a URL, whose only gap needs no name
+    """
+    names = gaps(text)
+    require_count(len(names), len(parameters), where, part)
+    values: dict[str, str] = {}
+    for n, parameter in enumerate(parameters):
+        path = f"{where}[{n}]"
+        words = _words(parameter, path)
+        values[names[n] if is_address else _gap_of(parameter, names, n, values, path, part)] = words
+        check_words(words, path, limit)
+    return hydrate(text, values, where, limit, part)
+
+
+def fill_in_order(text: str, values: Sequence[str], where: str, field: str, limit: int, part: str) -> str:
+    """Return a text with numbered gaps, filled with values in order. Raises `InvalidRequest`.
+
+    field: field of each value, below its path
+    """
+    names = gaps(text)
+    require_count(len(names), len(values), where, part)
+    if any(not name.isdigit() for name in names):
+        raise InvalidRequest.because(
+            TEMPLATE_PARAMETER_FORMAT, f"{where}: the gaps of the template have names: send it as type template"
+        )
+    for n, value in enumerate(values):
+        check_words(value, f"{where}[{n}].{field}", limit)
+    return hydrate(text, dict(zip(names, values, strict=True)), where, limit, part)
+
+
+def hydrate(text: str, values: Mapping[str, str], where: str, limit: int, part: str) -> str:
+    """Return the text with a value in each gap. Raises `InvalidRequest` when the result is too long."""
+    # Substituted in one pass, so that a value that looks like a gap stays as it is.
+    hydrated = GAP.sub(lambda gap: values[gap[1]], text)
+    if len(hydrated) > limit:
+        raise InvalidRequest.because(
+            TEMPLATE_TEXT_TOO_LONG, f"{where}: {part} has {len(hydrated)} characters when filled, the limit is {limit}"
+        )
+    return hydrated
+
+
+def check_words(words: str, path: str, limit: int) -> None:
+    """Raise `InvalidRequest` for a value that must not fill a gap."""
+    if len(words) > limit:
+        raise InvalidRequest.because(
+            TEMPLATE_PARAMETER_TOO_LONG, f"{path}: has {len(words)} characters, the limit is {limit}"
+        )
+    if _BAD_SPACE.search(words):
+        raise InvalidRequest.because(
+            TEMPLATE_WHITE_SPACE, f"{path}: should have no line breaks, no tabs and no five blanks in a row"
+        )
+
+
+def require_count(expected: int, given: int, where: str, part: str) -> None:
+    """Raise `InvalidRequest` unless the number of parameters is the expected one."""
+    if expected != given:
+        raise InvalidRequest.because(
+            TEMPLATE_PARAMETER_COUNT, f"{where}: {part} takes {expected} parameters, not {given}"
+        )
+
+
+def _gap_of(parameter: Parameter, names: Sequence[str], n: int, filled: Mapping[str, str], path: str, part: str) -> str:
+    """Return the name of the gap that the nth parameter fills."""
+    given = getattr(parameter, "parameter_name", None)
+    if names[n].isdigit():
+        if given is not None:
+            raise InvalidRequest.because(
+                TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: the gaps of {part} have numbers, not names"
+            )
+        return names[n]
+    if given is None:
+        raise InvalidRequest.because(
+            TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: is missing, the gaps of {part} are {', '.join(names)}"
+        )
+    if given not in names or given in filled:
+        why = "names a gap twice" if given in filled else "names no gap"
+        raise InvalidRequest.because(
+            TEMPLATE_PARAMETER_FORMAT, f"{path}.parameter_name: {why}, the gaps of {part} are {', '.join(names)}"
+        )
+    return str(given)
+
+
+def _words(parameter: Parameter, where: str) -> str:
+    if isinstance(parameter, TextParameter):
+        return parameter.text
+    if isinstance(parameter, CurrencyParameter):
+        return parameter.currency.fallback_value
+    if isinstance(parameter, DateTimeParameter):
+        return parameter.date_time.fallback_value
+    raise InvalidRequest.because(TEMPLATE_PARAMETER_FORMAT, f"{where}.type: a text has no gap for {parameter.type}")

@@ -1,0 +1,243 @@
+"""Pass messages to the Coreapp that owns their recipient's shard."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from tidings.storage.business.idempotency import MESSAGES
+from tidings.storage.business.templates import TemplateRow
+from tidings.wire import addresses, core
+from tidings.wire.codes import INVALID_RECIPIENT_TYPE, MESSAGE_TOO_LONG, NOT_FOUND, PARAMETER_INVALID, UNKNOWN_GROUP
+from tidings.wire.ids import MessageIds
+from webapp.api.messages import attachments, filling
+from webapp.api.messages.attachments import Attachment
+from webapp.api.messages.received import ReceivedMessages
+from webapp.api.messages.schemas import Answered, AnyMessage, HsmMessage, TemplateMessage, TextMessage
+from webapp.auth.idempotency import FirstAnswers
+from webapp.auth.tokens import Caller
+from webapp.coreapps.interfaces import ShardOwners
+from webapp.http.errors import InvalidRequest
+
+INDIVIDUAL, GROUP = "individual", "group"  # recipient types
+# A wa_id has at most 15 digits. These separators are removed before the check.
+_SEPARATORS = str.maketrans("", "", " -.()\u00a0")
+# Bytes of a content as JSON. Encrypted, it must fit into one envelope of the network.
+MAX_CONTENT = 96 * 1024
+
+_encode = msgspec.json.Encoder().encode
+
+
+class TemplateFinder(Protocol):
+    """Source of the account's templates."""
+
+    async def find(
+        self, name: str, language: str, namespace: str | None
+    ) -> tuple[Sequence[TemplateRow], Sequence[str]]: ...
+
+
+class AttachmentChecker(Protocol):
+    """Check of the account's files and media providers."""
+
+    async def check(self, caller: Caller, attachments: Sequence[Attachment]) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SentMessage:
+    """Accepted message."""
+
+    id: str
+    # empty for a group, and when it differs from the requested number, which clients would take for a renaming
+    wa_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestOrigin:
+    """Request that a message comes from."""
+
+    request_id: str
+    key: str = ""  # idempotency key; empty for none
+    fingerprint: bytes = b""  # of the body; empty without an idempotency key
+    traceparent: str = ""  # of the request's trace; empty for none
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Checked:
+    """Message that may be sent."""
+
+    content: bytes  # JSON to encrypt
+    category: str = ""  # of its template; empty for none
+    has_media: bool = False  # whether it contains files
+
+
+class Messages:
+    """Sends messages and marks received ones as read."""
+
+    def __init__(
+        self,
+        coreapps: ShardOwners,
+        *,
+        templates: TemplateFinder,
+        media: AttachmentChecker,
+        first_answers: FirstAnswers,
+        received: ReceivedMessages,
+    ) -> None:
+        self._coreapps = coreapps
+        self._media = media
+        self._templates = templates
+        self._first_answers = first_answers
+        self._received = received
+        self._ids = MessageIds()
+
+    async def send(self, caller: Caller, message: AnyMessage, origin: RequestOrigin) -> SentMessage:
+        """Send a message. It is committed when this returns.
+
+        Raises `InvalidRequest`, and the errors of the Coreapp link.
+        """
+        to_group = is_to_group(message.recipient_type)
+        to = group(message.to) if to_group else digits(message.to)
+        try:
+            checked = await self._check(caller, message)
+        except InvalidRequest:
+            # The message may have been accepted while its template or file existed. The Coreapp responds to all other
+            # repetitions, so a message that passes these checks costs no statement here.
+            first = await self._find_first(caller, origin)
+            if first is None:
+                raise
+            return SentMessage(first, "" if to_group else to)
+        message_id = self._ids.new()
+
+        def make(n: int) -> core.AcceptMessage:
+            return core.AcceptMessage(
+                n=n,
+                account=caller.account,
+                to=to,
+                kind=message.kind,
+                content=checked.content,
+                request_id=origin.request_id,
+                recipient_type=GROUP if to_group else INDIVIDUAL,
+                has_media=checked.has_media,
+                idempotency_key=origin.key,
+                fingerprint=origin.fingerprint,
+                category=checked.category,
+                id=message_id,
+                traceparent=origin.traceparent,
+                username=caller.username if origin.key else "",
+                ttl=message.ttl or 0,
+            )
+
+        def make_again(n: int) -> core.AcceptMessage:
+            question = make(n)
+            question.repeated = True
+            return question
+
+        if to_group:
+            # Groups belong to the first shard, whatever their participants.
+            accepted = await self._coreapps.call_primary(make, core.Accepted, again=make_again)
+            return SentMessage(accepted.id, "")
+        accepted = await self._coreapps.call(to, make, core.Accepted, again=make_again)
+        return SentMessage(accepted.id, accepted.wa_id if accepted.wa_id == to else "")
+
+    async def mark_read(self, caller: Caller, message_id: str, request_id: str) -> None:
+        """Mark a message as read. Its sender will be notified.
+
+        Raises the errors of the Coreapp link, and 1006 for a message that was not received.
+        """
+        sender = ""
+        if self._coreapps.has_shards:
+            sender = await self._received.sender(caller.account, message_id)
+
+        def make(n: int) -> core.MarkRead:
+            return core.MarkRead(n=n, account=caller.account, id=message_id, request_id=request_id, sender=sender)
+
+        if sender:
+            await self._coreapps.call_repeatable(sender, make, core.Done)
+        else:
+            await self._coreapps.call_primary_repeatable(make, core.Done)
+
+    async def _check(self, caller: Caller, message: AnyMessage) -> _Checked:
+        """Return the content to encrypt. Raises `InvalidRequest` for a message that cannot be sent."""
+        if isinstance(message, TextMessage):
+            return _Checked(text_content(message))
+        category, more = await self._fill(message)
+        content = other_content(message, more)
+        attached = attachments.find(message)
+        if attached:
+            await self._media.check(caller, attached)
+        return _Checked(content, category, has_media=bool(attached))
+
+    async def _find_first(self, caller: Caller, origin: RequestOrigin) -> str | None:
+        """Return the id of the message that an earlier request with the same key sent; `None` without one."""
+        if not origin.key:
+            return None
+        return await self._first_answers.find(caller, MESSAGES, origin.key, origin.fingerprint)
+
+    async def _fill(self, message: AnyMessage) -> tuple[str, Mapping[str, Any]]:
+        """Return the template's category, and the fields to add to the content of the message."""
+        if isinstance(message, TemplateMessage):
+            template = message.template
+            stored = await self._find(template.name, template.language.code, template.namespace)
+            return stored.category, {"filled": filling.fill(stored, template)}
+        if isinstance(message, HsmMessage):
+            hsm = message.hsm
+            stored = await self._find(hsm.element_name, hsm.language.code, hsm.namespace)
+            return stored.category, {"filled": filling.fill_hsm(stored, hsm)}
+        return "", {}
+
+    async def _find(self, name: str, language: str, namespace: str | None) -> TemplateRow:
+        found, languages = await self._templates.find(name, language, namespace)
+        return filling.choose(name, language, namespace, found, languages)
+
+
+def is_to_group(recipient_type: str | None) -> bool:
+    """Return whether `to` is a group. Raises `InvalidRequest` for an unknown recipient type."""
+    if recipient_type in (None, "", INDIVIDUAL):
+        return False
+    if recipient_type != GROUP:
+        raise InvalidRequest.because(INVALID_RECIPIENT_TYPE, "recipient_type: should be individual or group")
+    return True
+
+
+def group(to: str) -> str:
+    """Return the id of a group. Raises `InvalidRequest` when it cannot be one."""
+    if not addresses.is_group(to):
+        raise InvalidRequest.because(NOT_FOUND, UNKNOWN_GROUP)
+    return to
+
+
+def text_content(message: TextMessage) -> bytes:
+    """Return the content to encrypt. Written by hand because text is by far the most frequent type."""
+    text = message.text
+    content: dict[str, Any] = {"body": text.body}
+    previewed = text.preview_url if message.preview_url is None else message.preview_url
+    if previewed is not None:
+        content["preview_url"] = previewed
+    if message.context is not None:
+        return _encode({"type": "text", "text": content, **_context(message.context)})
+    return _encode({"type": "text", "text": content})
+
+
+def other_content(message: AnyMessage, more: Mapping[str, Any]) -> bytes:
+    """Return the content to encrypt: the checked message, with `more` added to its content. Raises `InvalidRequest`."""
+    kind = message.kind
+    content = message.model_dump(include={kind}, exclude_none=True)[kind]
+    encoded = _encode({"type": kind, kind: {**content, **more} if more else content, **_context(message.context)})
+    if len(encoded) > MAX_CONTENT:
+        details = f"{kind}: has {len(encoded)} bytes as JSON, the limit is {MAX_CONTENT}"
+        raise InvalidRequest.because(MESSAGE_TOO_LONG, details)
+    return encoded
+
+
+def _context(answered: Answered | None) -> Mapping[str, Any]:
+    return {"context": {"id": answered.message_id}} if answered is not None else {}
+
+
+def digits(to: str) -> str:
+    """Return a phone number in the network's form. Raises `InvalidRequest`."""
+    found = to.translate(_SEPARATORS).removeprefix("+")
+    if not addresses.is_wa_id(found):
+        raise InvalidRequest.because(PARAMETER_INVALID, "to: should be a phone number, digits with or without +")
+    return found

@@ -1,0 +1,83 @@
+"""Read and write the profile of the business that recipients see."""
+
+from __future__ import annotations
+
+import logging
+
+from tidings.storage.business import profiles
+from tidings.storage.business.profiles import Photo, StoredProfile
+from tidings.storage.database import Database
+from tidings.wire.codes import NOT_FOUND
+from webapp.api.profile import schemas
+from webapp.auth.tokens import Caller
+from webapp.http.errors import InvalidRequest
+from webapp.http.pictures import UploadedPicture
+
+log = logging.getLogger(__name__)
+
+
+class ProfileService:
+    """Profile of the caller's account."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def about(self, caller: Caller) -> str:
+        async with self._database.reading() as connection:
+            return await profiles.find_about(connection, caller.account)
+
+    async def set_about(self, caller: Caller, text: str) -> None:
+        await self._database.persist(
+            lambda connection: profiles.set_about(connection, caller.account, text), patience=5.0
+        )
+        log.info("profile.about_changed", extra={"username": caller.username})
+
+    async def photo(self, caller: Caller) -> Photo:
+        """Return the profile photo. Raises `InvalidRequest` when none is set."""
+        async with self._database.reading() as connection:
+            found = await profiles.find_photo(connection, caller.account)
+        if found is None:
+            raise _no_photo()
+        return found
+
+    async def require_photo(self, caller: Caller) -> None:
+        """Raise `InvalidRequest` when no profile photo is set."""
+        async with self._database.reading() as connection:
+            if not await profiles.has_photo(connection, caller.account):
+                raise _no_photo()
+
+    async def set_photo(self, caller: Caller, picture: UploadedPicture) -> None:
+        photo = Photo(picture.type, picture.content)
+        await self._database.persist(
+            lambda connection: profiles.set_photo(connection, caller.account, photo), patience=5.0
+        )
+        log.info("profile.photo_changed", extra={"username": caller.username, "bytes": len(photo.content)})
+
+    async def delete_photo(self, caller: Caller) -> None:
+        """Delete the profile photo. Raises `InvalidRequest` when none is set."""
+        await self.require_photo(caller)
+        await self._database.persist(
+            lambda connection: profiles.set_photo(connection, caller.account, None), patience=5.0
+        )
+        log.info("profile.photo_deleted", extra={"username": caller.username})
+
+    async def business(self, caller: Caller) -> StoredProfile:
+        async with self._database.reading() as connection:
+            return await profiles.find_business(connection, caller.account)
+
+    async def set_business(self, caller: Caller, given: schemas.BusinessProfile) -> None:
+        profile = StoredProfile(
+            given.address or "",
+            given.description or "",
+            given.email or "",
+            given.vertical or "",
+            tuple(given.websites or ()),
+        )
+        await self._database.persist(
+            lambda connection: profiles.set_business(connection, caller.account, profile), patience=5.0
+        )
+        log.info("profile.business_changed", extra={"username": caller.username})
+
+
+def _no_photo() -> InvalidRequest:
+    return InvalidRequest.because(NOT_FOUND, "there is no profile photo")

@@ -1,0 +1,40 @@
+"""`GET /v1/stats`, `/v1/stats/app` and `/v1/stats/db`, and their forms for each node."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+
+from webapp.api.metrics import exposition
+from webapp.api.metrics.exposition import Form
+from webapp.api.metrics.service import NODE
+from webapp.api.stats.service import Stats
+from webapp.auth import authenticator
+from webapp.http.dependencies import part
+from webapp.http.openapi.document import RESPONSES
+
+router = APIRouter(tags=["stats"], responses=RESPONSES, dependencies=[Depends(authenticator.monitor)])
+Service = Annotated[Stats, part(Stats)]
+_FORMS: dict[str, Any] = {"response_class": Response, "responses": exposition.OPENAPI}
+
+
+@router.get("/v1/stats", summary="What the Coreapps count", **_FORMS)
+@router.get("/v1/stats/app", summary="What the Coreapps count", **_FORMS)
+async def get_app(form: Form, stats: Service) -> Response:
+    return exposition.answer(form, ("stats", "app"), await stats.app())
+
+
+@router.get("/v1/stats/app/internal", summary="What each Coreapp counts, by its name", **_FORMS)
+async def get_app_by_node(form: Form, stats: Service) -> Response:
+    return exposition.answer(form, ("stats", "app"), await stats.app_by_node())
+
+
+@router.get("/v1/stats/db/internal", summary="What is in the database, by who counted it", **_FORMS)
+async def get_db_by_node(form: Form, stats: Service) -> Response:
+    return exposition.answer(form, ("stats", "db"), {NODE: (await stats.db())[""]})
+
+
+@router.get("/v1/stats/db", summary="What is in the database", **_FORMS)
+async def get_db(form: Form, stats: Service) -> Response:
+    return exposition.answer(form, ("stats", "db"), await stats.db())

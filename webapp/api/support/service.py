@@ -1,0 +1,94 @@
+"""Information for `/v1/support`: real values without secrets."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tidings import __version__
+from tidings.aio.clock import Clock
+from tidings.storage import schema
+from tidings.storage.business import accounts, registrations, shards
+from tidings.storage.database import Database
+from tidings.wire import core
+from webapp.auth.tokens import Caller
+from webapp.coreapps.interfaces import Coreapps
+from webapp.http.answers import API_VERSION
+from webapp.http.errors import CoreappAway
+
+# Seconds that each Coreapp has to respond.
+_PATIENCE = 3.0
+# Stores of the On-Premises API. Here they are tables of one family with one revision.
+_STORES = ("axolotl", "callback", "cluster", "config", "contact", "jobqueue", "message")
+
+
+class Support:
+    """State of the installation from the point of view of this Webapp."""
+
+    def __init__(
+        self, database: Database, coreapps: Coreapps, *, data_dir: Path, media_dir: Path, clock: Clock
+    ) -> None:
+        self._database = database
+        self._coreapps = coreapps
+        self._data_dir = data_dir
+        self._media_dir = media_dir
+        self._clock = clock
+
+    async def describe(self, caller: Caller) -> dict[str, Any]:
+        """Return one object, or with several Coreapps an object per name."""
+        common = await self._common(caller)
+        answers = await self._coreapps.call_each(lambda n: core.GetHealth(n=n), core.Health, timeout=_PATIENCE)
+        if len(answers) <= 1:
+            return common | {"multi_connect": False, "socket_conn": _socket(answers[0][1] if answers else None)}
+        return {
+            coreapp.name: common
+            | {
+                "multi_connect": True,
+                "role": coreapp.role,
+                "shards": [] if isinstance(health, CoreappAway) else [[shard, shard] for shard in health.shards],
+                "socket_conn": _socket(health),
+            }
+            for coreapp, health in answers
+        }
+
+    async def _common(self, caller: Caller) -> dict[str, Any]:
+        async with self._database.reading() as connection:
+            registration = await registrations.find_registration(connection, caller.account)
+            registration_id = await accounts.find_registration_id(connection, caller.account)
+            owners = await shards.list_owners(connection)
+        revision = await schema.revision(self._database)
+        now = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+        free = shutil.disk_usage(self._data_dir).free
+        free_for_media = shutil.disk_usage(self._media_dir).free
+        return {
+            "context": "tidings",
+            "db_engine": self._database.settings.engine.upper(),
+            "db_info": f"family {self._database.family}, revision {revision}",
+            "debug_info": caller.account,
+            "description": f"Tidings {__version__}, speaks v{API_VERSION}, {len(owners)} shards",
+            "device_iso8601": now.isoformat(timespec="seconds"),
+            "e2e": {
+                "identity_timestamp": registration.registered_at // 1000,
+                "registration_id": registration_id,
+            },
+            "env": "production",
+            "expire_timestamp": 0,
+            "free_space_data": free,
+            "free_space_logs": free,
+            "free_space_media_incoming": free_for_media,
+            "free_space_media_outgoing": free_for_media,
+            "lc": "US",
+            "lg": "en",
+            "os_name": platform.system(),
+            "os_version": platform.release(),
+            "schema": dict.fromkeys(_STORES, int(revision or 0)),
+        }
+
+
+def _socket(health: core.Health | CoreappAway | None) -> str:
+    if health is None or isinstance(health, CoreappAway):
+        return "UNK"
+    return "UP" if health.gateway_status == "connected" else "DN"

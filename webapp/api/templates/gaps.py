@@ -1,0 +1,64 @@
+"""Gaps of a template's texts: `{{1}}` … `{{n}}`, or names such as `{{first_name}}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tidings.wire.codes import PARAMETER_INVALID
+from webapp.http.bodies import refusal
+
+# For texts whose gaps have been checked.
+GAP = re.compile(r"\{\{([0-9]{1,2}|[a-z][a-z0-9_]{0,63})\}\}")
+_ANY_GAP = re.compile(r"\{\{([^{}]*)\}\}")
+
+
+def gaps(text: str) -> Sequence[str]:
+    """Return the gaps of a text without repetitions: numbers in ascending order, names in the order of the text.
+
+    Raises the errors of a validator.
+    """
+    found = list(dict.fromkeys(_ANY_GAP.findall(text)))
+    for name in found:
+        if not GAP.fullmatch(f"{{{{{name}}}}}") or name == "0":
+            raise refusal(
+                PARAMETER_INVALID,
+                "has the gap {gap}; gaps are {first}, {second} … or names of lower-case letters, digits and _",
+                gap=f"{{{{{name[:50]}}}}}",
+                first="{{1}}",
+                second="{{2}}",
+            )
+    numbers = {int(name) for name in found if name.isdigit()}
+    if numbers and len(numbers) < len(found):
+        raise refusal(PARAMETER_INVALID, "should have numbers or names in its gaps, not both")
+    if numbers != set(range(1, len(numbers) + 1)):
+        raise refusal(PARAMETER_INVALID, "should number its gaps from 1 without leaving one out")
+    return sorted(found, key=int) if numbers else found
+
+
+def has_good_gaps(text: str) -> str:
+    """Validate a text with any number of gaps."""
+    gaps(text)
+    return text
+
+
+def has_one_gap(text: str) -> str:
+    """Validate a text with at most one gap."""
+    if len(gaps(text)) > 1:
+        raise refusal(PARAMETER_INVALID, "has more than one gap")
+    return text
+
+
+def has_no_gap(text: str) -> str:
+    """Validate a text without gaps."""
+    if gaps(text):
+        raise refusal(PARAMETER_INVALID, "should have no gaps")
+    return text
+
+
+def ends_with_its_gap(url: str) -> str:
+    """Validate a URL that may have one gap, at its end."""
+    has_one_gap(url)
+    if "{{" in url and not url.endswith("}}"):
+        raise refusal(PARAMETER_INVALID, "should have its gap at the end")
+    return url

@@ -1,0 +1,63 @@
+"""`GET`, `POST` and `DELETE /v1/configs/templates`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+
+from tidings.wire.codes import PARAMETER_INVALID
+from webapp.api.templates import schemas
+from webapp.api.templates.importing import Import
+from webapp.api.templates.service import Templates
+from webapp.auth.authenticator import Administrator
+from webapp.http import answers
+from webapp.http.bodies import json_body
+from webapp.http.dependencies import part
+from webapp.http.errors import InvalidRequest
+from webapp.http.openapi.document import RESPONSES, MetaAnswer
+
+PATH = "/v1/configs/templates"
+MAX_NAME = 512
+
+
+router = APIRouter(tags=["templates"], responses=RESPONSES)
+Service = Annotated[Templates, part(Templates)]
+
+
+@router.get(PATH, summary="All templates", response_model=schemas.TemplatesAnswer)
+async def list_templates(caller: Administrator, templates: Service) -> Response:
+    found = await templates.list(caller)
+    return answers.answer({"templates": [schemas.describe(template) for template in found]})
+
+
+@router.post(PATH, summary="Create a template in one language", status_code=201, response_model=schemas.TemplatesAnswer)
+async def create_template(
+    caller: Administrator, definition: Annotated[schemas.Definition, json_body(schemas.Definition)], templates: Service
+) -> Response:
+    created = await templates.create(caller, definition)
+    return answers.answer({"templates": [schemas.describe(created)]}, status=201)
+
+
+@router.post(
+    PATH + "/import",
+    summary="Create the templates of an export of the Graph API, all or none",
+    status_code=201,
+    response_model=schemas.TemplatesAnswer,
+)
+async def import_templates(
+    caller: Administrator, wanted: Annotated[Import, json_body(Import)], templates: Service
+) -> Response:
+    kept = await templates.import_all(caller, wanted)
+    return answers.answer({"templates": [schemas.describe(template) for template in kept]}, status=201)
+
+
+@router.delete(PATH + "/{name}", summary="Delete a template, in one language or in all", response_model=MetaAnswer)
+async def delete_template(
+    caller: Administrator, templates: Service, name: str, language: str | None = None, namespace: str | None = None
+) -> Response:
+    # Stored names are ASCII, and databases treat other text differently.
+    if len(name) > MAX_NAME or not (given := name + (language or "") + (namespace or "")).isascii() or "\0" in given:
+        raise InvalidRequest.because(PARAMETER_INVALID, "name: should be the name of a template")
+    await templates.delete(caller, name, language, namespace)
+    return answers.answer({})

@@ -1,0 +1,127 @@
+"""Create, list and delete templates, with a cache of the account's templates."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from tidings.aio.clock import Clock
+from tidings.storage import outages
+from tidings.storage.business import templates
+from tidings.storage.business.templates import TemplateRow
+from tidings.storage.database import Connection, Database
+from tidings.wire.codes import ALREADY_EXISTS, NOT_FOUND
+from webapp.api.templates import importing
+from webapp.api.templates.importing import Import
+from webapp.api.templates.schemas import Definition
+from webapp.auth.tokens import Caller
+from webapp.http.errors import InvalidRequest
+
+log = logging.getLogger(__name__)
+
+
+# Templates of one name: by language, then by namespace.
+Languages = Mapping[str, Mapping[str, TemplateRow]]
+
+
+class Templates:
+    """Templates of one account, all cached in memory. Changes by other processes are visible within a second.
+
+    A name that is not cached is looked up at once, so that a new template can be used immediately.
+    """
+
+    def __init__(self, database: Database, account: str, clock: Clock) -> None:
+        self._database = database
+        self._account = account
+        self._clock = clock
+        self._version = -1
+        self._by_name: Mapping[str, Languages] = {}
+        self._loading = asyncio.Lock()
+
+    async def find(
+        self, name: str, language: str, namespace: str | None
+    ) -> tuple[Sequence[TemplateRow], Sequence[str]]:
+        """Return the templates of this name and language, one per namespace, and all languages of the name.
+
+        namespace: the requested one; `None` for any
+        """
+        found = self._by_name.get(name, {})
+        here = found.get(language, {})
+        if not here or (namespace is not None and namespace not in here):
+            await self.run_once()
+            found = self._by_name.get(name, {})
+        return list(found.get(language, {}).values()), list(found)
+
+    async def list(self, caller: Caller) -> Sequence[TemplateRow]:
+        async with self._database.reading() as connection:
+            return await templates.list_templates(connection, caller.account)
+
+    async def create(self, caller: Caller, definition: Definition) -> TemplateRow:
+        """Create a template. Raises `InvalidRequest` when one of this name, language and namespace exists."""
+        row = definition.row(caller.account, int(self._clock.now() * 1000))
+        if not await self._database.persist(lambda connection: templates.add_template(connection, row), patience=5.0):
+            details = f"name: there is a template {row.name} in {row.language} already"
+            raise InvalidRequest.because(ALREADY_EXISTS, details)
+        await self._refresh()
+        log.info(
+            "template.created", extra={"template": row.name, "language": row.language, "username": caller.username}
+        )
+        return row
+
+    async def import_all(self, caller: Caller, wanted: Import) -> Sequence[TemplateRow]:
+        """Import all templates of an export.
+
+        Returns the stored ones in order, then the unchanged ones. Raises `InvalidRequest` that names each entry that
+        cannot be stored. Nothing is stored then.
+        """
+        now = int(self._clock.now() * 1000)
+
+        async def work(connection: Connection) -> importing.ImportPlan:
+            await templates.lock(connection, caller.account)
+            existing = await templates.list_templates(connection, caller.account)
+            found = importing.plan(wanted, caller.account, existing, now)
+            if not found.refused:
+                await templates.put_templates(connection, caller.account, found.keep)
+            return found
+
+        done = await self._database.persist(work, patience=5.0)
+        done.require_all()
+        await self._refresh()
+        log.info("templates.imported", extra={"templates": len(done.keep), "username": caller.username})
+        return [*done.keep, *done.unchanged]
+
+    async def delete(self, caller: Caller, name: str, language: str | None, namespace: str | None) -> None:
+        """Delete a template in one or all languages, and in one or all namespaces.
+
+        Raises `InvalidRequest` when none exists.
+        """
+        deleted = await self._database.persist(
+            lambda connection: templates.delete_templates(connection, caller.account, name, language, namespace),
+            patience=5.0,
+        )
+        if not deleted:
+            raise InvalidRequest.because(NOT_FOUND, f"name: there is no template {name[:100]}")
+        await self._refresh()
+        log.info("template.deleted", extra={"template": name, "rows": deleted, "username": caller.username})
+
+    async def _refresh(self) -> None:
+        """Load a committed change. While the database is unavailable the next poll does it."""
+        try:
+            await self.run_once()
+        except Exception as error:
+            if not outages.is_outage(error):
+                raise
+            log.warning("templates.not_read", extra={"error": outages.brief(error)})
+
+    async def run_once(self) -> None:
+        """Poll for a change, and reload the templates if there is one."""
+        # One at a time, so that an older read never replaces a newer one.
+        async with self._loading, self._database.reading() as connection:
+            version = await templates.find_version(connection, self._account)
+            if version == self._version:
+                return
+            by_name: dict[str, dict[str, dict[str, TemplateRow]]] = {}
+            for template in await templates.list_templates(connection, self._account):
+                by_name.setdefault(template.name, {}).setdefault(template.language, {})[template.namespace] = template
+            self._by_name, self._version = by_name, version

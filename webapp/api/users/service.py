@@ -1,0 +1,275 @@
+"""Login, logout, and administration of users."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hmac
+import logging
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import Counter
+
+from tidings.aio.clock import Clock
+from tidings.secrets.first_password import ADMINISTRATOR
+from tidings.storage.business import login_origins, users
+from tidings.storage.business.tokens import revoke
+from tidings.storage.business.users import User
+from tidings.storage.database import Connection, Database
+from tidings.wire.codes import NOT_FOUND, PARAMETER_INVALID, PARAMETER_MISSING
+from webapp.api.users.credentials import Credentials
+from webapp.api.users.passwords import Hasher
+from webapp.api.users.refusals import Refusals
+from webapp.auth import password_rule
+from webapp.auth.tokens import Caller, Tokens
+from webapp.http.errors import (
+    AdministratorRequired,
+    APIError,
+    InvalidRequest,
+    NameTaken,
+    Overloaded,
+    PasswordChangeRequired,
+    Unauthenticated,
+    WrongPassword,
+)
+
+log = logging.getLogger(__name__)
+
+# Seconds after a login in which its token suffices to change the user's own password, because clients that rotate
+# passwords log in and then set the new one.
+RECENT_LOGIN = 600
+# Attempts to change a user that is being changed by other requests.
+_TRIES = 5
+
+LOGINS = Counter("tidings_logins_total", "Calls of login", ["result"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """Token with its expiry."""
+
+    token: str
+    expires_at: int  # Unix seconds
+
+
+class Users:
+    """Users of one account."""
+
+    def __init__(
+        self,
+        database: Database,
+        account: str,
+        *,
+        tokens: Tokens,
+        credentials: Credentials,
+        hasher: Hasher,
+        refusals: Refusals,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._account = account
+        self._tokens = tokens
+        self._credentials = credentials
+        self._hasher = hasher
+        self._refusals = refusals
+        self._clock = clock
+
+    async def check(self, username: str, password: str, address: str) -> User:
+        """Return the user with this password. Raises `Unauthenticated`, `RateLimitExceeded` and `Overloaded`."""
+        with self._refusing(username, address):
+            return await self._credentials.check(username, password, address)
+
+    async def log_in(self, user: User, password: str, new_password: str | None, address: str) -> IssuedToken:
+        """Issue a token to a user that `check` returned for `password`, and set `new_password` if it differs.
+
+        Raises `PasswordChangeRequired`, `InvalidRequest` for a weak new password, `Unauthenticated` and
+        `Overloaded`.
+        """
+        with self._refusing(user.username, address):
+            # Some clients send the present password as the new one with every login.
+            is_change = new_password is not None and not hmac.compare_digest(new_password.encode(), password.encode())
+            if new_password is not None and (is_change or user.must_change_password):
+                _check_password("new_password", new_password)
+                if not is_change:
+                    raise InvalidRequest.because(PARAMETER_INVALID, "new_password: must differ from the first password")
+                user = await self._change_password(user, new_password)
+            elif user.must_change_password:
+                raise PasswordChangeRequired
+        LOGINS.labels("ok").inc()
+        return IssuedToken(*self._tokens.issue(user))
+
+    @contextlib.contextmanager
+    def _refusing(self, username: str, address: str) -> Iterator[None]:
+        """Count and log a login that is refused in this context."""
+        try:
+            yield
+        except APIError as error:
+            LOGINS.labels(_RESULTS.get(type(error), "refused")).inc()
+            known = username if self._credentials.is_known(username) else None
+            self._refusals.note(known, address, str(error))
+            raise
+
+    async def log_out(self, caller: Caller) -> None:
+        """Revoke the caller's token. The user's other tokens stay valid."""
+        await self._tokens.revoke(caller)
+
+    async def end_tokens(self, caller: Caller, username: str) -> None:
+        """Revoke all tokens of a user: in this process at once, in other Webapps within a second.
+
+        Raises `AdministratorRequired` and `InvalidRequest`.
+        """
+        await self._replace_any(caller, username)
+        log.info("user.tokens_ended", extra={"username": username, "by": caller.username})
+
+    async def list(self, caller: Caller) -> Sequence[User]:
+        """Return all users of the caller's account. Raises `AdministratorRequired`."""
+        if not caller.is_admin:
+            raise AdministratorRequired("only an administrator sees all users")
+        async with self._database.reading() as connection:
+            return await users.list_users(connection, caller.account)
+
+    async def get(self, caller: Caller, username: str) -> User:
+        """Return a user.
+
+        Ordinary users may read only themselves. Raises `AdministratorRequired` and `InvalidRequest`.
+        """
+        _check_access(caller, username)
+        async with self._database.reading() as connection:
+            user = await users.find_user(connection, username)
+        if user is None or user.account != caller.account:
+            raise _unknown(username)
+        return user
+
+    async def create(self, caller: Caller, username: str, password: str) -> None:
+        """Create an ordinary user. Raises `InvalidRequest` for a weak password, `NameTaken` and `Overloaded`."""
+        _check_password("password", password)
+        user = User(
+            username=username,
+            account=caller.account,
+            role=users.USER,
+            password_hash=await self._hasher.hash(password),
+            must_change_password=False,
+            created_at=int(self._clock.now() * 1000),
+        )
+        added = await self._database.commit(lambda connection: users.add_user(connection, user))
+        if not added:
+            raise NameTaken
+        self._credentials.learn(user, password)
+        log.info("user.created", extra={"username": username, "role": user.role, "by": caller.username})
+
+    async def set_password(
+        self, caller: Caller, username: str, password: str, *, old_password: str | None, address: str
+    ) -> None:
+        """Set a new password and revoke all tokens of the user.
+
+        Users who change their own password must give the old one, unless the caller's token comes from a login in
+        the last 10 minutes.
+
+        Raises `AdministratorRequired`, `InvalidRequest`, `WrongPassword`, `RateLimitExceeded` and `Overloaded`.
+        """
+        user = await self.get(caller, username)
+        _check_password("password", password)
+        if username == caller.username:
+            if old_password is not None or not self._logged_in_recently(caller):
+                user = await self._check_old_password(username, old_password, address)
+            changed = await self._replace(user, await self._hasher.hash(password))
+            if changed is None:
+                raise WrongPassword("password: was changed at the same time")
+        else:
+            changed = await self._replace_any(caller, username, await self._hasher.hash(password))
+        self._credentials.learn(changed, password)
+        log.info("user.password_changed", extra={"username": username, "by": caller.username})
+
+    async def delete(self, caller: Caller, username: str) -> None:
+        """Delete a user and revoke its tokens: in this process at once, in other Webapps within a second.
+
+        Raises `InvalidRequest`, and `AdministratorRequired` for the built-in administrator, which cannot be
+        deleted.
+        """
+        user = await self.get(caller, username)
+        if username == ADMINISTRATOR:
+            raise AdministratorRequired(f"the user {ADMINISTRATOR} cannot be deleted")
+        revocation = self._tokens.revocation_of(user)
+
+        async def work(connection: Connection) -> bool:
+            deleted = await users.delete_user(connection, user)
+            if deleted:
+                await revoke(connection, revocation)
+                await login_origins.delete_of(connection, username)
+            return deleted
+
+        deleted = await self._database.commit(work)
+        if not deleted:
+            raise _unknown(username)
+        self._tokens.learn(revocation)
+        self._credentials.forget(username)
+        log.info("user.deleted", extra={"username": username, "by": caller.username})
+
+    def _logged_in_recently(self, caller: Caller) -> bool:
+        return self._clock.now() - caller.issued_at < RECENT_LOGIN
+
+    async def _check_old_password(self, username: str, old_password: str | None, address: str) -> User:
+        if old_password is None:
+            details = "old_password: is missing; give it, or log in again and repeat this within 10 minutes"
+            raise InvalidRequest.because(PARAMETER_MISSING, details)
+        try:
+            return await self._credentials.check(username, old_password, address)
+        except Unauthenticated:
+            raise WrongPassword("old_password: is wrong") from None
+
+    async def _change_password(self, user: User, new_password: str) -> User:
+        changed = await self._replace(user, await self._hasher.hash(new_password))
+        if changed is None:
+            raise Unauthenticated("the password was changed at the same time", scheme="Basic")
+        self._credentials.learn(changed, new_password)
+        log.info("user.password_changed", extra={"username": user.username})
+        return changed
+
+    async def _replace_any(self, caller: Caller, username: str, password_hash: str = "") -> User:
+        """Replace a user in its present state, as `_replace` does. Of concurrent changes the last one wins."""
+        for _ in range(_TRIES):
+            changed = await self._replace(await self.get(caller, username), password_hash)
+            if changed is not None:
+                return changed
+        raise Overloaded("the user is being changed by others")
+
+    async def _replace(self, user: User, password_hash: str = "") -> User | None:
+        """Revoke all tokens of a user, and set another password hash if one is given.
+
+        Returns the changed user; `None` when the user was changed since it was read.
+        """
+        successor = dataclasses.replace(user, generation=user.generation + 1)
+        if password_hash:
+            successor = dataclasses.replace(successor, password_hash=password_hash, must_change_password=False)
+        revocation = self._tokens.revocation_of(user)
+
+        async def work(connection: Connection) -> bool:
+            replaced = await users.replace(connection, user, successor)
+            if replaced:
+                await revoke(connection, revocation)
+            return replaced
+
+        replaced = await self._database.commit(work)
+        self._credentials.forget(user.username)
+        if not replaced:
+            return None
+        self._tokens.learn(revocation)
+        return successor
+
+
+def _check_access(caller: Caller, username: str) -> None:
+    if not caller.is_admin and caller.username != username:
+        raise AdministratorRequired("only an administrator may do this for another user")
+
+
+def _check_password(field: str, password: str) -> None:
+    weakness = password_rule.weakness(password)
+    if weakness:
+        raise InvalidRequest.because(PARAMETER_INVALID, f"{field}: {weakness}")
+
+
+def _unknown(username: str) -> InvalidRequest:
+    return InvalidRequest.because(NOT_FOUND, f"there is no user {username[:64]!r}")
+
+
+_RESULTS: dict[type[APIError], str] = {Unauthenticated: "wrong", PasswordChangeRequired: "change_required"}

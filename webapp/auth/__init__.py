@@ -1,0 +1,1 @@
+"""Authentication: passwords, tokens, idempotency keys."""

@@ -1,0 +1,219 @@
+"""Authentication and rate limits: dependencies of routes, and the objects they use."""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.openapi import models
+from fastapi.security.base import SecurityBase
+from prometheus_client import Counter
+
+from tidings.aio.clock import Clock
+from tidings.aio.lru import LRU
+from tidings.aio.token_buckets import TokenBuckets
+from tidings.http.http1 import ADMITTED
+from tidings.net.unauthenticated import key_of
+from tidings.secrets.api_key import ApiKey
+from webapp.auth.tokens import Caller, Tokens
+from webapp.http import dependencies, headers
+from webapp.http.errors import AdministratorRequired, RateLimitExceeded, Unauthenticated
+from webapp.rate_limits import buckets
+from webapp.rate_limits.shared_limits import SharedLimit
+
+# Wrong API keys per address: rate per second, and burst. Comparing keys is cheap, so this limits guessing only.
+WRONG_KEYS, WRONG_KEYS_BURST = 1.0, 30
+_ADDRESSES = 1_000
+# Tokens that the connection limiter takes for a response that takes some milliseconds to render or send.
+DOCUMENT = 4.0
+# Tokens that a login costs in addition to those of a request. They are refunded if the password is right.
+LOGIN = 3.0
+
+LIMITED_KEYS = Counter(
+    "tidings_api_keys_limited_total", "API keys that were not compared, or wrong, after too many wrong ones"
+)
+LIMITED = Counter("tidings_api_rate_limited_total", "Calls refused by a rate limit", ["endpoint"])
+
+
+class Limit:
+    """Rate limit of one endpoint, independent of the other endpoints."""
+
+    def __init__(self, share: SharedLimit) -> None:
+        self.share = share
+        self._limited = LIMITED.labels(share.name)
+
+    async def admit(self) -> None:
+        """Count a request. Raises `RateLimitExceeded` when the limit is exceeded.
+
+        Waits for the shared bucket if this Webapp has no tokens left.
+        """
+        if self.share.is_short():
+            await self.share.replenished()
+        self.spend()
+
+    def spend(self) -> None:
+        """Count a request without waiting for the shared bucket. Raises `RateLimitExceeded`."""
+        wait = self.share.take()
+        if wait:
+            self._limited.inc()
+            raise RateLimitExceeded(f"over the rate limit of {self.share.name}", retry_after=buckets.retry_after(wait))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RateLimits:
+    """Rate limits of the endpoints that have one."""
+
+    messages: Limit
+    marks: Limit
+    contacts: Limit
+
+
+class Authenticator:
+    """Check of the `Authorization` header."""
+
+    def __init__(self, tokens: Tokens, api_key: ApiKey, clock: Clock, *, is_local: bool) -> None:
+        """Create the check.
+
+        is_local: whether only clients on this machine can reach the API
+        """
+        self._is_local = is_local
+        self._tokens = tokens
+        self._api_key = api_key.encode()
+        # Buckets of wrong API keys per address, and addresses that have sent the right key.
+        self._wrong_keys: TokenBuckets[str] = TokenBuckets(
+            clock, rate=WRONG_KEYS, burst=WRONG_KEYS_BURST, remembered=_ADDRESSES
+        )
+        self._monitors: LRU[str, bool] = LRU(_ADDRESSES)
+
+    async def caller(self, request: Request) -> Caller:
+        """Return the caller that the request's token belongs to. Raises `Unauthenticated`."""
+        header = authorization(request)
+        if header[:7].lower() != b"bearer ":
+            raise Unauthenticated("this takes a token: Authorization: Bearer …")
+        caller = await self._tokens.identify(header[7:].strip())
+        mark_authenticated(request)
+        return caller
+
+    def recognises(self, header: bytes) -> bool:
+        """Return whether this header contains a token that is cached as valid."""
+        return header[:7].lower() == b"bearer " and self._tokens.find(header[7:].strip()) is not None
+
+    async def administrator(self, request: Request) -> Caller:
+        """Return the caller if it is an administrator. Raises `Unauthenticated` and `AdministratorRequired`."""
+        caller = await self.caller(request)
+        if not caller.is_admin:
+            raise AdministratorRequired("this takes a token of an administrator")
+        return caller
+
+    async def monitor(self, request: Request) -> None:
+        """Require the API key or a token.
+
+        Raises `Unauthenticated`, and `RateLimitExceeded` after too many wrong keys.
+        """
+        header = authorization(request)
+        if header[:7].lower() == b"apikey ":
+            self._check_key(header[7:].strip(), key_of(address_of(request)))
+            mark_authenticated(request)
+            return
+        await self.caller(request)
+
+    def _check_key(self, key: bytes, address: str) -> None:
+        wait = self._wrong_keys.wait(address)
+        # Clients behind the same address as a monitor cannot lock it out.
+        if wait and address not in self._monitors:
+            LIMITED_KEYS.inc()
+            raise RateLimitExceeded("too many wrong API keys from this address", retry_after=buckets.retry_after(wait))
+        if self._api_key and hmac.compare_digest(key, self._api_key):
+            self._monitors.put(address, True)
+            return
+        if wait:
+            LIMITED_KEYS.inc()
+            raise RateLimitExceeded("too many wrong API keys from this address", retry_after=buckets.retry_after(wait))
+        self._wrong_keys.add(address)
+        raise Unauthenticated("wrong API key")
+
+    async def monitor_if_keyed(self, request: Request) -> None:
+        """Require the API key or a token if a key is set or other machines reach the API.
+
+        Raises the errors of `monitor`.
+        """
+        if self._api_key or not self._is_local:
+            await self.monitor(request)
+        else:
+            consume(request, DOCUMENT)
+
+    async def neighbour(self, request: Request) -> None:
+        """Require a token if other machines reach the API. Raises `Unauthenticated`."""
+        if self._is_local:
+            consume(request, DOCUMENT)
+        else:
+            await self.caller(request)
+
+
+def address_of(request: Request) -> str:
+    """Return the client's address; empty when it is unknown."""
+    return request.client.host if request.client else ""
+
+
+def mark_authenticated(request: Request) -> None:
+    """Mark the connection as authenticated."""
+    admitted = request.scope.get(ADMITTED)
+    if admitted is not None:
+        admitted.mark_authenticated()
+
+
+def consume(request: Request, tokens: float) -> None:
+    """Consume tokens of an unauthenticated connection for a request that is more expensive than most."""
+    admitted = request.scope.get(ADMITTED)
+    if admitted is not None:
+        admitted.consume(tokens)
+
+
+def authorization(request: Request) -> bytes:
+    """Return the value of the `Authorization` header; empty without one."""
+    return headers.find(request.scope, b"authorization") or b""
+
+
+class Scheme(SecurityBase):
+    """Authentication method for the OpenAPI document. `Authenticator` performs the check."""
+
+    def __init__(self, name: str, model: models.SecurityBase) -> None:
+        self.scheme_name = name
+        self.model = model
+
+    async def __call__(self) -> None: ...
+
+
+BASIC = Security(Scheme("basic", models.HTTPBase(scheme="basic")))
+BEARER = Security(Scheme("bearer", models.HTTPBearer(bearerFormat="JWT")))
+_KEY_HEADER = models.APIKey.model_validate(
+    {"in": "header", "name": "Authorization", "description": "`Apikey` and the key"}
+)
+API_KEY = Security(Scheme("apikey", _KEY_HEADER))
+
+
+async def caller(request: Request, _: Annotated[None, BEARER]) -> Caller:
+    return await dependencies.find(request, Authenticator).caller(request)
+
+
+async def administrator(request: Request, _: Annotated[None, BEARER]) -> Caller:
+    return await dependencies.find(request, Authenticator).administrator(request)
+
+
+async def monitor(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> None:
+    await dependencies.find(request, Authenticator).monitor(request)
+
+
+async def monitor_if_keyed(request: Request, _: Annotated[None, BEARER], __: Annotated[None, API_KEY]) -> None:
+    await dependencies.find(request, Authenticator).monitor_if_keyed(request)
+
+
+async def neighbour(request: Request, _: Annotated[None, BEARER]) -> None:
+    await dependencies.find(request, Authenticator).neighbour(request)
+
+
+# Place these before the body in a route's signature, so that unauthorised clients do not learn about errors in it.
+AnyCaller = Annotated[Caller, Depends(caller)]
+Administrator = Annotated[Caller, Depends(administrator)]

@@ -1,0 +1,80 @@
+"""Interfaces through which resources call the Coreapps, as small as their needs.
+
+`CoreappLinks` implements all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from tidings.wire import core
+from webapp.coreapps.shard_map import Coreapp
+from webapp.http.errors import CoreappAway
+
+# Creates the request for a given request number, which the response repeats.
+Make = Callable[[int], Any]
+Answer = TypeVar(
+    "Answer",
+    core.Done,
+    core.Contacts,
+    core.Accepted,
+    core.Identity,
+    core.Health,
+    core.Metrics,
+    core.Exported,
+    core.GroupList,
+    core.GroupDescription,
+    core.GroupInvite,
+    core.GroupIcon,
+)
+
+
+class PrimaryCoreapp(Protocol):
+    """The Coreapp that owns the first shard, and with it groups, registration and contacts.
+
+    `again` creates the request to send if no response to the first one came. Without it, whether the request was
+    processed is unknown in that case. Reads may be sent any number of times.
+    """
+
+    async def call_primary(self, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...
+
+    async def call_primary_repeatable(self, make: Make, expect: type[Answer]) -> Answer: ...
+
+
+class ShardOwners(PrimaryCoreapp, Protocol):
+    """The Coreapp that owns a recipient's shard, and the primary one."""
+
+    @property
+    def has_shards(self) -> bool:
+        """Return whether there are several shards."""
+        ...
+
+    @property
+    def has_contacts_by_shard(self) -> bool:
+        """Return whether contacts are requested from the shard of each."""
+        ...
+
+    def shard_of(self, recipient: str) -> int:
+        """Return the number of a recipient's shard, according to the last known shard map."""
+        ...
+
+    async def call(self, recipient: str, make: Make, expect: type[Answer], *, again: Make | None = None) -> Answer: ...
+
+    async def call_repeatable(self, recipient: str, make: Make, expect: type[Answer]) -> Answer: ...
+
+
+class Coreapps(PrimaryCoreapp, Protocol):
+    """All Coreapps, together and individually."""
+
+    def coreapps(self) -> Sequence[Coreapp]: ...
+
+    def unreached(self) -> Mapping[str, float]:
+        """Return the seconds since the first failed call, by the address of each live Coreapp that is not reached."""
+        ...
+
+    async def call_all(self, make: Make, expect: type[Answer], *, timeout: float) -> list[Answer | CoreappAway]: ...
+
+    async def call_each(
+        self, make: Make, expect: type[Answer], *, timeout: float
+    ) -> list[tuple[Coreapp, Answer | CoreappAway]]: ...

@@ -1,0 +1,1 @@
+"""HTTP of the Webapp: requests, responses, errors, checks of values, the API document, server and TLS."""

@@ -1,0 +1,174 @@
+"""Bounded reading of JSON bodies, validated against a model, independent of their Content-Type."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import pydantic
+from fastapi import Depends, Request
+from pydantic_core import PydanticCustomError
+from starlette.requests import ClientDisconnect
+
+from tidings.wire.codes import INVALID_REQUEST
+from webapp.http import dependencies, headers, reasons
+from webapp.http.errors import BodyTooLarge, InvalidRequest, Problem
+
+# Seconds in which a body must arrive.
+_PATIENCE = 30.0
+# Maximum number of entries in `errors` of one response.
+_MAX_PROBLEMS = 20
+# Maximum nesting of arrays and objects. No body of the API needs more, and later readers can handle it.
+_MAX_DEPTH = 100
+# Prefix of the tags of tagged unions, which keeps them out of the paths in error texts.
+TAG = "#"
+
+# Sent before the JSON by some clients. RFC 8259, section 8.1, allows readers to ignore it.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Body(pydantic.BaseModel):
+    """Base of all request bodies. Unknown fields are ignored, because clients of many versions send them."""
+
+    model_config = pydantic.ConfigDict(extra="ignore", frozen=True)
+
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BodyLimit:
+    """Limit of a JSON body, for routes without a separate limit."""
+
+    bytes: int  # bytes
+
+
+class JSONBody(Generic[Model]):
+    """Dependency that reads the body as a `model`. An empty body counts as `{}`.
+
+    The framework's own reading is not used. It runs before all dependencies, thus before authentication. It has
+    no limits, and accepts values that JSON does not have.
+    """
+
+    def __init__(self, model: type[Model], limit: int = 0) -> None:
+        self.model = model
+        self._limit = limit
+
+    async def read(self, request: Request) -> Model:
+        """Read and validate the body. Raises `InvalidRequest` that names each wrong field."""
+        limit = self._limit or dependencies.find(request, BodyLimit).bytes
+        return check(self.model, await read_json(request, limit=limit))
+
+
+def raw_body(limit: int) -> Any:
+    """Return a dependency that reads the unparsed body, of at most `limit` bytes. Place it after the caller."""
+
+    async def read(request: Request) -> bytes:
+        return await receive(request, limit)
+
+    return Depends(read)
+
+
+def json_body(model: type[pydantic.BaseModel], limit: int = 0) -> Any:
+    """Return a dependency that reads a JSON body: `Annotated[Subject, json_body(Subject)]`.
+
+    Place it after the caller.
+
+    limit: maximum size in bytes; 0 for the general limit
+    """
+    return Depends(JSONBody(model, limit).read)
+
+
+def refusal(code: int, text: str, **values: Any) -> PydanticCustomError:
+    """Return an error for a validator to raise whose problem has this code rather than 1009."""
+    return PydanticCustomError("refused", text, {"code": code, **values})
+
+
+async def read_json(request: Request, *, limit: int) -> object:
+    """Return the parsed body before validation. An empty body counts as `{}`. Raises `InvalidRequest`."""
+    return _parse(await receive(request, limit))
+
+
+def check(model: type[Model], value: object) -> Model:
+    """Validate a parsed body as a `model`. Raises `InvalidRequest`."""
+    try:
+        return model.model_validate(value)
+    except pydantic.ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[:_MAX_PROBLEMS]
+        raise InvalidRequest([_problem(entry) for entry in found]) from None
+
+
+async def receive(request: Request, limit: int) -> bytes:
+    """Return the unparsed body. Raises `BodyTooLarge` and `InvalidRequest`."""
+    declared = headers.find(request.scope, b"content-length")
+    if declared is not None and declared.isdigit() and (len(declared) > 12 or int(declared) > limit):
+        raise BodyTooLarge(limit)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise BodyTooLarge(limit)
+                chunks.append(chunk)
+    except ClientDisconnect:
+        raise InvalidRequest.because(INVALID_REQUEST, "the connection closed before the body was complete") from None
+    except TimeoutError:
+        raise InvalidRequest.because(INVALID_REQUEST, f"the body did not arrive within {_PATIENCE:.0f} s") from None
+    return b"".join(chunks)
+
+
+def _parse(raw: bytes) -> object:
+    # Refuses values that JSON does not have (NaN, Infinity, lone surrogates), numbers beyond 64 bits and deep nesting.
+    raw = raw.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        value = _decode(raw) if raw.strip() else {}
+    except msgspec.ValidationError as error:
+        raise InvalidRequest.because(
+            INVALID_REQUEST, f"the body is not usable: {reasons.unreadable(str(error))}"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest.because(
+            INVALID_REQUEST, f"the body is no JSON: {reasons.unreadable(str(error))}"
+        ) from None
+    except RecursionError:
+        raise _too_deep() from None
+    if raw.count(b"{") + raw.count(b"[") > _MAX_DEPTH and _is_too_deep(value):
+        raise _too_deep()
+    return value
+
+
+def _is_too_deep(value: object) -> bool:
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        inside = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [one for one in itertools.chain.from_iterable(inside) if isinstance(one, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep() -> InvalidRequest:
+    return InvalidRequest.because(INVALID_REQUEST, f"the body is nested more than {_MAX_DEPTH} deep")
+
+
+def _problem(entry: Mapping[str, Any]) -> Problem:
+    code, reason = reasons.reason_of(entry)
+    return Problem(code, f"{_path(entry['loc'])}: {reason}")
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in loc:
+        if isinstance(part, str) and part.startswith(TAG):
+            # The tag of a union member, which the caller never wrote.
+            continue
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.removeprefix(".") or "body"

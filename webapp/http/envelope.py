@@ -1,0 +1,206 @@
+"""Outermost layer around every request: normalised path, request id, common headers, and a response in every case."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+
+from fastapi import Request, Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidings.http.http1 import ADMITTED
+from tidings.observability.tracing import TRACES, Kind, Span
+from tidings.storage import outages
+from tidings.storage.database import DatabaseError
+from tidings.wire.codes import INVALID_REQUEST
+from webapp.http import headers
+from webapp.http.answers import error_answer
+from webapp.http.errors import (
+    APIError,
+    DatabaseAway,
+    DatabaseFailed,
+    InvalidRequest,
+    MethodNotAllowed,
+    Overloaded,
+    Unexpected,
+    UnknownPath,
+)
+
+log = logging.getLogger(__name__)
+
+_SANE_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_SLASHES = re.compile(r"//+")
+MAX_TRACEPARENT = 64
+# Paths that monitoring polls every few seconds. They are not traced, and are served before other waiting requests.
+MONITORED = frozenset(("/", "/metrics", "/v1/metrics", "/v1/health", "/health/live", "/health/ready"))
+_NO_CACHE = (b"cache-control", b"no-cache, private")
+
+
+class EnvelopeMiddleware:
+    """Outermost middleware.
+
+    At most `max_requests` requests are in progress. A further one is refused with 503.
+    """
+
+    def __init__(self, app: ASGIApp, max_requests: int) -> None:
+        self._app = app
+        self._max_requests = max_requests
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"]
+        if len(path) > 1 and (path[-1] == "/" or "//" in path):
+            scope["path"] = _SLASHES.sub("/", path).rstrip("/") or "/"
+        request_id = _request_id(scope)
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        if scope["method"] == "HEAD":
+            # The route of GET serves HEAD as well. The flag lets it skip work for the body.
+            state["without_body"] = True
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
+        added = (_NO_CACHE, (b"x-request-id", request_id.encode()))
+        started, status = False, 500
+        span = _begin_span(scope, request_id) if TRACES.tracer is not None else None
+        began = time.perf_counter() if log.isEnabledFor(logging.DEBUG) else 0.0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started, status
+            if message["type"] == "http.response.start":
+                started, status = True, message["status"]
+                message["headers"].extend(added)
+            await send(message)
+
+        self._running += 1
+        try:
+            if self._running > self._max_requests:
+                raise Overloaded(f"{self._max_requests} requests are in progress")
+            await self._app(scope, receive, send_with_headers)
+        except Exception as error:
+            if not isinstance(error, APIError):
+                log.exception("http.failed", extra={"request_id": request_id, "path": path[:200]})
+            if started:
+                raise
+            await as_answer(error, request_id)(scope, receive, send_with_headers)
+        finally:
+            self._running -= 1
+            if span is not None:
+                _end_span(span, scope, status)
+            if began:
+                _log_answer(scope, request_id, status, time.perf_counter() - began)
+
+
+def _log_answer(scope: Scope, request_id: str, status: int, seconds: float) -> None:
+    """Log the request with its route rather than its path, which may contain phone numbers."""
+    route = getattr(scope.get("route"), "path", "")
+    fields = {"request_id": request_id, "method": scope["method"], "route": route, "status": status}
+    log.debug("http.answered", extra={**fields, "took_ms": round(seconds * 1000, 1)})
+
+
+def _begin_span(scope: Scope, request_id: str) -> Span | None:
+    """Start a span in the caller's trace or in a new one. Calls made for this request continue it.
+
+    The trace of an unauthenticated client is ignored, because it must not decide what is sampled.
+    """
+    tracer = TRACES.tracer
+    if scope["path"] in MONITORED:
+        return None
+    admitted = scope.get(ADMITTED)
+    is_known = admitted is None or admitted.is_recognised
+    given = headers.find(scope, b"traceparent") or b"" if is_known else b""
+    attributes = {"http.request.method": scope["method"], "tidings.request_id": request_id}
+    parent = given.decode("ascii", "replace") if len(given) <= MAX_TRACEPARENT else ""
+    span = tracer.start(scope["method"], parent, kind=Kind.SERVER, attributes=attributes) if tracer else None
+    if span is not None:
+        scope["state"]["traceparent"] = span.traceparent
+    return span
+
+
+def _end_span(span: Span, scope: Scope, status: int) -> None:
+    route = getattr(scope.get("route"), "path", "")
+    attributes = {"http.response.status_code": status, **({"http.route": route} if route else {})}
+    error = f"HTTP {status}" if status >= 500 else ""
+    span.end(name=f"{scope['method']} {route}".strip(), error=error, attributes=attributes)
+
+
+def _without_body(send: Send) -> Send:
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return send_head
+
+
+def as_answer(error: Exception, request_id: str) -> Response:
+    """Return the response to an error of any kind."""
+    if isinstance(error, APIError):
+        return error_answer(error)
+    return error_answer(_of_database(error) or Unexpected(request_id))
+
+
+def _of_database(error: Exception) -> APIError | None:
+    """Return the API error for an error of the database; `None` for another error.
+
+    A request writes in one transaction, so an outage before its commit leaves nothing done. Code that runs after
+    a commit raises an `APIError` itself.
+    """
+    if outages.is_outage(error) and not outages.may_be_committed(error):
+        return (
+            Overloaded("all database connections are in use") if isinstance(error, outages.NoSlot) else DatabaseAway()
+        )
+    return DatabaseFailed() if isinstance(error, DatabaseError) or outages.is_outage(error) else None
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Handle errors that routes raise."""
+    answer = as_answer(error, request.state.request_id)
+    if answer.status_code >= 500:
+        log.warning("http.failed", extra={"request_id": request.state.request_id, "error": str(error)})
+    return answer
+
+
+async def answer_http_exception(request: Request, error: Exception) -> Response:
+    """Handle errors of the framework: unknown paths and methods."""
+    assert isinstance(error, HTTPException)
+    path = request.scope["path"]
+    if error.status_code == 404:
+        return error_answer(UnknownPath(path))
+    if error.status_code == 405:
+        return error_answer(MethodNotAllowed(request.method, path, ", ".join(_allowed(request))))
+    return error_answer(InvalidRequest.because(INVALID_REQUEST, str(error.detail)))
+
+
+def _allowed(request: Request) -> list[str]:
+    # A documented path without parameters takes precedence: `/v1/users/login` does not match `/v1/users/{username}`.
+    described = request.app.openapi()["paths"].get(request.scope["path"])
+    if described is not None:
+        return [method for method in _METHODS if _as_described(method).lower() in described]
+    # A path has one route per method, and each route knows only its method.
+    plain = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
+    return [
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**plain, "method": _as_described(method)})[0] is Match.FULL
+            for route in request.app.router.routes
+        )
+    ]
+
+
+def _as_described(method: str) -> str:
+    return "GET" if method == "HEAD" else method
+
+
+def _request_id(scope: Scope) -> str:
+    given = headers.find(scope, b"x-request-id")
+    if given is not None and _SANE_ID.fullmatch(given):
+        return given.decode()
+    return os.urandom(16).hex()

@@ -1,0 +1,1 @@
+"""The API document that /openapi.json and /docs show."""

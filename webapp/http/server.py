@@ -1,0 +1,155 @@
+"""HTTP server of the application, with uvicorn on a socket that was opened before any part was started."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Sequence
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from tidings.config.env import SettingsError
+from tidings.http import http1, http_server
+from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.hosts import ANY, Hosts
+from tidings.net.tls_server import Handshakes
+from tidings.wire.codes import INVALID_REQUEST
+from webapp.http.answers import error_answer
+from webapp.http.errors import APIError, InvalidRequest, Overloaded, RateLimitExceeded, WrongHost
+
+# Seconds for which an idle connection is kept open.
+KEEP_ALIVE = 75
+# Seconds that requests in progress get at the stop.
+GRACE = 8
+BACKLOG = 2_048
+
+# Layout of `struct tcp_info`: eight bytes and four words precede the field.
+_UNACKED = struct.Struct("=24xI")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket of the API. Raises `SettingsError` when the address cannot be bound."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named because asyncio disables Nagle's algorithm only if it is.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise SettingsError(f"TIDINGS_API_ADDRESS {host}:{port}: {error.strerror or error}") from error
+    return listener
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """Load of the server."""
+
+    connections: int  # open connections
+    requests: int  # requests in progress
+    pending: int  # connections that the system queues until they are accepted
+
+
+def _pending(listener: socket.socket) -> int:
+    """Return the length of a listening socket's queue; 0 where the system does not report it.
+
+    According to tcp(7), `tcpi_unacked` of a listening socket contains it.
+    """
+    if not hasattr(socket, "TCP_INFO"):
+        return 0
+    info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _UNACKED.size)
+    return int(_UNACKED.unpack(info)[0])
+
+
+class Protocol(http1.BoundedProtocol):
+    """HTTP protocol whose refusals have the API's format and a request id."""
+
+    def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        error: APIError
+        if status == 429:
+            error = RateLimitExceeded(text, retry_after=1)
+        elif status == 503:
+            error = Overloaded(text)
+        elif status == http1.MISDIRECTED:
+            error = WrongHost(text)
+        else:
+            error = InvalidRequest.because(INVALID_REQUEST, text)
+        answer = error_answer(error)
+        added = ((b"cache-control", b"no-cache, private"), (b"x-request-id", os.urandom(16).hex().encode()))
+        return [*answer.raw_headers, *added], bytes(answer.body)
+
+
+class _Server(http_server.LimitedServer):
+    """Server that calls `started` once it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config, limiter: ConnectionLimiter, started: Callable[[], None]) -> None:
+        super().__init__(config, limiter, Handshakes("api"))
+        self._on_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+
+class HTTPServer:
+    """Service that serves HTTP.
+
+    At the stop it accepts no more requests and waits up to `GRACE` seconds for running ones.
+    """
+
+    name = "http"
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        sockets: Sequence[socket.socket],
+        started: Callable[[], None],
+        *,
+        limiter: ConnectionLimiter,
+        hosts: Hosts = ANY,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Create the server.
+
+        sockets: listening sockets
+        started: called once requests are accepted
+        hosts: names by which clients may address the server
+        tls: context with the certificate for HTTPS; None for plain HTTP
+        """
+        self._sockets = list(sockets)
+        config = uvicorn.Config(
+            app,
+            http=functools.partial(Protocol, limiter=limiter, hosts=hosts),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            backlog=BACKLOG,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=GRACE,
+        )
+        self._server = _Server(config, limiter, started)
+        self._server.tls = tls
+
+    def load(self) -> ServerLoad:
+        """Return the current load."""
+        state = self._server.server_state
+        return ServerLoad(len(state.connections), len(state.tasks), sum(map(_pending, self._sockets)))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        serving = asyncio.create_task(self._server.serve(self._sockets))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        self._server.should_exit = True
+        await serving
