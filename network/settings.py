@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 import pydantic
 
 from tidings.config import env
-from tidings.http import settings as http_settings
+from tidings.http import listener_settings
 from tidings.installation import settings
 from tidings.installation.settings import DatabaseSettings
 from tidings.net import exposure, redis_url
@@ -276,10 +276,10 @@ class Settings(settings.ProcessSettings):
     metrics_address: Annotated[tuple[str, int] | None, env.text(env.parse_address)] = env.variable(
         "TIDINGS_NETWORK_METRICS_ADDRESS", None
     )
-    unauthenticated: http_settings.UnauthenticatedLimits = env.MADE
-    trusted_proxies: http_settings.TrustedProxies = http_settings.TRUSTED_PROXIES
+    unauthenticated: listener_settings.UnauthenticatedLimits = env.MADE
+    trusted_proxies: listener_settings.TrustedProxies = listener_settings.TRUSTED_PROXIES
     # Names allowed in `Host` and in a WebSocket's `Origin`; empty for any.
-    http_hosts: http_settings.HttpHosts = http_settings.HTTP_HOSTS
+    http_hosts: listener_settings.HttpHosts = listener_settings.HTTP_HOSTS
     limits: Annotated[Limits, env.made(lambda data: Limits.part(data["variables"]))] = env.MADE
     cluster: Annotated[Cluster, env.made(lambda data: Cluster.part(data["variables"]))] = env.MADE
     # Processes that share both addresses, each a node.

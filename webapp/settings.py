@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from tidings.config import env
 from tidings.egress.settings import OutgoingWebhooks
-from tidings.http import settings as http_settings
+from tidings.http import listener_settings
 from tidings.installation import settings
 from tidings.installation.settings import DatabaseSettings
 from tidings.net import exposure
@@ -104,11 +104,11 @@ class Settings(settings.ProcessSettings):
     max_requests: Annotated[int, env.integer(1)] = env.variable("TIDINGS_MAX_REQUESTS", 10_000)
     # open at the same time; `unauthenticated` limits the unauthenticated ones among them
     connections: Annotated[int, env.integer(1)] = env.variable("TIDINGS_API_CONNECTIONS", 10_000)
-    unauthenticated: http_settings.UnauthenticatedLimits = env.MADE
+    unauthenticated: listener_settings.UnauthenticatedLimits = env.MADE
     # networks of proxies whose forwarding headers are trusted
-    trusted_proxies: http_settings.TrustedProxies = http_settings.TRUSTED_PROXIES
+    trusted_proxies: listener_settings.TrustedProxies = listener_settings.TRUSTED_PROXIES
     # names allowed in `Host`; empty for any
-    http_hosts: http_settings.HttpHosts = http_settings.HTTP_HOSTS
+    http_hosts: listener_settings.HttpHosts = listener_settings.HTTP_HOSTS
     # serve HTTPS
     tls: Annotated[bool, env.made(_needs_tls, env.parse_flag)] = env.variable("TIDINGS_API_TLS", None)
     # host names and addresses in a generated certificate

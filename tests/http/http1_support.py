@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from tidings.aio.clock import Clock, SystemClock
 from tidings.http import http1, http_server
 from tidings.http.connection_limiter import ConnectionLimiter
-from tidings.http.settings import UnauthenticatedSettings
+from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.net.unauthenticated import Network
 
 UNLIMITED = UnauthenticatedSettings(rate=0.0, rate_each=0.0)

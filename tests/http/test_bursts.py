@@ -16,8 +16,8 @@ from tests.authority import Authority
 from tests.coreapp.signals import soon
 from tests.http.http1_support import Server, answer, connected, serve
 from tidings.aio.clock import ManualClock
+from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.http.refusal_log import RefusalLog
-from tidings.http.settings import UnauthenticatedSettings
 
 KNOWN = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: known\r\n\r\n"
 LINE = "http.connections_refused"

@@ -19,7 +19,7 @@ from tidings.aio import dispatch_limit
 from tidings.aio.clock import ManualClock, SystemClock
 from tidings.http import connection_limiter
 from tidings.http.connection_limiter import ConnectionLimiter
-from tidings.http.settings import UnauthenticatedSettings
+from tidings.http.listener_settings import UnauthenticatedSettings
 
 
 async def test_requests_of_strangers_have_their_turn_and_those_of_others_do_not_wait() -> None:

@@ -10,8 +10,7 @@ import pytest
 from tests.http.http1_support import Server, answer, connected, serve
 from tidings.config import env
 from tidings.config.env import SettingsError
-from tidings.http import hosts
-from tidings.http import settings as http_settings
+from tidings.http import hosts, listener_settings
 from tidings.http.hosts import Hosts
 
 CONFIGURED = "api.example.com, *.example.org, 192.0.2.7, [2001:DB8::1]"
@@ -20,7 +19,7 @@ CONFIGURED = "api.example.com, *.example.org, 192.0.2.7, [2001:DB8::1]"
 class Listener(env.Variables):
     """Settings class with the names."""
 
-    hosts: http_settings.HttpHosts = http_settings.HTTP_HOSTS
+    hosts: listener_settings.HttpHosts = listener_settings.HTTP_HOSTS
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tidings.aio.clock import ManualClock
 from tidings.config.env import SettingsError, Variables
-from tidings.http.settings import TRUSTED_PROXIES, TrustedProxies
+from tidings.http.listener_settings import TRUSTED_PROXIES, TrustedProxies
 from tidings.net import unauthenticated
 from tidings.net.unauthenticated import (
     ADDRESS,

@@ -37,7 +37,7 @@ from network.settings import BlobSettings, DeviceRateLimits, Limits, Quotas, Set
 from tests.network.device_api_page import section, table
 from tidings.e2ee import chains, ratchet, record
 from tidings.http import http1
-from tidings.http.settings import UnauthenticatedSettings
+from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.secrets.api_key import NO_KEY
 from tidings.wire import addresses, connection, device, groups, registration, unfinished
 from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT

@@ -19,7 +19,7 @@ from tests.network.support import PATIENCE, Network
 from tidings.aio.clock import SystemClock
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.http1 import HEAD_TIMEOUT, BoundedProtocol
-from tidings.http.settings import UnauthenticatedSettings
+from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.net.tls import TlsFiles
 
 Address = tuple[str, int]

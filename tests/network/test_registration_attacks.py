@@ -23,7 +23,7 @@ from network.errors import Locked, TooMany, Unauthorized, Unavailable
 from network.settings import DeviceRateLimits
 from tests.network.support import ALICE, BOB, REGISTRATION_KEY, Network, reason, registration
 from tidings.aio.clock import ManualClock
-from tidings.http.settings import UnauthenticatedSettings
+from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.storage.database import Database
 from tidings.storage.network import locks
 from tidings.wire import device

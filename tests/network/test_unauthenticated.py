@@ -14,7 +14,7 @@ from network.connections.frame_rate_limit import FrameRateLimit
 from network.settings import Limits
 from tests.network.support import ALICE, BOB, PATIENCE, Client, Network
 from tidings.aio.clock import ManualClock
-from tidings.http.settings import UnauthenticatedSettings
+from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.wire import device
 
 PAIRS = [("tcp", "sqlite"), ("msgpack", "sqlite")]

@@ -20,7 +20,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tests.webapp.roles import ordinary
 from tidings.aio.clock import ManualClock, SystemClock
 from tidings.http.connection_limiter import ConnectionLimiter
-from tidings.http.settings import UnauthenticatedSettings
+from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.secrets.api_key import ApiKey
 from tidings.storage.business import contacts, messages
 from tidings.storage.business.contacts import StoredContact

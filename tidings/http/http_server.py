@@ -14,7 +14,7 @@ import uvicorn
 
 from tidings.http.acceptor import AdmittedProtocol, HttpAcceptor
 from tidings.http.connection_limiter import ConnectionLimiter
-from tidings.http.settings import UnauthenticatedSettings
+from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.net.tls_server import Handshakes
 
 # Descriptors that a process needs for everything other than these connections.
