@@ -107,7 +107,8 @@ class PreKeyMaintenance:
         async with self._one_pass:
             left, self._left = self._left, None
             if left is None and not await self._has_kyber():
-                # The network does not notify a number that never had a one-time Kyber pre-key.
+                # The network does not notify a number that never had a one-time Kyber pre-key. Those of a process that
+                # ended before their upload are replaced: the stored form lacks the public halves.
                 left = (ENOUGH, 0)
             if left is not None:
                 try:
@@ -126,9 +127,9 @@ class PreKeyMaintenance:
             await self._upload_lasting()
 
     async def _has_kyber(self) -> bool:
-        """Return whether the network may have a one-time Kyber pre-key of the number."""
+        """Return whether the network has confirmed one-time Kyber pre-keys of the number and may have one left."""
         account, kind = self._device.number, accounts.KYBER_ONE_TIME
-        query = functools.partial(accounts.list_one_time_ids, account=account, kind=kind, in_use=True)
+        query = functools.partial(accounts.list_one_time_ids, account=account, kind=kind, at_network=True)
         return bool(await self._database.query(query))
 
     async def _refill(self, left: int, kyber_left: int) -> None:
@@ -137,14 +138,27 @@ class PreKeyMaintenance:
         kyber = await self._make_kyber() if kyber_left < ENOUGH else []
         fresh = KeySet(one_time=one_time, kyber_one_time=kyber)
         rows = [self._row(accounts.ONE_TIME, key) for key in one_time]
-        rows += [self._row(accounts.KYBER_ONE_TIME, key, uploadable=False) for key in kyber]
+        unconfirmed = (self._row(accounts.KYBER_ONE_TIME, key, uploadable=False) for key in kyber)
+        rows += [dataclasses.replace(row, uploaded=False) for row in unconfirmed]
         if not rows:
             return
         await self._add(rows)
         device.add_keys(fresh)
         await self._upload(fresh)
+        await self._confirm([key.key_id for key in kyber])
         fields = {"number": device.number, "count": len(one_time), "kyber": len(kyber)}
         log.info("account.prekeys_uploaded", extra=fields)
+
+    async def _confirm(self, key_ids: Sequence[int]) -> None:
+        """Record that the network has these one-time Kyber pre-keys. After a crash before this, others are uploaded."""
+        if not key_ids:
+            return
+        number = self._device.number
+
+        async def work(connection: Connection) -> None:
+            await accounts.confirm_one_time(connection, number, accounts.KYBER_ONE_TIME, key_ids)
+
+        await self._database.persist(shards.fenced(self._lease, work), about="keys")
 
     async def _make_kyber(self) -> list[e2ee.KyberPreKey]:
         """Make one-time Kyber pre-keys in a thread, `KYBER_BATCH` at a time."""

@@ -128,6 +128,35 @@ async def test_one_time_kyber_keys_are_at_the_network_each_once_and_go_a_month_a
 
 
 @pytest.mark.usefixtures("by_hand")
+async def test_one_time_kyber_keys_that_were_stored_and_not_uploaded_are_replaced_at_the_next_start(
+    world: World, database_factory: DatabaseFactory, tmp_path: Path
+) -> None:
+    clock = ManualClock(time.time())
+    async with real_network(world, database_factory, tmp_path) as network:
+        way = Proxy.to(network.http)
+        await way.start()
+        running = await world.start(clock=clock, network_tcp=network.tcp, network_http=way.url)
+        await way.stop()
+        with pytest.raises(NetworkUnreached):
+            await running.shard.prekey_maintenance.run_once()
+        await running.stopped()
+        assert len(of_kind(await rows(world), accounts.KYBER_ONE_TIME)) == 100
+        again = await start(world, network, clock)
+        await again.shard.prekey_maintenance.run_once()
+        async with network.database.reading() as connection:
+            _, ids = await prekeys.list_ids(connection, BUSINESS)
+        assert len(ids) == 100
+        await again.shard.prekey_maintenance.run_once()
+        async with network.database.reading() as connection:
+            assert (await prekeys.list_ids(connection, BUSINESS))[1] == ids, "uploaded once"
+        clock.advance(WEEK + 600)
+        await again.shard.prekey_maintenance.run_once()
+        kept = [key for key in await rows(world) if key.kind == accounts.KYBER_ONE_TIME]
+        assert [key.key_id for key in kept if not key.retired_at] == ids
+        await again.stopped()
+
+
+@pytest.mark.usefixtures("by_hand")
 async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_month(
     world: World, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:

@@ -76,7 +76,7 @@ class OwnPreKey:
     sealed: bytes
     # Unix milliseconds.
     created_at: int = 0
-    # For signed and Kyber pre-keys: True once the network has confirmed that it has the key.
+    # For all kinds but `ONE_TIME`: True once the network has confirmed that it has the key.
     uploaded: bool = True
     # Unix milliseconds since when, as far as is known, the network does not hand out the key: it was replaced, or is
     # gone from the network. 0 for a key in use.
@@ -157,14 +157,16 @@ async def list_prekeys(connection: AsyncConnection, account: str) -> Sequence[Ow
 
 
 async def list_one_time_ids(
-    connection: AsyncConnection, account: str, kind: str = ONE_TIME, *, in_use: bool = False
+    connection: AsyncConnection, account: str, kind: str = ONE_TIME, *, at_network: bool = False
 ) -> Sequence[int]:
     """List the ids of the unused one-time pre-keys of a kind.
 
-    in_use: only those that the network may still hand out.
+    at_network: only those that the network has confirmed and may still hand out.
     """
     query = sa.select(own_prekeys.c.key_id).where(own_prekeys.c.account == account, own_prekeys.c.kind == kind)
-    rows = await connection.execute(query.where(own_prekeys.c.retired_at == 0) if in_use else query)
+    if at_network:
+        query = query.where(own_prekeys.c.uploaded, own_prekeys.c.retired_at == 0)
+    rows = await connection.execute(query)
     return [row[0] for row in rows]
 
 
@@ -249,6 +251,16 @@ async def replace_lasting(connection: AsyncConnection, account: str, kind: str, 
     )
 
 
+async def confirm_one_time(connection: AsyncConnection, account: str, kind: str, key_ids: Sequence[int]) -> None:
+    """Record that the network has these one-time pre-keys of a kind."""
+    for page in pages(key_ids):
+        await connection.execute(
+            own_prekeys.update()
+            .where(own_prekeys.c.account == account, own_prekeys.c.kind == kind, own_prekeys.c.key_id.in_(page))
+            .values(uploaded=True)
+        )
+
+
 async def retire_one_time(
     connection: AsyncConnection, account: str, left: Sequence[int], now: int, *, kind: str = ONE_TIME
 ) -> None:
@@ -263,7 +275,9 @@ async def retire_one_time(
         .where(of_kind, own_prekeys.c.key_id.not_in(left), own_prekeys.c.retired_at == 0)
         .values(retired_at=now)
     )
-    await connection.execute(own_prekeys.update().where(of_kind, own_prekeys.c.key_id.in_(left)).values(retired_at=0))
+    await connection.execute(
+        own_prekeys.update().where(of_kind, own_prekeys.c.key_id.in_(left)).values(uploaded=True, retired_at=0)
+    )
 
 
 async def delete_retired(connection: AsyncConnection, account: str, before: int) -> Sequence[tuple[str, int]]:
