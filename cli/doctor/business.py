@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from cli.doctor.findings import Finding, error, fine
 from cli.doctor.webhook import WebhookCheck
@@ -74,11 +75,13 @@ class StoredWebhook:
         *,
         settings_key: SecretKeys,
         webhook_secret: str,
+        revocations: Path | None,
         post: bool,
     ) -> None:
         """Create the check.
 
         webhook_secret: first webhook secret of the installation; empty if unknown.
+        revocations: as for `WebhookCheck`.
         post: as for `WebhookCheck`.
         """
         self._database = database
@@ -86,6 +89,7 @@ class StoredWebhook:
         self._outgoing = outgoing
         self._safe = SecretSealer(*settings_key.keys, read=settings_key.read)
         self._secrets = WebhookSecrets(account, webhook_secret, self._safe)
+        self._revocations = revocations
         self._post = post
 
     async def run(self) -> Sequence[Finding]:
@@ -100,5 +104,12 @@ class StoredWebhook:
         url = webhook_url.opened(self._safe, self._account, settings).webhooks.url
         if settings.webhooks.url and not url:
             return [error(self.name, "its URL cannot be opened", "give this the settings key of the Coreapps")]
-        webhook = WebhookCheck(url, self._outgoing, authorities=authorities or b"", keys=keys, post=self._post)
+        webhook = WebhookCheck(
+            url,
+            self._outgoing,
+            authorities=authorities or b"",
+            revocations=self._revocations,
+            keys=keys,
+            post=self._post,
+        )
         return await webhook.run()

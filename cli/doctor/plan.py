@@ -139,10 +139,11 @@ class CheckPlan:
             return makers
         secrets = settings.secrets
         sealed = {key_checks.SETTINGS: secrets.settings_key}
-        webhook_secret = ""
+        webhook_secret, revocations = "", None
         if examined.process == "coreapp":
             sealed[key_checks.MASTER] = secrets.master_key
             webhook_secret = secrets.webhook_secret
+            revocations = settings.webhook_revocations
         links = CoreappClient(secrets.link_key, calls_of(settings))
         return [
             *makers,
@@ -154,6 +155,7 @@ class CheckPlan:
                 settings.outgoing_webhooks,
                 settings_key=secrets.settings_key,
                 webhook_secret=webhook_secret,
+                revocations=revocations,
                 post=self._wanted.post,
             ),
         ]

@@ -10,6 +10,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from cli.doctor import certificates, clock, http_probe
 from cli.doctor.findings import Finding, Level, error, fine, warning
@@ -25,6 +26,10 @@ BODY = b"{}"
 EVENT = "evt_0"
 
 
+class _UnusableTrust(Exception):
+    """Authorities or revocation lists cannot be loaded, so a Coreapp posts to no https URL."""
+
+
 class WebhookCheck:
     """Check of one webhook URL."""
 
@@ -36,18 +41,21 @@ class WebhookCheck:
         outgoing: OutgoingSettings,
         *,
         authorities: bytes = b"",
+        revocations: Path | None = None,
         keys: Sequence[bytes] = (),
         post: bool = False,
     ) -> None:
         """Create the check.
 
         authorities: PEM of authorities to verify the server; empty for the system's authorities.
+        revocations: PEM file of certificate revocation lists; `None` for no check.
         keys: keys that sign the request.
         post: POST an empty object instead of sending `OPTIONS`.
         """
         self._url = url
         self._outgoing = outgoing
         self._authorities = authorities
+        self._revocations = revocations
         self._keys = keys
         self._post = post
 
@@ -57,11 +65,17 @@ class WebhookCheck:
             return [warning(self.name, "no URL is set", remedy)]
         try:
             place = urls.parse(self._url)
-            answer = await self._ask(place)
+            answer = await self._ask(place, self._context() if place.origin[2] else None)
+        except _UnusableTrust as failure:
+            text = f"{place.shown}: the authorities and revocation lists for webhooks cannot be loaded: {failure}"
+            where = f"TIDINGS_WEBHOOK_CRL ({self._revocations}) and " if self._revocations is not None else ""
+            return [error(self.name, text, f"check {where}the authority set by PUT /v1/certificates/webhooks/ca")]
         except Forbidden as refusal:
             return [error(self.name, str(refusal), "another URL, or TIDINGS_OUTGOING_ALLOW_WEBHOOKS")]
         except ssl.SSLError as failure:
             remedy = "a certificate for this name, or its authority by PUT /v1/certificates/webhooks/ca"
+            if self._revocations is not None:
+                remedy += f", or a current revocation list of its issuer in {self._revocations}"
             return [error(self.name, f"{place.shown}: {tls.describe(failure)}", remedy)]
         except ValueError as failure:
             return [error(self.name, str(failure), "set another URL")]
@@ -93,9 +107,15 @@ class WebhookCheck:
             found.append(certificates.judge("certificate of the webhook", answer.ends, answer.at))
         return found
 
-    async def _ask(self, place: urls.HttpTarget) -> http_probe.ProbeResponse:
-        host, port, secure = place.origin
-        context = trust.context(self._authorities) if secure else None
+    def _context(self) -> ssl.SSLContext:
+        """Return the context that a Coreapp verifies the webhook with. Raises `_UnusableTrust`."""
+        try:
+            return trust.context(self._authorities, self._revocations)
+        except (OSError, ValueError, TypeError) as failure:
+            raise _UnusableTrust(str(failure)) from None
+
+    async def _ask(self, place: urls.HttpTarget, context: ssl.SSLContext | None) -> http_probe.ProbeResponse:
+        host, port, _ = place.origin
         started = time.monotonic()
         async with asyncio.timeout(SECONDS):
             sock = await EgressGuard(self._outgoing).connect(host, port)

@@ -11,8 +11,10 @@ import pytest
 
 from cli.doctor import certificates, http_probe
 from cli.doctor.certificates import ApiCertificate, CertificateFiles
+from cli.doctor.configuration import examine
 from cli.doctor.findings import Finding, Level
 from cli.doctor.network import NetworkHttp, NetworkKey, NetworkTcp
+from cli.doctor.plan import CheckPlan, Wanted
 from cli.doctor.redis import RedisServer
 from cli.doctor.webhook import EVENT, WebhookCheck
 from harness.mariadb import free_port
@@ -23,6 +25,12 @@ from tidings.egress import addresses
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 from tidings.net import tls
 from tidings.net.tls import TlsFiles
+from tidings.runtime import tls
+from tidings.runtime.tls import TlsFiles
+from tidings.storage import schema
+from tidings.storage.business import application_settings
+from tidings.storage.business import certificates as certificates_table
+from tidings.storage.database import Database
 
 LOCAL = OutgoingSettings(addresses.LOOPBACK)
 SECRET = "whsec_" + "QUJD" * 8
@@ -93,6 +101,54 @@ async def test_a_webhooks_certificate_is_checked_and_its_end_and_clock_are_told(
         ("certificate of the webhook", Level.WARNING),
     ]
     assert "TLSv1.3" in believed[0].text
+
+
+async def test_a_webhooks_certificate_that_the_coreapps_list_revokes_is_an_error(tmp_path: Path) -> None:
+    authority = Authority()
+    context = authority.server_context(tmp_path, "127.0.0.1")
+    certificate = (tmp_path / "server.pem").read_bytes().partition(b"-----BEGIN CERTIFICATE-----")
+    lists = tmp_path / "lists.pem"
+    variables = {
+        "TIDINGS_DATA_DIR": str(tmp_path),
+        "TIDINGS_BUSINESS_NUMBER": "15550000000",
+        "TIDINGS_OUTGOING_ALLOW_WEBHOOKS": "127.0.0.0/8",
+        "TIDINGS_LINK_KEY": "l" * 32,
+        "TIDINGS_REGISTRATION_KEY": "r" * 32,
+        "TIDINGS_MASTER_KEY": "11" * 32,
+        "TIDINGS_SETTINGS_KEY": "22" * 32,
+        "TIDINGS_WEBHOOK_SECRET": SECRET,
+        "TIDINGS_WEBHOOK_CRL": str(lists),
+    }
+    database = Database(examine("coreapp", variables).settings.database, "business")
+    await schema.upgrade(database)
+    async with serving(b"HTTP/1.1 200 OK\r\n\r\n", tls=context) as server:
+        async with database.transaction() as connection:
+            webhooks = {"url": f"https://127.0.0.1:{server.port}/"}
+            await application_settings.change_settings(connection, "15550000000", {"webhooks": webhooks})
+            await certificates_table.set_certificate(
+                connection, "15550000000", certificates_table.WEBHOOK_CA, authority.pem
+            )
+        await database.close()
+
+        async def finding() -> Finding:
+            plan = CheckPlan(variables, Wanted(["coreapp"], quick=True))
+            checks = [check for group in plan.groups() for check in group.rest]
+            found = await next(check for check in checks if check.name == "webhook").run()
+            await plan.close()
+            return found[0]
+
+        lists.write_bytes(authority.revocations())
+        assert (await finding()).level is Level.FINE
+        lists.write_bytes(authority.revocations(b"".join(certificate[1:])))
+        revoked = await finding()
+        assert (revoked.level, "revoked" in revoked.text) == (Level.ERROR, True)
+        lists.unlink()
+        absent = await finding()
+        assert (absent.level, str(lists) in absent.remedy) == (Level.ERROR, True)
+    # The lists matter for certificates only.
+    async with serving() as plain:
+        fine = WebhookCheck(f"http://127.0.0.1:{plain.port}/", LOCAL, revocations=lists)
+        assert (await one(fine)).level is Level.FINE
 
 
 async def test_a_network_that_is_well_ill_or_another_server_is_told_apart(tmp_path: Path) -> None:
