@@ -283,3 +283,22 @@ def test_network_policies_refuse_what_they_do_not_list_in_both_directions() -> N
     for name in (*METRICS, "migrate"):
         databases = [rule for rule in found[name]["egress"] if {"port": 3306} in rule.get("ports", ())]
         assert len(databases) == 1, name
+
+
+def test_with_buckets_every_process_that_has_files_reaches_the_object_store() -> None:
+    (policy,) = yaml.safe_load_all((KUBERNETES / "object-store.yaml").read_text(encoding="utf-8"))
+    spec = policy["spec"]
+    (which,) = spec["podSelector"]["matchExpressions"]
+    assert (which["key"], which["operator"]) == ("app.kubernetes.io/component", "In")
+    # Media belong to Webapps and Coreapps, blobs to network nodes.
+    assert set(which["values"]) == {"webapp", "coreapp", "network"}
+    assert spec["policyTypes"] == ["Egress"]
+    (rule,) = spec["egress"]
+    assert rule["ports"] == [{"port": 443}]
+    assert [peer["ipBlock"]["cidr"] for peer in rule["to"]] == ["0.0.0.0/0", "::/0"]
+    excepted = {network for peer in rule["to"] for network in peer["ipBlock"]["except"]}
+    assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7"} <= excepted
+    # Without buckets it is not applied.
+    text = (KUBERNETES / "kustomization.yaml").read_text(encoding="utf-8")
+    assert "object-store.yaml" not in yaml.safe_load(text)["resources"]
+    assert "  # - object-store.yaml\n" in text
