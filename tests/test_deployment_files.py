@@ -302,3 +302,13 @@ def test_with_buckets_every_process_that_has_files_reaches_the_object_store() ->
     text = (KUBERNETES / "kustomization.yaml").read_text(encoding="utf-8")
     assert "object-store.yaml" not in yaml.safe_load(text)["resources"]
     assert "  # - object-store.yaml\n" in text
+
+
+def test_certificates_are_in_memory_on_kubernetes_and_on_encrypted_disks_on_ecs() -> None:
+    for role in METRICS:
+        documents = yaml.safe_load_all((KUBERNETES / f"{role}.yaml").read_text(encoding="utf-8"))
+        (deployment,) = (one for one in documents if one["kind"] == "Deployment")
+        volumes = {volume["name"]: volume for volume in deployment["spec"]["template"]["spec"]["volumes"]}
+        assert volumes["tls"]["emptyDir"]["medium"] == "Memory"
+    machine = template("services.yaml")["Resources"]["Machine"]["Properties"]["LaunchTemplateData"]
+    assert [disk["Ebs"]["Encrypted"] for disk in machine["BlockDeviceMappings"]] == [True]
