@@ -312,3 +312,24 @@ def test_certificates_are_in_memory_on_kubernetes_and_on_encrypted_disks_on_ecs(
         assert volumes["tls"]["emptyDir"]["medium"] == "Memory"
     machine = template("services.yaml")["Resources"]["Machine"]["Properties"]["LaunchTemplateData"]
     assert [disk["Ebs"]["Encrypted"] for disk in machine["BlockDeviceMappings"]] == [True]
+
+
+def test_secrets_without_which_data_is_lost_outlive_the_stack_and_no_others() -> None:
+    found: dict[tuple[str, str], set[str | None]] = {}
+    for path in sorted(CLOUD.glob("*.yaml")):
+        for name, resource in template(path.name)["Resources"].items():
+            if resource["Type"] == "AWS::SecretsManager::Secret":
+                policies = {resource.get("DeletionPolicy"), resource.get("UpdateReplacePolicy")}
+                found[path.name, name] = policies
+    kept = {
+        # They decrypt the database.
+        ("services.yaml", "MasterKey"),
+        ("services.yaml", "SettingsKey"),
+        # Receivers of callbacks know it.
+        ("services.yaml", "WebhookKey"),
+        # The administrator's, of a database or a snapshot that outlives the stack.
+        ("database.yaml", "Password"),
+        ("main.yaml", "DatabasePassword"),
+    }
+    assert len(found) == 16
+    assert found == {secret: {"Retain"} if secret in kept else {"Delete"} for secret in found}
