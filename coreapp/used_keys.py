@@ -17,6 +17,10 @@ from prometheus_client import Gauge
 from tidings.aio.bloom_filter import RotatingFilter
 from tidings.aio.clock import Clock
 from tidings.aio.service import Wakeup
+from tidings.runtime import service
+from tidings.runtime.bloom_filter import RotatingFilter
+from tidings.runtime.clock import Clock
+from tidings.runtime.service import Wakeup
 from tidings.storage import outages
 from tidings.storage.business import idempotency
 from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, IdempotencyKey
@@ -91,12 +95,16 @@ class UsedKeys:
         stopping.add_done_callback(lambda _: self._changed.kick())
         try:
             while not stop.is_set():
-                await self._changed.wait(None if await self.run_once() else RETRY_SECONDS)
+                await self._changed.wait(None if await self.run_once(stop) else RETRY_SECONDS)
         finally:
             stopping.cancel()
 
-    async def run_once(self) -> bool:
-        """Read the table if the filter is incomplete. Returns false if the attempt must be repeated."""
+    async def run_once(self, stop: asyncio.Event | None = None) -> bool:
+        """Read the table if the filter is incomplete. Returns false if the attempt must be repeated.
+
+        stop: ends the reading after the current page when it is set; `None` to read to the end
+        """
+        stop = stop or asyncio.Event()
         found = self._filter
         if found is None or self.complete.is_set():
             return True
@@ -126,7 +134,8 @@ class UsedKeys:
             if len(page) < PAGE:
                 break
             after = page[-1]
-            await asyncio.sleep((loop.time() - asked) * PAUSE_SHARE)
+            if await service.wait_for(stop, (loop.time() - asked) * PAUSE_SHARE):
+                return True
         if found is self._filter:
             self.complete.set()
             COMPLETE.set(1)

@@ -11,6 +11,7 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
+from coreapp import used_keys
 from coreapp.used_keys import UsedKeys
 from tests import statements
 from tests.coreapp.signals import TIMEOUT, soon
@@ -212,4 +213,22 @@ async def test_a_shard_that_is_lost_while_the_table_is_read_ends_the_reading(
         used.follow({lease(0, shards=2): settled})
         assert await reading
     assert len(pages) < 3
+    assert not used.complete.is_set()
+
+
+async def test_a_stop_ends_the_pause_between_two_pages(
+    database: Database, used: UsedKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Pauses of hours.
+    monkeypatch.setattr(used_keys, "PAUSE_SHARE", 1e9)
+    await save(database, *(key(f"k{n}").shared for n in range(1_200)))
+    stop = asyncio.Event()
+    used.follow({lease(): settled})
+    with statements.noted("FROM idempotency_keys") as pages:
+        running = asyncio.create_task(used.run(stop))
+        await soon(lambda: len(pages) == 1)
+        stop.set()
+        async with asyncio.timeout(TIMEOUT):
+            await running
+    assert len(pages) == 1
     assert not used.complete.is_set()
