@@ -245,6 +245,41 @@ async def test_only_so_many_downloads_are_in_progress(serve: Serve, monkeypatch:
     assert (await api.http.get(f"{PATH}/{media_id}")).status_code == 200
 
 
+class _Closing:
+    """File whose close takes until the test allows it."""
+
+    def __init__(self) -> None:
+        self.closing, self.may_close = asyncio.Event(), asyncio.Event()
+
+    async def read(self, size: int) -> bytes:
+        return b""
+
+    async def close(self) -> None:
+        self.closing.set()
+        await self.may_close.wait()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_download_has_its_slot_until_its_file_is_closed(is_cancelled: bool) -> None:
+    slots, file = transfer.TransferSlots("downloads", 1), _Closing()
+    slots.take()
+    answer = transfer.FileAnswer(file, 1, "text/plain", done=slots.release)
+
+    async def ignore(message: object) -> None:
+        """Discard a part of the response."""
+
+    scope = {"type": "http", "state": {"request_id": "1"}}
+    serving = asyncio.create_task(answer(scope, ignore, ignore))  # type: ignore[arg-type]
+    await file.closing.wait()
+    assert slots.taken == 1
+    if is_cancelled:
+        serving.cancel()
+    else:
+        file.may_close.set()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert slots.taken == 0
+
+
 async def test_a_full_disk_is_told_and_leaves_nothing(serve: Serve, coreapp: FakeCoreapp) -> None:
     api = await serve(over_socket=True, media_reserve=2**62)
     await api.log_in()

@@ -73,7 +73,7 @@ class FileAnswer(Response):
         """Create the response.
 
         size: of the file, in bytes
-        done: called before the file is closed
+        done: called when the file is closed
         """
         self._file = file
         self._done = done
@@ -113,7 +113,9 @@ class FileAnswer(Response):
         except TimeoutError:
             outcome = "reader too slow"
         finally:
-            self._done()
-            await self._file.close()
+            try:
+                await self._file.close()
+            finally:
+                self._done()
             extra = {"request_id": scope["state"]["request_id"], "outcome": outcome, "bytes": size - left}
             log.info("media.downloaded", extra=extra)
