@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -93,6 +94,20 @@ async def test_the_coreapp_has_put_a_change_in_force_before_the_caller_is_answer
 async def test_a_change_is_kept_though_the_coreapp_is_away(api: Served, coreapp: FakeCoreapp) -> None:
     await coreapp.stop()
     assert (await api.http.patch(PATH, json={"sent_status": True})).status_code == 200
+    assert (await current(api))["sent_status"] is True
+
+
+async def test_a_change_is_answered_after_5_seconds_without_a_response_of_the_coreapp(
+    api: Served, coreapp: FakeCoreapp, caplog: pytest.LogCaptureFixture
+) -> None:
+    coreapp.answer(core.SettingsChanged, lambda question: None)
+    loop = asyncio.get_running_loop()
+    asked = loop.time()
+    with caplog.at_level(logging.INFO):
+        assert (await api.http.patch(PATH, json={"sent_status": True})).status_code == 200
+    assert loop.time() - asked >= 5.0
+    (changed,) = [record for record in caplog.records if record.message == "settings.changed"]
+    assert changed.__dict__["coreapps_away"] == 1
     assert (await current(api))["sent_status"] is True
 
 
