@@ -11,6 +11,8 @@ from prometheus_client import Gauge
 
 from tidings.aio import service
 from tidings.storage.business import webapp_nodes
+from tidings.runtime import service
+from tidings.storage.business import webapp_nodes, webapp_unreached
 from tidings.storage.business.webapp_nodes import WebappNode
 from tidings.storage.database import Connection, Database
 
@@ -41,7 +43,9 @@ class WebappMembership:
 
     async def start(self) -> None:
         """Join the installation's Webapps. Raises the database's errors."""
-        await self._renew()
+        async with self._database.transaction() as connection:
+            await webapp_unreached.record_start(connection, self.webapp.incarnation)
+            await webapp_nodes.renew(connection, self.webapp, forget=FORGOTTEN)
         async with self._database.reading() as connection:
             await self.look(connection)
 

@@ -87,6 +87,47 @@ async def test_rows_of_webapps_that_are_not_listed_are_deleted(database_factory:
         assert rows.scalars().all() == ["w1"]
 
 
+async def test_a_webapp_that_has_started_is_listed_from_its_first_report_on(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    await beat(database, "w1", "w2")
+    async with database.transaction() as connection:
+        await webapp_unreached.record_start(connection, "w1")
+    assert await reports(database) == {"w2": {}}
+    await record(database, "w1")
+    assert await reports(database) == {"w1": {}, "w2": {}}
+
+
+async def test_a_webapp_takes_over_the_times_of_the_latest_process_of_its_name_that_reported(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    names = ("oldest", "latest", "reported nothing")
+    async with database.transaction() as connection:
+        for seconds, name in zip((4, 3, 2), names, strict=True):
+            await webapp_nodes.renew(connection, WebappNode(name, "w1:443"), forget=3600)
+            started = {"started_at": webapp_nodes.table.c.started_at - seconds * 1000}
+            await connection.execute(
+                webapp_nodes.table.update().where(webapp_nodes.table.c.incarnation == name).values(started)
+            )
+        await webapp_unreached.record_start(connection, "reported nothing")
+    await record(database, "oldest", c1=90, c2=90, c3=90)
+    await record(database, "latest", c1=30, c2=30)
+    await beat(database, "other")
+    await record(database, "other", c3=90)
+    async with database.transaction() as connection:
+        await webapp_nodes.renew(connection, WebappNode("new", "w1:443"), forget=3600)
+        unreached = {"c1:6252": 1.0, "c2:6252": 1.0, "c3:6252": 1.0}
+        await webapp_unreached.record(connection, "new", unreached, never_reached=["c1:6252", "c3:6252"])
+        rows = await connection.execute(
+            sa.select(webapp_unreached.table.c.address, webapp_unreached.table.c.since).where(
+                webapp_unreached.table.c.incarnation == "new"
+            )
+        )
+        since = {row.address: row.since for row in rows}
+    assert since["c2:6252"] - since["c1:6252"] == pytest.approx(29_000, abs=10_000)
+    assert since["c2:6252"] == since["c3:6252"]
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_a_coreapp_of_the_release_before_is_known_by_its_row(
     database_factory: DatabaseFactory, is_first: bool

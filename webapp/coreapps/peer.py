@@ -94,7 +94,8 @@ class Peer:
     def unreached(self) -> float:
         """Seconds since the first failed call; 0 while the Coreapp is reached. May be read by any thread."""
         since = self._failed_at
-        return 0.0 if since is None else self._loop.time() - since
+        # More than 0: the loop's clock stands still during an iteration.
+        return 0.0 if since is None else max(0.001, self._loop.time() - since)
 
     def is_overloaded(self, delay: float) -> bool:
         """Return whether the backlog is too old to accept a message that is sent in `delay` seconds."""

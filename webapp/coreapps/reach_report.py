@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import Gauge
@@ -12,6 +12,7 @@ from prometheus_client import Gauge
 from tidings.aio import service
 from tidings.storage.business import webapp_unreached
 from tidings.storage.database import Database
+from webapp.shard_map import Coreapp
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,8 @@ PULSE = 0.25
 # Seconds for which a Coreapp must be unreached before it is reported. A restarted Coreapp is back sooner.
 LEAST = 1.0
 # Maximum number of seconds in the first report of a Coreapp. A Webapp that was itself cut off from everything reports
-# late, and has to retry first.
+# late, and has to retry first. Also the seconds after which the first report is made even if a link has been neither
+# connected nor unreached for `LEAST` seconds.
 MOST = 2.0
 # Seconds after which an unchanged report is written again, in case its rows were deleted.
 REPEAT = 60.0
@@ -33,13 +35,19 @@ REPEAT = 60.0
 class ReportedLinks(Protocol):
     """Connections to the Coreapps."""
 
+    def coreapps(self) -> Sequence[Coreapp]: ...
+
     def unreached(self) -> Mapping[str, float]:
         """Return the seconds since the first failed call, by the address of each live Coreapp that is not reached."""
         ...
 
 
 class ReachReport:
-    """Service that writes the report when it has changed, and once a minute while it is not empty."""
+    """Service that writes the report when it has changed, and once a minute while it is not empty.
+
+    The first report is made once every Coreapp was reached or has been unreached for `LEAST` seconds. Coreapps ignore
+    this Webapp until then.
+    """
 
     name = "reach-report"
 
@@ -55,6 +63,11 @@ class ReachReport:
         self._recorded: frozenset[str] | None = None
         self._recorded_at = 0.0
         self._has_failed = False
+        self._is_first = True
+        # Loop time of the first poll that found Coreapps; `None` before it.
+        self._polled_at: float | None = None
+        # Addresses of Coreapps that a poll has found reached.
+        self._reached: set[str] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         UNREACHED.set_function(lambda: len(self._unreached()))
@@ -69,28 +82,50 @@ class ReachReport:
 
     async def run_once(self) -> None:
         """Write the report if it differs from the stored rows, or is due to be repeated."""
-        unreached, now = self._unreached(), asyncio.get_running_loop().time()
-        is_due = bool(self._recorded) and now - self._recorded_at >= REPEAT
-        if frozenset(unreached) == self._recorded and not is_due:
+        failing, now = self._links.unreached(), asyncio.get_running_loop().time()
+        self._reached |= {coreapp.address for coreapp in self._links.coreapps()} - failing.keys()
+        if self._is_first and not self._is_decided(failing, now):
             return
-        await self._record(unreached)
+        failed_at = {address: now - seconds for address, seconds in failing.items() if seconds >= LEAST}
+        is_due = bool(self._recorded) and now - self._recorded_at >= REPEAT
+        if failed_at.keys() == self._recorded and not is_due:
+            return
+        await self._record(failed_at)
         self._recorded_at = now
 
     def _unreached(self) -> Mapping[str, float]:
         return {address: seconds for address, seconds in self._links.unreached().items() if seconds >= LEAST}
 
-    async def _record(self, unreached: Mapping[str, float]) -> None:
-        claimed = {address: min(seconds, MOST) for address, seconds in unreached.items()}
+    def _is_decided(self, failing: Mapping[str, float], now: float) -> bool:
+        """Return whether each Coreapp was reached, or has been unreached for `LEAST` seconds."""
+        if self._polled_at is None and self._links.coreapps():
+            self._polled_at = now
+        if self._polled_at is None:
+            return False
+        return now - self._polled_at >= MOST or all(seconds >= LEAST for seconds in failing.values())
+
+    async def _record(self, failed_at: Mapping[str, float]) -> None:
+        """Write the report.
+
+        failed_at: loop time of the first failed call, by address
+        """
+        now = asyncio.get_running_loop().time()
+        claimed = {address: min(now - at, MOST) for address, at in failed_at.items()}
         before, self._recorded = self._recorded, None
         try:
             async with self._database.transaction(seconds=1.0) as connection:
-                await webapp_unreached.record(connection, self._incarnation, claimed)
+                await webapp_unreached.record(
+                    connection,
+                    self._incarnation,
+                    claimed,
+                    never_reached=failed_at.keys() - self._reached,
+                )
         except Exception as error:
             if not self._has_failed:
                 log.warning("reach.not_reported", extra={"error": repr(error)[:200]})
             self._has_failed = True
             return
-        self._has_failed = False
-        self._recorded = frozenset(unreached)
+        self._has_failed = self._is_first = False
+        self._recorded = frozenset(failed_at)
         if before != self._recorded and (before or self._recorded):
-            log.info("reach.reported", extra={"unreached": ",".join(sorted(unreached))})
+            log.info("reach.reported", extra={"unreached": ",".join(sorted(failed_at))})

@@ -84,6 +84,12 @@ class Webapp:
         self._stop.set()
         await asyncio.gather(*self._tasks)
 
+    async def die(self) -> None:
+        """End all parts at once, as a crash does: the rows of this Webapp stay."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def send(self, to: str) -> Exception | None:
         """Send one message under an id, as a request does: it is repeated when no response comes."""
         message_id = self._ids.new()
@@ -111,6 +117,47 @@ class Webapp:
         """Send messages to each recipient until one is accepted."""
         for to in recipients:
             await polling.until(functools.partial(self._is_accepted, to))
+
+
+class CrashLoop:
+    """Webapp that dies in each of its lives, and is restarted at once."""
+
+    def __init__(self, scene: Scene, *, reports: bool) -> None:
+        """Create the loop.
+
+        reports: whether each life ends just after its first report; otherwise just before it
+        """
+        self._scene = scene
+        self._reports = reports
+        self._over = asyncio.Event()
+        self.lives = 0
+
+    async def __aenter__(self) -> CrashLoop:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._over.set()
+        await self._task
+
+    async def _run(self) -> None:
+        database = self._scene.world.database
+        while not self._over.is_set():
+            webapp = Webapp(database, "crashing", DatabaseShardMap(database))
+            await webapp.start()
+            try:
+                await polling.until(lambda links=webapp.links: len(links.coreapps()) == len(links.unreached()) + 1)
+                if self._reports:
+                    await polling.until(functools.partial(self._has_reported, webapp.membership.webapp.incarnation))
+            finally:
+                await webapp.die()
+            self.lives += 1
+
+    async def _has_reported(self, incarnation: str) -> bool:
+        own = webapp_unreached.table.c.incarnation == incarnation
+        query = webapp_unreached.table.select().where(own, webapp_unreached.table.c.address == self._scene.advertised)
+        async with self._scene.world.database.reading() as connection:
+            return (await connection.execute(query)).first() is not None
 
 
 class Stream:
@@ -173,7 +220,8 @@ class Scene:
 
         async def is_recorded() -> bool:
             async with self.world.database.reading() as connection:
-                found[:] = (await connection.execute(webapp_unreached.table.select())).scalars("since").all()
+                query = webapp_unreached.table.select().where(webapp_unreached.table.c.address != "")
+                found[:] = (await connection.execute(query)).scalars("since").all()
             return bool(found)
 
         await polling.until(is_recorded)
@@ -292,6 +340,21 @@ async def test_webapps_that_died_do_not_keep_shards_where_they_are(scene: Scene)
     scene.way.shut()
     since = await scene.since()
     await scene.moved()
+    assert webapp.links.unreached().keys() == {scene.advertised}
+    assert min(record.ended_at for record in await scene.released() - before) - since >= 5_000
+
+
+@pytest.mark.parametrize("reports", [False, True])
+async def test_a_webapp_that_crashes_again_and_again_does_not_keep_shards_where_they_are(
+    scene: Scene, reports: bool
+) -> None:
+    webapp = await scene.add_webapp("w1")
+    before = await scene.released()
+    scene.way.shut()
+    since = await scene.since()
+    async with CrashLoop(scene, reports=reports) as loop:
+        await scene.moved()
+        assert loop.lives > 0
     assert webapp.links.unreached().keys() == {scene.advertised}
     assert min(record.ended_at for record in await scene.released() - before) - since >= 5_000
 

@@ -1,0 +1,68 @@
+"""Reports of a Webapp on Coreapps that it does not reach: the first one after its start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from tests.conftest import DatabaseFactory
+from tidings.storage.business import webapp_unreached
+from tidings.storage.database import Database
+from webapp.membership import WebappMembership
+from webapp.reach_report import ReachReport
+from webapp.shard_map import Coreapp
+
+
+class Links:
+    """Connections to the Coreapps, as the test sets them."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = addresses
+        self._failed_at: dict[str, float] = {}
+
+    def coreapps(self) -> Sequence[Coreapp]:
+        return [Coreapp(address, address) for address in self.addresses]
+
+    def unreached(self) -> Mapping[str, float]:
+        now = asyncio.get_running_loop().time()
+        return {address: now - at for address, at in self._failed_at.items()}
+
+    def failed(self, address: str, seconds: float) -> None:
+        """Set the time since the first failed call to a Coreapp, in seconds."""
+        self._failed_at[address] = asyncio.get_running_loop().time() - seconds
+
+    def reached(self, address: str) -> None:
+        self._failed_at.pop(address, None)
+
+
+async def listed(database: Database) -> dict[str, dict[str, float]]:
+    """Return the reports: seconds by the names of Webapp and Coreapp."""
+    async with database.reading() as connection:
+        return {report.node: dict(report.unreached) for report in await webapp_unreached.list_reports(connection)}
+
+
+async def test_a_webapp_is_listed_once_it_is_known_of_each_coreapp_whether_it_is_reached(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    links = Links()
+    membership = WebappMembership(database, "w1", lambda _: None)
+    report = ReachReport(database, links, membership.webapp.incarnation)
+    await membership.start()
+    await report.run_once()
+    assert await listed(database) == {}, "the shard map has not been read"
+    links.addresses = ("c1", "c2")
+    links.failed("c1", 0.1)
+    await report.run_once()
+    assert await listed(database) == {}
+    links.failed("c1", 1.1)
+    await report.run_once()
+    assert (await listed(database))["w1"].keys() == {"c1"}
+
+
+async def test_a_webapp_that_reaches_every_coreapp_is_listed_at_once(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    membership = WebappMembership(database, "w1", lambda _: None)
+    await membership.start()
+    await ReachReport(database, Links("c1"), membership.webapp.incarnation).run_once()
+    assert await listed(database) == {"w1": {}}
