@@ -97,6 +97,18 @@ async def test_a_webapp_that_has_started_is_listed_from_its_first_report_on(data
     assert await reports(database) == {"w1": {}, "w2": {}}
 
 
+async def test_the_row_of_a_coreapp_that_was_reached_in_between_gets_a_new_time(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    await beat(database, "w1")
+    await record(database, "w1", c1=40, c2=40)
+    async with database.transaction() as connection:
+        unreached = {"c1:6252": 1.0, "c2:6252": 1.0}
+        await webapp_unreached.record(connection, "w1", unreached, ended={"c1:6252"})
+    assert await reports(database) == {"w1": {"c1": 0, "c2": 4}}
+
+
 async def test_a_webapp_takes_over_the_times_of_the_latest_process_of_its_name_that_reported(
     database_factory: DatabaseFactory,
 ) -> None:

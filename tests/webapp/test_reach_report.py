@@ -1,13 +1,18 @@
-"""Reports of a Webapp on Coreapps that it does not reach: the first one after its start."""
+"""Reports of a Webapp on Coreapps that it does not reach: the first one, and times after a database outage."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pymysql
+import sqlalchemy as sa
 
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import webapp_unreached
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database
 from webapp.membership import WebappMembership
 from webapp.reach_report import ReachReport
 from webapp.shard_map import Coreapp
@@ -66,3 +71,47 @@ async def test_a_webapp_that_reaches_every_coreapp_is_listed_at_once(database_fa
     await membership.start()
     await ReachReport(database, Links("c1"), membership.webapp.incarnation).run_once()
     assert await listed(database) == {"w1": {}}
+
+
+class Away(Database):
+    """Database that refuses transactions while `is_away` is set."""
+
+    is_away = False
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, **options: Any) -> AsyncIterator[Connection]:
+        if self.is_away:
+            raise sa.exc.OperationalError("UPDATE", {}, pymysql.err.OperationalError(2003, "cannot connect"))
+        async with super().transaction(**options) as connection:
+            yield connection
+
+
+async def test_a_coreapp_that_was_reached_during_a_database_outage_is_reported_with_a_new_time(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    away = Away(database.settings, "business")
+    links = Links("c1", "c2")
+    membership = WebappMembership(database, "w1", lambda _: None)
+    report = ReachReport(away, links, membership.webapp.incarnation)
+    await membership.start()
+    for address in links.addresses:
+        links.failed(address, 1.1)
+    await report.run_once()
+    async with database.transaction() as connection:
+        # A minute passes.
+        aged = webapp_unreached.table.c.since - 60_000
+        await connection.execute(webapp_unreached.table.update().values(since=aged))
+    for address in links.addresses:
+        links.failed(address, 61.1)
+    away.is_away = True
+    links.reached("c1")
+    await report.run_once()
+    links.failed("c1", 1.1)
+    await report.run_once()
+    away.is_away = False
+    await report.run_once()
+    await away.close()
+    seconds = (await listed(database))["w1"]
+    assert seconds["c2"] >= 60
+    assert seconds["c1"] < 50

@@ -28,6 +28,9 @@ LEAST = 1.0
 # late, and has to retry first. Also the seconds after which the first report is made even if a link has been neither
 # connected nor unreached for `LEAST` seconds.
 MOST = 2.0
+# Seconds by which the first failed call must be later for the Coreapp to have been reached before it. Two failures that
+# are reported are at least `LEAST` apart.
+LATER = 0.5
 # Seconds after which an unchanged report is written again, in case its rows were deleted.
 REPEAT = 60.0
 
@@ -68,6 +71,8 @@ class ReachReport:
         self._polled_at: float | None = None
         # Addresses of Coreapps that a poll has found reached.
         self._reached: set[str] = set()
+        # Loop time of the first failed call, by address of each row that may be stored.
+        self._failed_at: dict[str, float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         UNREACHED.set_function(lambda: len(self._unreached()))
@@ -88,7 +93,7 @@ class ReachReport:
             return
         failed_at = {address: now - seconds for address, seconds in failing.items() if seconds >= LEAST}
         is_due = bool(self._recorded) and now - self._recorded_at >= REPEAT
-        if failed_at.keys() == self._recorded and not is_due:
+        if failed_at.keys() == self._recorded and not self._ended(failed_at) and not is_due:
             return
         await self._record(failed_at)
         self._recorded_at = now
@@ -104,21 +109,28 @@ class ReachReport:
             return False
         return now - self._polled_at >= MOST or all(seconds >= LEAST for seconds in failing.values())
 
+    def _ended(self, failed_at: Mapping[str, float]) -> frozenset[str]:
+        """Return the addresses that were reached after their rows were written, and are unreached again."""
+        return frozenset(address for address, at in failed_at.items() if at > self._failed_at.get(address, at) + LATER)
+
     async def _record(self, failed_at: Mapping[str, float]) -> None:
         """Write the report.
 
         failed_at: loop time of the first failed call, by address
         """
-        now = asyncio.get_running_loop().time()
+        now, ended = asyncio.get_running_loop().time(), self._ended(failed_at)
         claimed = {address: min(now - at, MOST) for address, at in failed_at.items()}
         before, self._recorded = self._recorded, None
+        # The rows may be stored even if the commit fails.
+        self._failed_at = {**failed_at, **self._failed_at}
         try:
             async with self._database.transaction(seconds=1.0) as connection:
                 await webapp_unreached.record(
                     connection,
                     self._incarnation,
                     claimed,
-                    never_reached=failed_at.keys() - self._reached,
+                    ended=ended,
+                    never_reached=failed_at.keys() - self._reached - ended,
                 )
         except Exception as error:
             if not self._has_failed:
@@ -126,6 +138,6 @@ class ReachReport:
             self._has_failed = True
             return
         self._has_failed = self._is_first = False
-        self._recorded = frozenset(failed_at)
+        self._recorded, self._failed_at = frozenset(failed_at), dict(failed_at)
         if before != self._recorded and (before or self._recorded):
             log.info("reach.reported", extra={"unreached": ",".join(sorted(failed_at))})

@@ -53,16 +53,19 @@ async def record(
     incarnation: str,
     unreached: Mapping[str, float],
     *,
+    ended: Collection[str] = (),
     never_reached: Collection[str] = (),
 ) -> None:
     """Replace the rows of a Webapp. An existing row of an address in `unreached` keeps its time.
 
     unreached: seconds since the first failed call, by address
+    ended: addresses that were reached after their rows were written; their rows are replaced
     never_reached: addresses in `unreached` that were not reached since the Webapp's start; a new row takes over the
         time that the latest process of the same name reported
     """
     own = table.c.incarnation == incarnation
-    await connection.execute(table.delete().where(own, table.c.address.not_in(sorted(unreached))))
+    kept = sorted(unreached.keys() - set(ended))
+    await connection.execute(table.delete().where(own, table.c.address.not_in(kept)))
     if not unreached:
         return
     now = await _now(connection)
