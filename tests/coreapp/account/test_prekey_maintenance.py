@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coreapp.account import key_backup
+from coreapp.account.own_device import OwnDevice
 from coreapp.account.prekey_maintenance import KEPT_MS, ROTATION_MS, PreKeyMaintenance
 from harness.proxy import Proxy
 from tests.conftest import DatabaseFactory
@@ -39,8 +41,55 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PreKeyMaintenance, "run", run)
 
 
-async def start(world: World, network: RealNetwork, clock: ManualClock) -> Running:
-    return await world.start(clock=clock, network_tcp=network.tcp, network_http=network.http)
+@dataclasses.dataclass
+class Scene:
+    """Coreapp on a real network, whose HTTP API it reaches through `way`. The test runs the passes."""
+
+    world: World
+    network: RealNetwork
+    way: Proxy
+    clock: ManualClock
+    running: Running
+
+    @property
+    def device(self) -> OwnDevice:
+        return self.running.shard.context.device
+
+    async def run_once(self) -> None:
+        """Run a pass of the maintenance."""
+        await self.running.shard.prekey_maintenance.run_once()
+
+    async def restart(self) -> None:
+        """Stop the Coreapp, and start another one on its database."""
+        await self.running.stopped()
+        self.running = await start(self.world, self.network, self.way, self.clock)
+
+    async def kept(self, kind: str) -> list[OwnPreKey]:
+        """Return the stored pre-keys of a kind."""
+        return [key for key in await rows(self.world) if key.kind == kind]
+
+    async def lasting_at_network(self) -> tuple[int, int | None]:
+        """Return the ids of the signed and the Kyber pre-key at the network."""
+        async with self.network.database.reading() as connection:
+            found = (await directory.list_registrations(connection, [BUSINESS]))[BUSINESS]
+        return found.signed_prekey_id, found.kyber_prekey_id
+
+    async def kyber_at_network(self) -> list[int]:
+        """Return the ids of the one-time Kyber pre-keys at the network."""
+        async with self.network.database.reading() as connection:
+            return list((await prekeys.list_ids(connection, BUSINESS))[1])
+
+    async def take_one_each(self) -> tuple[int, int | None]:
+        """Take a one-time pre-key of each kind from the network, as a sender does. Returns their ids; `None` if the
+        network has no Kyber pre-key.
+        """
+        async with self.network.database.transaction() as connection:
+            ordinary, kyber = await prekeys.take_one_each(connection, [BUSINESS])
+        return ordinary[BUSINESS].key_id, kyber[BUSINESS].key_id if BUSINESS in kyber else None
+
+
+async def start(world: World, network: RealNetwork, way: Proxy, clock: ManualClock) -> Running:
+    return await world.start(clock=clock, network_tcp=network.tcp, network_http=way.url)
 
 
 async def rows(world: World) -> list[OwnPreKey]:
@@ -48,184 +97,134 @@ async def rows(world: World) -> list[OwnPreKey]:
         return list(await accounts.list_prekeys(connection, BUSINESS))
 
 
-def of_kind(found: list[OwnPreKey], kind: str) -> list[int]:
-    return [key.key_id for key in found if key.kind == kind]
+def ids(found: list[OwnPreKey]) -> list[int]:
+    return [key.key_id for key in found]
 
 
-async def at_the_network(network: RealNetwork) -> tuple[int, int | None]:
-    """Return the ids of the signed and the Kyber pre-key at the network."""
-    async with network.database.reading() as connection:
-        found = (await directory.list_registrations(connection, [BUSINESS]))[BUSINESS]
-    return found.signed_prekey_id, found.kyber_prekey_id
-
-
-@pytest.mark.usefixtures("by_hand")
-async def test_lasting_keys_are_replaced_weekly_and_old_ones_go_after_a_month(
-    world: World, database_factory: DatabaseFactory, tmp_path: Path
-) -> None:
+@pytest.fixture
+async def scene(world: World, database_factory: DatabaseFactory, tmp_path: Path, by_hand: None) -> AsyncIterator[Scene]:
     clock = ManualClock(time.time())
     async with real_network(world, database_factory, tmp_path) as network:
-        running = await start(world, network, clock)
-        maintenance, device = running.shard.prekey_maintenance, running.shard.context.device
-        first = await at_the_network(network)
-        await maintenance.run_once()
-        assert await at_the_network(network) == first
-        clock.advance(WEEK + 600)
-        await maintenance.run_once()
-        second = await at_the_network(network)
-        assert second[0] not in first
-        assert second == (device.signed_prekey.key_id, device.kyber_prekey.key_id)
-        assert set(device.signed_prekeys) == {first[0], second[0]}
-        for _ in range(4):
-            clock.advance(WEEK)
-            await maintenance.run_once()
-            assert first[0] in device.signed_prekeys
-        clock.advance(WEEK)
-        await maintenance.run_once()
-        assert first[0] not in device.signed_prekeys
-        assert first[1] not in device.kyber_prekeys
-        kept = await rows(world)
-        assert of_kind(kept, accounts.SIGNED) == list(device.signed_prekeys)
-        assert of_kind(kept, accounts.KYBER) == list(device.kyber_prekeys)
-        assert len(device.signed_prekeys) == 6
-        await running.stopped()
+        way = Proxy.to(network.http)
+        await way.start()
+        scene = Scene(world, network, way, clock, await start(world, network, way, clock))
+        yield scene
+        await scene.running.stopped()
+        await way.stop()
 
 
-@pytest.mark.usefixtures("by_hand")
+async def test_lasting_keys_are_replaced_weekly_and_old_ones_go_after_a_month(scene: Scene) -> None:
+    device = scene.device
+    first = await scene.lasting_at_network()
+    await scene.run_once()
+    assert await scene.lasting_at_network() == first
+    scene.clock.advance(WEEK + 600)
+    await scene.run_once()
+    second = await scene.lasting_at_network()
+    assert second[0] not in first
+    assert second == (device.signed_prekey.key_id, device.kyber_prekey.key_id)
+    assert set(device.signed_prekeys) == {first[0], second[0]}
+    for _ in range(4):
+        scene.clock.advance(WEEK)
+        await scene.run_once()
+        assert first[0] in device.signed_prekeys
+    scene.clock.advance(WEEK)
+    await scene.run_once()
+    assert first[0] not in device.signed_prekeys
+    assert first[1] not in device.kyber_prekeys
+    assert ids(await scene.kept(accounts.SIGNED)) == list(device.signed_prekeys)
+    assert ids(await scene.kept(accounts.KYBER)) == list(device.kyber_prekeys)
+    assert len(device.signed_prekeys) == 6
+
+
 async def test_one_time_kyber_keys_are_at_the_network_each_once_and_go_a_month_after_they_were_handed_out(
-    world: World, database_factory: DatabaseFactory, tmp_path: Path
+    scene: Scene,
 ) -> None:
-    clock = ManualClock(time.time())
-    async with real_network(world, database_factory, tmp_path) as network:
-        running = await start(world, network, clock)
-        maintenance, device = running.shard.prekey_maintenance, running.shard.context.device
-        # A number of the previous release has no one-time Kyber pre-keys, and the network does not notify it.
-        await maintenance.run_once()
-        await maintenance.run_once()
-        async with network.database.reading() as connection:
-            _, ids = await prekeys.list_ids(connection, BUSINESS)
-        assert len(ids) == len(device.kyber_one_time) == 100
-        assert of_kind(await rows(world), accounts.KYBER_ONE_TIME) == ids
-        taken = []
-        for _ in range(2):
-            async with network.database.transaction() as connection:
-                _, found = await prekeys.take_one_each(connection, [BUSINESS])
-            taken.append(found[BUSINESS].key_id)
-        assert taken == ids[:2]
-        clock.advance(WEEK + 600)
-        await maintenance.run_once()
-        kept = [key for key in await rows(world) if key.kind == accounts.KYBER_ONE_TIME]
-        assert [key.key_id for key in kept if key.retired_at] == taken
-        clock.advance(MONTH + WEEK + 600)
-        await maintenance.run_once()
-        assert of_kind(await rows(world), accounts.KYBER_ONE_TIME) == list(device.kyber_one_time) == ids[2:]
-        # Few of one kind are left: 100 more are made, and none of the other kind.
-        before = len(device.prekeys)
-        maintenance.low(99, 3)
-        await maintenance.run_once()
-        assert (len(device.kyber_one_time), len(device.prekeys)) == (198, before)
-        await running.stopped()
+    device = scene.device
+    # A number of the previous release has no one-time Kyber pre-keys, and the network does not notify it.
+    await scene.run_once()
+    await scene.run_once()
+    uploaded = await scene.kyber_at_network()
+    assert len(uploaded) == len(device.kyber_one_time) == 100
+    assert ids(await scene.kept(accounts.KYBER_ONE_TIME)) == uploaded
+    taken = [(await scene.take_one_each())[1] for _ in range(2)]
+    assert taken == uploaded[:2]
+    scene.clock.advance(WEEK + 600)
+    await scene.run_once()
+    assert [key.key_id for key in await scene.kept(accounts.KYBER_ONE_TIME) if key.retired_at] == taken
+    scene.clock.advance(MONTH + WEEK + 600)
+    await scene.run_once()
+    assert ids(await scene.kept(accounts.KYBER_ONE_TIME)) == list(device.kyber_one_time) == uploaded[2:]
+    # Few of one kind are left: 100 more are made, and none of the other kind.
+    before = len(device.prekeys)
+    scene.running.shard.prekey_maintenance.low(99, 3)
+    await scene.run_once()
+    assert (len(device.kyber_one_time), len(device.prekeys)) == (198, before)
 
 
-@pytest.mark.usefixtures("by_hand")
 async def test_one_time_kyber_keys_that_were_stored_and_not_uploaded_are_replaced_at_the_next_start(
-    world: World, database_factory: DatabaseFactory, tmp_path: Path
+    scene: Scene,
 ) -> None:
-    clock = ManualClock(time.time())
-    async with real_network(world, database_factory, tmp_path) as network:
-        way = Proxy.to(network.http)
-        await way.start()
-        running = await world.start(clock=clock, network_tcp=network.tcp, network_http=way.url)
-        await way.stop()
-        with pytest.raises(NetworkUnreached):
-            await running.shard.prekey_maintenance.run_once()
-        await running.stopped()
-        assert len(of_kind(await rows(world), accounts.KYBER_ONE_TIME)) == 100
-        again = await start(world, network, clock)
-        await again.shard.prekey_maintenance.run_once()
-        async with network.database.reading() as connection:
-            _, ids = await prekeys.list_ids(connection, BUSINESS)
-        assert len(ids) == 100
-        await again.shard.prekey_maintenance.run_once()
-        async with network.database.reading() as connection:
-            assert (await prekeys.list_ids(connection, BUSINESS))[1] == ids, "uploaded once"
-        clock.advance(WEEK + 600)
-        await again.shard.prekey_maintenance.run_once()
-        kept = [key for key in await rows(world) if key.kind == accounts.KYBER_ONE_TIME]
-        assert [key.key_id for key in kept if not key.retired_at] == ids
-        await again.stopped()
+    await scene.way.stop()
+    with pytest.raises(NetworkUnreached):
+        await scene.run_once()
+    await scene.way.start()
+    await scene.restart()
+    assert len(await scene.kept(accounts.KYBER_ONE_TIME)) == 100
+    assert await scene.kyber_at_network() == []
+    await scene.run_once()
+    uploaded = await scene.kyber_at_network()
+    assert len(uploaded) == 100
+    await scene.run_once()
+    assert await scene.kyber_at_network() == uploaded, "uploaded once"
+    scene.clock.advance(WEEK + 600)
+    await scene.run_once()
+    assert [key.key_id for key in await scene.kept(accounts.KYBER_ONE_TIME) if not key.retired_at] == uploaded
 
 
-@pytest.mark.usefixtures("by_hand")
-async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_month(
-    world: World, database_factory: DatabaseFactory, tmp_path: Path
-) -> None:
-    clock = ManualClock(time.time())
-    async with real_network(world, database_factory, tmp_path) as network:
-        running = await start(world, network, clock)
-        maintenance, device = running.shard.prekey_maintenance, running.shard.context.device
-        async with network.database.transaction() as connection:
-            ordinary, _ = await prekeys.take_one_each(connection, [BUSINESS])
-        taken = ordinary[BUSINESS].key_id
-        clock.advance(WEEK + 600)
-        await maintenance.run_once()
-        retired = [key.key_id for key in await rows(world) if key.kind == accounts.ONE_TIME and key.retired_at]
-        assert retired == [taken]
-        clock.advance(MONTH - 600)
-        await maintenance.run_once()
-        assert taken in device.prekeys
-        clock.advance(WEEK + 600)
-        await maintenance.run_once()
-        assert taken not in device.prekeys
-        assert taken not in of_kind(await rows(world), accounts.ONE_TIME)
-        # The pre-keys that the network still has are kept, however old they are.
-        assert len(device.prekeys) == 99
-        await running.stopped()
+async def test_one_time_keys_that_were_handed_out_and_never_used_go_after_a_month(scene: Scene) -> None:
+    device = scene.device
+    taken, _ = await scene.take_one_each()
+    scene.clock.advance(WEEK + 600)
+    await scene.run_once()
+    assert [key.key_id for key in await scene.kept(accounts.ONE_TIME) if key.retired_at] == [taken]
+    scene.clock.advance(MONTH - 600)
+    await scene.run_once()
+    assert taken in device.prekeys
+    scene.clock.advance(WEEK + 600)
+    await scene.run_once()
+    assert taken not in device.prekeys
+    assert taken not in ids(await scene.kept(accounts.ONE_TIME))
+    # The pre-keys that the network still has are kept, however old they are.
+    assert len(device.prekeys) == 99
 
 
-@pytest.mark.usefixtures("by_hand")
 async def test_a_rotation_that_dies_before_its_upload_is_finished_by_the_next_owner(
-    world: World, database_factory: DatabaseFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = ManualClock(time.time())
-    async with real_network(world, database_factory, tmp_path) as network:
-        running = await start(world, network, clock)
-        before = await at_the_network(network)
-        clock.advance(WEEK + 600)
-        dies_at(monkeypatch, crashpoints.AFTER_KEYS_BEFORE_UPLOAD, Killed("after the keys"))
-        with pytest.raises(Killed):
-            await running.shard.prekey_maintenance.run_once()
-        made = running.shard.context.device.signed_prekey.key_id
-        assert await at_the_network(network) == before
-        await running.stopped()
-        again = await start(world, network, clock)
-        await again.shard.prekey_maintenance.run_once()
-        assert (await at_the_network(network))[0] == made
-        assert all(key.uploaded for key in await rows(world))
-        await again.stopped()
+    before = await scene.lasting_at_network()
+    scene.clock.advance(WEEK + 600)
+    dies_at(monkeypatch, crashpoints.AFTER_KEYS_BEFORE_UPLOAD, Killed("after the keys"))
+    with pytest.raises(Killed):
+        await scene.run_once()
+    made = scene.device.signed_prekey.key_id
+    assert await scene.lasting_at_network() == before
+    await scene.restart()
+    await scene.run_once()
+    assert (await scene.lasting_at_network())[0] == made
+    assert all(key.uploaded for key in await rows(scene.world))
 
 
-@pytest.mark.usefixtures("by_hand")
-async def test_keys_are_uploaded_again_until_the_network_has_them(
-    world: World, database_factory: DatabaseFactory, tmp_path: Path
-) -> None:
-    clock = ManualClock(time.time())
-    async with real_network(world, database_factory, tmp_path) as network:
-        way = Proxy.to(network.http)
-        await way.start()
-        running = await world.start(clock=clock, network_tcp=network.tcp, network_http=way.url)
-        maintenance, device = running.shard.prekey_maintenance, running.shard.context.device
-        clock.advance(WEEK + 600)
-        await way.stop()
-        for _ in range(3):
-            with pytest.raises(NetworkUnreached):
-                await maintenance.run_once()
-        await way.start()
-        await maintenance.run_once()
-        assert len(device.signed_prekeys) == 2
-        assert (await at_the_network(network))[0] == device.signed_prekey.key_id
-        await running.stopped()
-        await way.stop()
+async def test_keys_are_uploaded_again_until_the_network_has_them(scene: Scene) -> None:
+    scene.clock.advance(WEEK + 600)
+    await scene.way.stop()
+    for _ in range(3):
+        with pytest.raises(NetworkUnreached):
+            await scene.run_once()
+    await scene.way.start()
+    await scene.run_once()
+    assert len(scene.device.signed_prekeys) == 2
+    assert (await scene.lasting_at_network())[0] == scene.device.signed_prekey.key_id
 
 
 @pytest.mark.usefixtures("by_hand")
