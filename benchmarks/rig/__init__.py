@@ -6,5 +6,5 @@
 - `stage`: an installation that returns to its prepared state before each run; `contents`: messages to send.
 - `messages`: messages over the API, driven, awaited and reconciled, as a run.
 - `calibration`: the machine's own performance, for comparison with results.
-- `report`, `plots`: JSON, Markdown and plots; `progress`: output during a run.
+- `report`, `figures`, `plots`: Markdown, small JSON, raw data and plots; `progress`: output during a run.
 """

@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import os
 import platform
+import subprocess
+from pathlib import Path
 
 import cryptography
 import psutil
@@ -92,3 +94,19 @@ def describe(server: MariaDB | None = None) -> dict[str, str]:
             (version,) = cursor.fetchone() or ("",)
         found["mariadb"] = str(version).split("-")[0]
     return found
+
+
+def commit() -> str:
+    """Return the revision of this checkout, with `+` if tracked files differ from it; `unknown` without git."""
+    root = Path(__file__).parents[2]
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"],
+            cwd=root,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()

@@ -1,4 +1,7 @@
-"""Writes the results of a benchmark: JSON with everything, Markdown for people, plots."""
+"""Writes the results of a benchmark: Markdown and a small JSON to keep, and raw data with plots.
+
+Raw data and plots are large, so git ignores their folder.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rig import calibration, flames, plots, profiles, run
+from benchmarks.rig import calibration, figures, flames, plots, profiles, run
 from benchmarks.rig.calibration import Calibrated
 from benchmarks.rig.machine import MARK
 from benchmarks.rig.profiles import Stacks
 from benchmarks.rig.run import Ratio, Run
 
 RESULTS = Path(__file__).parents[1] / "results"
+RAW = Path(__file__).parents[2] / "build" / "benchmarks"
 COMMON = f"""\
 Everything shares the machine: our processes, MariaDB (`innodb_flush_log_at_trx_commit=1`, durable), recipients,
 clients and webhook. A run in which anything was lost, doubled, damaged or refused unasked is no result and is not here.
@@ -37,6 +41,7 @@ class Report:
     calibrations: list[Calibrated] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)  # Markdown after the tables
     is_brief: bool = False  # Markdown has only the first tables
+    commit: str = ""  # revision that was measured
     # Further plots by name, which is the end of the file name.
     drawings: dict[str, Callable[[Path], None]] = dataclasses.field(default_factory=dict)
     # By name of the run and process, with all rounds summed up; empty unless profiles were requested.
@@ -61,30 +66,46 @@ def one_line(one: Run) -> str:
     return "  " + ", ".join(said) + (f"; MARKED: {others:.0%} of the machine went to others" if one.is_marked else "")
 
 
-def write(report: Report, folder: Path) -> list[Path]:
-    """Write the files `<date>-<name>.{json,md,png}`, plots and flame graphs; partial results are named so."""
+def write(report: Report, folder: Path, raw: Path) -> list[Path]:
+    """Write the files `<date>-<name>.*`; partial results are named so. Returns the paths, Markdown first.
+
+    folder: for Markdown and the small JSON
+    raw:    for the JSON with all samples, plots and flame graphs
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    raw.mkdir(parents=True, exist_ok=True)
     date = datetime.date.today().isoformat()
     stem = f"{date}-{report.name}" + ("" if report.whole else "-partial")
-    paths = [folder / f"{stem}.{suffix}" for suffix in ("json", "md", "png")]
-    paths[0].write_text(json.dumps(_document(report, date), indent=1, ensure_ascii=False) + "\n")
-    plots.draw(
-        report.medians(), f"{report.title}, {date}, {report.machine.get('cores')} cores for everything", paths[2]
-    )
+    document = _document(report, date)
+    markdown, small, everything = folder / f"{stem}.md", folder / f"{stem}.json", raw / f"{stem}-raw.json"
+    markdown.write_text(_markdown(report, date))
+    small.write_text(figures.dumps(figures.reduce(document)))
+    everything.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return [markdown, small, everything, *_draw(report, date, raw / stem)]
+
+
+def _draw(report: Report, date: str, stem: Path) -> list[Path]:
+    """Draw the plots and flame graphs; return their paths.
+
+    stem: path without the ends of the file names
+    """
+    paths = [stem.with_name(f"{stem.name}.png")]
+    title = f"{report.title}, {date}, {report.machine.get('cores')} cores for everything"
+    plots.draw(report.medians(), title, paths[0])
     for name, draw in report.drawings.items():
-        paths.append(folder / f"{stem}-{name}.png")
+        paths.append(stem.with_name(f"{stem.name}-{name}.png"))
         draw(paths[-1])
     for one in report.medians():
         if one.name in report.profiles:
-            paths.append(folder / f"{stem}-{one.name}-flames.svg")
+            paths.append(stem.with_name(f"{stem.name}-{one.name}-flames.svg"))
             flames.draw(f"{one.title}, {date}", report.profiles[one.name], paths[-1])
-    paths[1].write_text(_markdown(report, date, [path.name for path in paths[2:]]))
     return paths
 
 
 def _document(report: Report, date: str) -> dict[str, Any]:
     return {
         "date": date,
+        "commit": report.commit,
         "machine": dict(report.machine),
         "runs": [one.as_dict() for one in report.runs],
         "ratios": [dataclasses.asdict(found) for found in report.ratios],
@@ -97,8 +118,8 @@ def _document(report: Report, date: str) -> dict[str, Any]:
     }
 
 
-def _markdown(report: Report, date: str, pictures: Sequence[str]) -> str:
-    machine = ", ".join(f"{name} {value}" for name, value in report.machine.items())
+def _markdown(report: Report, date: str) -> str:
+    described = ", ".join(f"{name} {value}" for name, value in report.machine.items())
     parts = [f"# {report.title}, {date}", report.how, COMMON]
     if not report.whole:
         parts.append("**Not the whole benchmark:** only some of its runs, or a shortened form of them.")
@@ -106,7 +127,7 @@ def _markdown(report: Report, date: str, pictures: Sequence[str]) -> str:
         parts.append(
             "**Other programs ran beside these:** figures marked with † are no measurement of what can be had."
         )
-    parts += [f"Machine: {machine}.", tables(report), *report.notes, *(f"![Plots]({name})" for name in pictures)]
+    parts += [f"Commit: `{report.commit}`. Machine: {described}.", tables(report), *report.notes]
     return "\n\n".join(parts) + "\n"
 
 

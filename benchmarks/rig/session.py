@@ -148,7 +148,13 @@ async def _carry_out(benchmark: Benchmark, options: argparse.Namespace, *, whole
     whole: whether no run is left out or shortened
     """
     found = Report(
-        benchmark.name, benchmark.title, benchmark.how, whole, machine.describe(), is_brief=benchmark.is_brief
+        benchmark.name,
+        benchmark.title,
+        benchmark.how,
+        whole,
+        machine.describe(),
+        is_brief=benchmark.is_brief,
+        commit=machine.commit(),
     )
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-bench-")))
@@ -163,10 +169,11 @@ async def _carry_out(benchmark: Benchmark, options: argparse.Namespace, *, whole
         if found.runs:
             await session.calibrate(benchmark.calibrations)
     if found.runs:
-        paths = report.write(found, Path(options.output or report.RESULTS))
+        folder = Path(options.output) if options.output else report.RESULTS
+        paths = report.write(found, folder, folder / "raw" if options.output else report.RAW)
         print(report.tables(found), flush=True)
         print("\n\n".join(found.notes), flush=True)
-        print("written: " + ", ".join(path.name for path in paths), flush=True)
+        print("written: " + ", ".join(map(str, paths)), flush=True)
     return 1 if session.failures or not found.runs else 0
 
 
@@ -183,7 +190,11 @@ def main(benchmark: Benchmark, documentation: str | None) -> None:
     names = ", ".join(benchmark.names)
     parser.add_argument("--quick", action="store_true", help="a few seconds a run, to see that it works")
     parser.add_argument("--only", action="append", metavar="RUN", help=f"only this run (may be repeated): {names}")
-    parser.add_argument("--output", metavar="FOLDER", help="where the results go (default benchmarks/results)")
+    parser.add_argument(
+        "--output",
+        metavar="FOLDER",
+        help="for the results (default benchmarks/results; raw data: FOLDER/raw, default build/benchmarks)",
+    )
     parser.add_argument("--keep-logs", metavar="FOLDER", help="copy the logs of the processes there")
     parser.add_argument(
         "--again", type=int, default=0, metavar="N", help="take a run again, up to N times, while it is marked"

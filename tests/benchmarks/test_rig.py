@@ -198,14 +198,19 @@ def test_a_report_marks_what_others_disturbed(tmp_path: Path) -> None:
     found.runs += [a_run("base", 100), a_run("slow", 90, SHARED)]
     found.ratios.append(run.ratio("slow", "base", [(found.runs[0], found.runs[1])]))
     found.calibrations.append(Calibrated("bare", calibration.RATE, (400.0,), QUIET))
-    paths = report.write(found, tmp_path)
-    assert [path.suffix for path in paths] == [".json", ".md", ".png"]
+    paths = report.write(found, tmp_path / "results", tmp_path / "raw")
+    assert [(path.parent.name, path.suffix) for path in paths] == [
+        ("results", ".md"),
+        ("results", ".json"),
+        ("raw", ".json"),
+        ("raw", ".png"),
+    ]
     assert all("example-partial" in path.name for path in paths)
-    text = paths[1].read_text()
+    text = paths[0].read_text()
     assert "run slow †" in text
     assert "run base †" not in text
     assert "| slow | base | – | – | in every round others took over 5 % of the machine |" in text
-    document = json.loads(paths[0].read_text())
+    document = json.loads(paths[1].read_text())
     assert [one["marked"] for one in document["runs"]] == [False, True]
     assert document["runs"][0]["messages"] == 1000
     assert document["runs"][0]["queues"] == {"coreapp jobs": 7.0}
@@ -254,11 +259,43 @@ def test_a_profile_says_what_each_room_costs_with_what_it_calls() -> None:
 def test_a_report_of_a_profiled_run_has_its_flames(tmp_path: Path) -> None:
     found = Report("example", "An example", "How.", runs=[a_run("warm", 100), a_run("cold", 50)])
     found.profiles["warm"] = {"coreapp": profiles.parse(PROFILE)}
-    *_, flames_path = report.write(found, tmp_path)
+    markdown, *_, flames_path = report.write(found, tmp_path, tmp_path / "raw")
     assert flames_path.name.endswith("-example-warm-flames.svg")
-    text = next(tmp_path.glob("*.md")).read_text()
-    assert "| coreapp | coreapp.webhook | 70.0% | 140 |" in text
-    assert flames_path.name in text
+    assert flames_path.parent == tmp_path / "raw"
+    assert "| coreapp | coreapp.webhook | 70.0% | 140 |" in markdown.read_text()
+
+
+def test_samples_of_a_run_are_in_the_raw_data_only(tmp_path: Path) -> None:
+    long = dataclasses.replace(
+        a_run("long", 100),
+        throughput=[100.0] * 5000,
+        details={"steady_rate": 1 / 3, "ms": [1.0, 2.0], "rows": [{"connections": "10,000"}] * 500},
+    )
+    found = Report("example", "Example", "How.", machine={"cores": "2"}, runs=[long] * 30, commit="0123456789ab+")
+    found.calibrations.append(Calibrated("bare", calibration.RATE, (400.0,), QUIET))
+    found.ratios.append(run.ratio("slow", "base", [(long, a_run("slow", 90))]))
+    markdown, small, raw, *_ = report.write(found, tmp_path, tmp_path / "raw")
+    text = small.read_text()
+    assert len(text.splitlines()) <= 200
+    document, whole = json.loads(text), json.loads(raw.read_text())
+    assert (document["commit"], document["machine"]) == ("0123456789ab+", {"cores": "2"})
+    assert [len(one["runs"]) for one in (document, whole)] == [30, 30]
+    assert document["runs"][0]["details"] == {"steady_rate": 0.3333, "ms": [1.0, 2.0]}
+    assert document["runs"][0]["latencies_ms"] == whole["runs"][0]["latencies_ms"]
+    assert not {"points", "throughput"} & document["runs"][0].keys()
+    assert len(whole["runs"][0]["throughput"]) == 5000
+    assert len(whole["runs"][0]["points"]) == 2
+    assert document["ratios"] == [{**whole["ratios"][0], "rounds": [0.9]}]
+    assert document["shares"]["long"] == {"bare": 0.25}
+    assert "Commit: `0123456789ab+`" in markdown.read_text()
+
+
+def test_the_measured_commit_is_that_of_the_checkout() -> None:
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True)
+    if head.returncode:
+        assert machine.commit() == "unknown"
+    else:
+        assert head.stdout.startswith(machine.commit().removesuffix("+"))
 
 
 def test_a_frame_is_as_wide_as_its_part_of_the_process(tmp_path: Path) -> None:
