@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
-from cli import env_files, guard
+import tidings
+from cli import env_files, first_settings, guard
 
 COMMANDS = {
     "up": "start everything on this machine and stay until Ctrl-C",
@@ -54,11 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     listing = "\n".join(f"  {name:<14} {line}" for name, line in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="tidings",
-        usage="tidings [--help] [--env-file FILE]... COMMAND ...",
+        usage="tidings [--help] [--version] [--env-file FILE]... COMMAND ...",
         description="A self-hosted business messaging server.",
         epilog=f"commands:\n{listing}\n\n`tidings COMMAND --help` says more about one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"tidings {tidings.__version__}")
     parser.add_argument(
         "--env-file",
         action="append",
@@ -78,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.environ.update(env_files.read(Path(path)))
         command = cast(Command, importlib.import_module(f"cli.commands.{name.replace('-', '_')}"))
         own = argparse.ArgumentParser(prog=f"tidings {name}", description=COMMANDS[name])
+        if settings := first_settings.describe(name):
+            own.epilog, own.formatter_class = settings, argparse.RawDescriptionHelpFormatter
         command.add_arguments(own)
         outcome.status = command.run(own.parse_args(words))
     return outcome.status

@@ -22,19 +22,6 @@ from tidings.secrets.first_password import ADMINISTRATOR
 NEW_PASSWORD = "Tidings-2026!"  # noqa: S105
 # Seconds that an unfinished start has to end when the command is stopped.
 START_GRACE = 5.0
-SETTINGS_HELP = """\
-Settings are environment variables. The five that matter first:
-
-  TIDINGS_DATA_DIR         directory of databases, files, secrets and logs (default: data)
-  TIDINGS_API_ADDRESS      where the API listens (default: 127.0.0.1:9090)
-  TIDINGS_BUSINESS_NUMBER  the business's phone number (default: 15550000000)
-  WA_DB_ENGINE             MYSQL for a MySQL or MariaDB server, with WA_DB_HOSTNAME, WA_DB_USERNAME
-                           and WA_DB_PASSWORD (default: SQLite files in the data directory)
-  TIDINGS_OUTGOING_ALLOW_WEBHOOKS
-                           private networks that webhooks may be in (default: this machine)
-
-docs/configuration.md lists all of them.
-"""
 READER = "15550110001"
 PERSON = "15550100001"
 ROBOTS = {
@@ -50,9 +37,7 @@ ROBOTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add only the help text: settings come from the environment."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = SETTINGS_HELP
+    """Add nothing: settings come from the environment."""
 
 
 def run(options: argparse.Namespace) -> int:

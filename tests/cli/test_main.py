@@ -74,6 +74,44 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     assert main.COMMANDS[name] in " ".join(capsys.readouterr().out.split())
 
 
+def test_the_version_is_an_option_and_a_command() -> None:
+    assert run("--version").stdout == "tidings 1.0.0rc1\n"
+    assert run("version").stdout == "1.0.0rc1\n"
+
+
+FIRST = {
+    "up": "DATA_DIR API_ADDRESS BUSINESS_NUMBER WA_DB_ENGINE OUTGOING_ALLOW_WEBHOOKS",
+    "webapp": "DATA_DIR API_ADDRESS BUSINESS_NUMBER WA_DB_ENGINE ADMIN_PASSWORD",
+    "coreapp": "DATA_DIR COREAPP_ADDRESS BUSINESS_NUMBER WA_DB_ENGINE NETWORK_HTTP_URL",
+    "network": "DATA_DIR NETWORK_HTTP_ADDRESS NETWORK_TCP_ADDRESS WA_DB_ENGINE NETWORK_BUSINESS_NUMBERS",
+    "robots": "DATA_DIR NETWORK_HTTP_URL NETWORK_TCP_ADDRESS ROBOTS_PER_KIND ROBOTS_PREFIXES",
+    "handset": "DATA_DIR NETWORK_HTTP_URL HANDSET_NAME HANDSET_PIN HANDSET_FILES",
+}
+
+
+@pytest.mark.parametrize("command", FIRST)
+def test_help_of_a_process_lists_the_five_settings_that_matter_first(command: str) -> None:
+    done = run(command, "--help")
+    text = done.stdout.partition("The five that matter first:")[2]
+    names = [name if name.startswith("WA_") else f"TIDINGS_{name}" for name in FIRST[command].split()]
+    assert re.findall(r"^  (\S+)$", text, re.MULTILINE) == names
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("command", FIRST)
+def test_defaults_in_the_help_of_a_process_are_those_of_the_documents(command: str) -> None:
+    rows = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text().splitlines()
+    text = run(command, "--help").stdout.partition("The five that matter first:")[2]
+    blocks = re.split(r"^  (?=\S)", text.partition("\n\ndocs/")[0], flags=re.MULTILINE)[1:]
+    assert len(blocks) == 5
+    for name, *meaning in map(str.split, blocks):
+        default = re.fullmatch(r".+ \((?:default: ([^()]+)|no default)\)", " ".join(meaning))
+        assert default, name
+        (row,) = (line for line in rows if line.startswith("| `") and f"`{name}`" in line.split("|")[1])
+        documented = row.split("|")[2].replace("`", "")
+        assert (default[1] or "–").partition(" ")[0] in documented, (name, default, row)
+
+
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["version", "too", "much"]])
 def test_wrong_use_exits_with_2(words: list[str]) -> None:
     assert run(*words).returncode == 2
