@@ -44,7 +44,7 @@ migrate: $(VENV)/.runtime  ## upgrade the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## run all tests except the slow ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/s3 --ignore=tests/upgrade -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release -o faulthandler_timeout=300
 
 check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## style, types, plain language, imports, licences, known vulnerabilities
 	@.ci/check
@@ -74,6 +74,10 @@ test-cluster: services  ## test several network nodes with Redis: killed process
 test-upgrade: services  ## upgrade from each supported earlier revision under load, and downgrade (needs the git history; 15 minutes)
 	@$(BIN)/python -m pytest --long tests/storage/test_migrations.py
 	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=900 tests/upgrade
+
+.PHONY: test-release
+test-release: $(VENV)/.dev  ## install the wheel with pipx on a bare Debian, send a message, upgrade from the previous wheel (git history; 10 minutes)
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=1200 tests/release
 
 test-mysql: services  ## run the storage, Coreapp, network and crash suites on MySQL 8.0 and 9 (installs Maven; 1 hour; MYSQL=8 for one)
 	@for version in $(MYSQL); do TIDINGS_TEST_SERVER=mysql$$version $(BIN)/python -m harness.database_server || exit 1; done
@@ -129,6 +133,10 @@ compare: services  ## compare the performance of this tree with an earlier one (
 
 sbom: $(VENV)/.dev  ## write the bill of materials (CycloneDX) to build/sbom.cdx.json (IMAGE=tidings: of the image, with Debian)
 	@$(BIN)/python .ci/supply_chain.py sbom build/sbom.cdx.json $(if $(IMAGE),--image $(IMAGE))
+
+.PHONY: release
+release: $(VENV)/.dev  ## build wheel, source distribution, SBOM, image and checksums of the commit in dist/ (BASE=image: base of the image)
+	@$(BIN)/python .ci/release.py $(if $(BASE),--base $(BASE)) $(BUILD_OPTIONS:%=--build-option=%) $(if $(REQUIRE_IMAGE),--require-image)
 
 lock: $(VENV)/.dev  ## pin the dependencies of pyproject.toml (UPGRADE=1 updates them)
 	@echo 'setuptools>=80' | $(LOCK) pyproject.toml - --output-file requirements.lock >/dev/null

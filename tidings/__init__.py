@@ -1,3 +1,3 @@
 """Library that all four processes of Tidings use."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
