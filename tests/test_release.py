@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "release.py"
 PACKAGES = ("tidings", "webapp", "coreapp", "network", "handset", "cli", "migrations")
 SOURCES = (
-    *PACKAGES, ".ci", "docker", "docs", "templates", "tests/upgrade", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
+    *PACKAGES, ".ci", "docker", "docs", "templates", "LICENSE", "MANIFEST.in", "Makefile", "README.md",
     "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", ".dockerignore", "pyproject.toml",
     *sorted(path.name for path in ROOT.glob("requirements*.lock")),
 )  # fmt: skip
