@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tidings.http.open_connections import OpenConnections
+from tidings.http.protocol import HttpLimits, HttpProtocol
+
 MAX_BODY = 16 * 1024 * 1024  # bytes; a larger body is answered 413
-GRACE = 1  # seconds that requests in progress have to finish when the server stops
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # The command handles signals itself.
-        yield
+GRACE = 1.0  # seconds that requests in progress have to finish when the server stops
 
 
 @contextlib.asynccontextmanager
@@ -43,15 +38,14 @@ async def receiving(host: str, port: int, show: Callable[[bytes], None]) -> Asyn
 
     app = Starlette(routes=[Route("/{path:path}", callback, methods=["POST"])])
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    connections = OpenConnections()
     with socket.create_server((host, port), family=family) as listening:
-        config = uvicorn.Config(
-            app, ws="none", lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=GRACE
+        server = await asyncio.get_running_loop().create_server(
+            lambda: HttpProtocol(app, connections, HttpLimits()), sock=listening
         )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve([listening]))
         try:
             name = listening.getsockname()
             yield name[0], name[1]
         finally:
-            server.should_exit = True
-            await serving
+            server.close()
+            await connections.drain(GRACE)

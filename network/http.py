@@ -19,7 +19,7 @@ from network import errors
 from network.delay import Delay
 from network.directory.logins import DeviceLogins
 from tidings.aio.batcher import BatcherFull
-from tidings.http.http1 import ADMITTED
+from tidings.http.limited_protocol import ADMITTED
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError
 from tidings.wire.decoding import UNREADABLE

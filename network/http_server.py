@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
-from typing import Any
 
-import uvicorn
 from prometheus_client import Counter, Gauge
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from network import errors, http
-from network.connections.websocket_protocol import UpgradeProtocol
+from network.connections import websocket_handshake
+from network.connections.websocket_handshake import InvalidHandshake, WebSocketHandshake
 from network.errors import CannotListen
-from tidings.http import http1, http_server
+from tidings.http import server
 from tidings.http.connection_limiter import REQUEST, ConnectionLimiter
+from tidings.http.exchange import HttpExchange
 from tidings.http.hosts import ANY, Hosts
+from tidings.http.limited_protocol import MISDIRECTED, LimitedHttpProtocol
+from tidings.http.protocol import HEAD_TIMEOUT, Headers, HttpLimits
 from tidings.net import tls
 from tidings.net.tls import Clients, FileContext, TlsFiles
 from tidings.net.tls_server import Handshakes
@@ -29,7 +31,7 @@ BACKLOG = 2048  # Connections that the system queues until they are accepted.
 GRACE = 3
 
 
-class _Protocol(http1.BoundedProtocol):
+class _Protocol(LimitedHttpProtocol):
     """HTTP connection that sends refusals in the format of the device API.
 
     A connection that was upgraded to a WebSocket no longer counts as one of these.
@@ -42,32 +44,41 @@ class _Protocol(http1.BoundedProtocol):
         self._certified = str(certificate["subject"]) if certificate else None
         OPEN.set(len(self.limiter))
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+    def released(self) -> None:
+        super().released()
         OPEN.set(len(self.limiter))
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
+    def begin(self, exchange: HttpExchange) -> None:
         # Format of the ASGI TLS extension.
-        self.scope["extensions"] = {"tls": {"client_cert_name": self._certified}}
+        exchange.scope["extensions"] = {"tls": {"client_cert_name": self._certified}}
+        super().begin(exchange)
 
-    def handle_websocket_upgrade(self) -> None:
+    def takes_upgrade(self, scope: Scope) -> bool:
+        return websocket_handshake.asks_for_websocket(scope)
+
+    def upgrade(self, scope: Scope, early: bytes) -> None:
         self.consume(REQUEST)
         if self.hosts:
-            if error := self.host_error():
-                self.refuse(http1.MISDIRECTED, error)
+            if error := self.host_error(scope, self.target):
+                self.refuse(MISDIRECTED, error)
                 return
             if error := self.hosts.origin_error(self.headers, is_local=self.is_local):
                 self.refuse(403, error)
                 return
-        self.leave()
-        OPEN.set(len(self.limiter))
-        super().handle_websocket_upgrade()
-        protocol: Any = self.transport.get_protocol()
-        if isinstance(protocol, UpgradeProtocol):
-            protocol.on_login = functools.partial(self.limiter.mark_authenticated, self._admitted)
+        if self.served is not None:
+            self.refuse(400, "a WebSocket handshake must not be sent before the response to the request before it")
+            return
+        try:
+            on_login = functools.partial(self.limiter.mark_authenticated, self.admitted)
+            handshake = WebSocketHandshake(self.transport, scope, self.connections, on_login)
+        except InvalidHandshake as error:
+            self.refuse(400, str(error))
+            return
+        app = self.app
+        self.hand_over(handshake)
+        handshake.start(app, early)
 
-    def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    def refusal(self, status: int, text: str) -> tuple[Headers, bytes]:
         kinds = {429: errors.TooMany, 503: errors.TooMany, 421: errors.WrongHost, 403: errors.WrongOrigin}
         answer = http.answer(kinds.get(status, errors.BadRequest)(text, retry_after=int(status in (429, 503))))
         return answer.raw_headers, bytes(answer.body)
@@ -88,7 +99,7 @@ class HttpServer:
         hosts: Hosts = ANY,
         own_port: int = 0,
         reuse_port: bool = False,
-        head_timeout: float = http1.HEAD_TIMEOUT,
+        head_timeout: float = HEAD_TIMEOUT,
     ) -> None:
         """Create the server.
 
@@ -104,24 +115,12 @@ class HttpServer:
         self._certificate = certificate
         self.tls: FileContext | None = None
         self._sockets: list[socket.socket] = []
-        self._server = http_server.LimitedServer(
-            uvicorn.Config(
-                app,
-                http=functools.partial(_Protocol, limiter=limiter, hosts=hosts, head_timeout=head_timeout),  # type: ignore[arg-type]
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                ws=UpgradeProtocol,
-                # An open WebSocket has its own pings and limits.
-                ws_ping_interval=None,
-                # Ciphertext does not compress.
-                ws_per_message_deflate=False,
-                backlog=BACKLOG,
-                timeout_graceful_shutdown=GRACE,
-            ),
+        limits = HttpLimits(head_timeout=head_timeout)
+        self._server = server.LimitedServer(
+            lambda connections: _Protocol(app, connections, limits, limiter=limiter, hosts=hosts),
             limiter,
-            Handshakes("http"),
+            grace=GRACE,
+            handshakes=Handshakes("http"),
         )
 
     def open(self) -> tuple[str, int]:
@@ -144,19 +143,11 @@ class HttpServer:
         self._sockets.append(listening)
 
     async def run(self, stop: asyncio.Event) -> None:
-        serving = asyncio.create_task(self._server.serve(sockets=self._sockets), name="http.serve")
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-            self._server.should_exit = True
-            await serving
-        finally:
-            stopping.cancel()
+        await self._server.run(self._sockets, stop)
 
     def stop_listening(self) -> None:
         """Accept no more connections; open connections stay open."""
-        for server in self._server.servers:
-            server.close()
+        self._server.stop_listening()
 
     def close(self) -> None:
         """Release the address if `run` was never called."""

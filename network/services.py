@@ -48,7 +48,7 @@ from tidings.aio.clock import Clock, SystemClock
 from tidings.aio.service import Service, run_services
 from tidings.config import env
 from tidings.config.env import printable
-from tidings.http import http_server
+from tidings.http import server
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.hosts import Hosts
 from tidings.net import exposure
@@ -287,7 +287,7 @@ def _make_door(settings: Settings, clock: Clock) -> ConnectionLimiter:
     return ConnectionLimiter(
         settings.unauthenticated,
         clock,
-        connections=http_server.affordable(settings.limits.http, settings.unauthenticated),
+        connections=server.affordable(settings.limits.http, settings.unauthenticated),
         trusted=settings.trusted_proxies,
         tls=bool(settings.http_certificate.chain),
     )

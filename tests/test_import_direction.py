@@ -25,7 +25,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "tidings.secrets": ("tidings.config",),
     "tidings.net": ("tidings.aio", "tidings.config"),
     "tidings.http": ("tidings.net", "tidings.aio", "tidings.config"),
-    "tidings.observability": ("tidings.net", "tidings.secrets", "tidings.aio", "tidings.config"),
+    "tidings.observability": ("tidings.http", "tidings.net", "tidings.secrets", "tidings.aio", "tidings.config"),
     "tidings.installation": ("tidings.observability", "tidings.net", "tidings.secrets", "tidings.config"),
     "tidings.wire": ("tidings.net",),
     "tidings.client": ("tidings.wire", "tidings.e2ee", "tidings.media", "tidings.aio"),

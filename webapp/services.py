@@ -18,9 +18,9 @@ from tidings.changes.watch import Watch
 from tidings.config import env
 from tidings.e2ee.installation_secrets import SecretSealer
 from tidings.egress.guard import EgressGuard
-from tidings.http import http_server
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.hosts import Hosts
+from tidings.http.server import affordable
 from tidings.installation import data_directory
 from tidings.keys import checks
 from tidings.net import exposure
@@ -257,7 +257,7 @@ def _limiter(
     return ConnectionLimiter(
         settings.unauthenticated,
         clock,
-        connections=http_server.affordable(settings.connections, settings.unauthenticated),
+        connections=affordable(settings.connections, settings.unauthenticated),
         trusted=settings.trusted_proxies,
         recognise=lambda header: authenticator.recognises(header) or logins.credentials.recognises(header),
         tls=settings.tls,

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from network.connections.connections import Connections
 from network.connections.session_handler import SessionHandler
 from network.connections.websocket_connection import SUBPROTOCOLS, WebSocketConnection
-from network.connections.websocket_protocol import EXTENSION, UpgradeProtocol
+from network.connections.websocket_handshake import EXTENSION, WebSocketHandshake
 
 # Tokens that a WebSocket consumes: its request costs more than a TCP connection.
 UPGRADE = 5.0
@@ -38,8 +38,8 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
             answer = JSONResponse({"error": {"reason": "rate_limited", "detail": detail}}, 429, {"Retry-After": "1"})
             await websocket.send_denial_response(answer)
             return
-        protocol: UpgradeProtocol = websocket.scope["extensions"][EXTENSION]
-        slot.on_proof(protocol.on_login)
+        handshake: WebSocketHandshake = websocket.scope["extensions"][EXTENSION]
+        slot.on_proof(handshake.on_login)
         opened = False
         try:
             await websocket.accept(subprotocol=name)
@@ -50,7 +50,7 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
                 max_write_buffer=write_buffer,
                 unfinished=connections.unfinished,
             )
-            opened = protocol.hand_over(connection)
+            opened = handshake.hand_over(connection)
         finally:
             if not opened:
                 slot.left()

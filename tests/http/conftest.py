@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.http.http1_support import Server, serve
+from tests.http.support import Server, serve
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from tests.authority import Authority
 from tests.coreapp.signals import soon
-from tests.http.http1_support import Server, answer, connected, serve, write_on
+from tests.http.support import Server, answer, connected, serve, write_on
 from tidings.aio import dispatch_limit
 from tidings.aio.clock import ManualClock, SystemClock
 from tidings.http import connection_limiter

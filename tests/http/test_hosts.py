@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.http.http1_support import Server, answer, connected, serve
+from tests.http.support import Server, answer, connected, serve
 from tidings.config import env
 from tidings.config.env import SettingsError
 from tidings.http import hosts, listener_settings

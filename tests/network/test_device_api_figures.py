@@ -36,7 +36,7 @@ from network.operator import OperatorEndpoints
 from network.settings import BlobSettings, DeviceRateLimits, Limits, Quotas, Settings
 from tests.network.device_api_page import section, table
 from tidings.e2ee import chains, ratchet, record
-from tidings.http import http1
+from tidings.http import protocol
 from tidings.http.listener_settings import UnauthenticatedSettings
 from tidings.secrets.api_key import NO_KEY
 from tidings.wire import addresses, connection, device, groups, registration, unfinished
@@ -101,8 +101,8 @@ def test_the_limits_are_those_of_the_code() -> None:
         "a body over HTTP": [http.MAX_BODY, MAX_BULK_BODY, MAX_CODE_BODY],
         "unauthenticated HTTP connections": [unauthenticated.connections, unauthenticated.connections_each],
         "requests on unauthenticated HTTP connections": [int(unauthenticated.rate), int(unauthenticated.rate_each)],
-        "HTTP headers": [http1.MAX_HEADERS, http1.MAX_HEAD, int(http1.HEAD_TIMEOUT)],
-        "pipelined HTTP requests": [http1.MAX_PIPELINED],
+        "HTTP headers": [protocol.MAX_HEADERS, protocol.MAX_HEAD, int(protocol.HEAD_TIMEOUT)],
+        "pipelined HTTP requests": [protocol.MAX_PIPELINED],
         "participants of a group": [MAX_PARTICIPANTS],
         "groups of a number": [rules.MAX_GROUPS],
         "a group's subject": [MAX_SUBJECT],

@@ -7,20 +7,26 @@ import contextlib
 import gc
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 import websockets
 from fastapi import FastAPI, WebSocket
 
 from harness import polling
+from network.connections.websocket_connection import SUBPROTOCOLS, WebSocketConnection
+from network.connections.websocket_handshake import EXTENSION
 from network.http_server import HttpServer
 from network.settings import Limits
 from tests.conftest import DatabaseFactory
 from tests.network.support import PATIENCE, Network
 from tidings.aio.clock import SystemClock
 from tidings.http.connection_limiter import ConnectionLimiter
-from tidings.http.http1 import HEAD_TIMEOUT, BoundedProtocol
+from tidings.http.limited_protocol import LimitedHttpProtocol
 from tidings.http.listener_settings import UnauthenticatedSettings
+from tidings.http.protocol import HEAD_TIMEOUT
 from tidings.net.tls import TlsFiles
+from tidings.wire.connection import Connection
+from tidings.wire.unfinished import Unfinished
 
 Address = tuple[str, int]
 
@@ -34,10 +40,36 @@ def make_app() -> FastAPI:
 
     @app.websocket("/connect")
     async def connect(websocket: WebSocket) -> None:
-        await websocket.accept()
-        await websocket.receive()
+        await websocket.accept(websocket.scope["subprotocols"][0])
+        websocket.scope["extensions"][EXTENSION].hand_over(
+            WebSocketConnection(
+                SUBPROTOCOLS["tidings.v1.json"], Silent(), "", max_write_buffer=2**20, unfinished=Unfinished()
+            )
+        )
 
     return app
+
+
+class Silent:
+    """Handler of a connection that reads frames and sends none."""
+
+    def __init__(self) -> None:
+        self.frames: list[object] = []
+
+    def opened(self, connection: Connection) -> None:
+        pass
+
+    def received(self, connection: Connection, frame: object) -> None:
+        self.frames.append(frame)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        pass
+
+
+def open_websocket(address: Address) -> websockets.connect:
+    return websockets.connect(
+        "ws://{}:{}/connect".format(*address), subprotocols=[websockets.Subprotocol("tidings.v1.json")]
+    )
 
 
 @contextlib.asynccontextmanager
@@ -108,15 +140,17 @@ async def test_one_connection_too_many_waits_until_there_is_room_and_the_oldest_
 
 
 async def test_what_became_a_websocket_takes_no_place() -> None:
-    async with serve(connections=1, head_timeout=0.05) as address:
-        url = f"ws://{address[0]}:{address[1]}/connect"
-        async with websockets.connect(url) as first, websockets.connect(url) as second:
-            async with connected(address) as held:
-                assert await is_served(*held)
-            # It has no request head either, so no head time-out applies.
-            for socket in (first, second):
-                async with asyncio.timeout(PATIENCE):
-                    await (await socket.ping())
+    async with (
+        serve(connections=1, head_timeout=0.05) as address,
+        open_websocket(address) as first,
+        open_websocket(address) as second,
+    ):
+        async with connected(address) as held:
+            assert await is_served(*held)
+        # It has no request head either, so no head time-out applies.
+        for socket in (first, second):
+            async with asyncio.timeout(PATIENCE):
+                await (await socket.ping())
 
 
 @pytest.mark.parametrize("pair", [("tcp", "sqlite")])
@@ -134,5 +168,73 @@ async def test_the_network_takes_the_number_of_connections_from_its_limits(datab
 
 
 async def test_nothing_is_kept_of_the_request_that_became_a_websocket(no_collector: None) -> None:
-    async with serve() as (host, port), websockets.connect(f"ws://{host}:{port}/connect"):
-        await polling.until(lambda: not any(isinstance(thing, BoundedProtocol) for thing in gc.get_objects()))
+    async with serve() as address, open_websocket(address):
+        await polling.until(lambda: not any(isinstance(thing, LimitedHttpProtocol) for thing in gc.get_objects()))
+
+
+HANDSHAKE = {
+    "Host": "x",
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Protocol": "tidings.v1.json",
+}
+
+
+def handshake(method: str = "GET", **changes: str) -> bytes:
+    lines = (HANDSHAKE | changes).items()
+    return f"{method} /connect HTTP/1.1\r\n{''.join(f'{n}: {v}' + chr(13) + chr(10) for n, v in lines)}\r\n".encode()
+
+
+async def test_the_response_to_a_handshake_is_the_one_of_rfc_6455_and_a_ping_behind_the_request_is_answered() -> None:
+    async with serve() as address, connected(address) as (reader, writer):
+        # A masked ping with the payload "hi", in the same segment.
+        writer.write(handshake() + b"\x89\x82\0\0\0\0hi")
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert head.startswith(b"http/1.1 101 ")
+        # RFC 6455, section 1.3.
+        assert b"sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n" in head
+        assert b"sec-websocket-protocol: tidings.v1.json\r\n" in head
+        assert await reader.readexactly(4) == b"\x8a\x02hi"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        handshake("POST"),
+        handshake(**{"Sec-WebSocket-Version": "8"}),
+        handshake(**{"Sec-WebSocket-Key": ""}),
+        handshake(**{"Sec-WebSocket-Key": "c2hvcnQ="}),
+        handshake(**{"Sec-WebSocket-Key": "no base64!"}),
+        handshake().replace(b"\r\n\r\n", b"\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"),
+    ],
+    ids=["POST", "version", "no key", "short key", "no base64", "two keys"],
+)
+async def test_a_handshake_that_is_not_valid_is_refused_in_the_format_of_the_api(sent: bytes) -> None:
+    async with serve() as address, connected(address) as (reader, writer):
+        writer.write(sent)
+        received = await reader.read()
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert msgspec.json.decode(received.partition(b"\r\n\r\n")[2])["error"]["reason"] == "invalid"
+
+
+async def test_a_handshake_behind_a_request_in_progress_is_refused_after_its_response() -> None:
+    async with serve() as address, connected(address) as (reader, writer):
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" + handshake())
+        received = await reader.read()
+    assert [line.split()[1] for line in received.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")] == [b"200", b"400"]
+
+
+async def test_too_much_behind_a_handshake_ends_the_connection() -> None:
+    async with serve() as address, connected(address) as (reader, writer):
+        writer.write(handshake() + bytes(4 * 1024 + 1))
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+
+
+async def test_a_path_without_websockets_denies_the_handshake() -> None:
+    async with serve() as address, connected(address) as (reader, writer):
+        writer.write(handshake().replace(b"/connect", b"/elsewhere"))
+        received = await reader.read()
+    assert received.startswith(b"HTTP/1.1 403 ")

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 import websockets
 from websockets.frames import Frame, Opcode
-from websockets.server import ServerProtocol
 
 from harness import polling
 from network.connections import websocket_connection, websocket_frames
 from network.connections.websocket_connection import PING as PING_SECONDS
 from network.connections.websocket_connection import SUBPROTOCOLS, WebSocketConnection
 from network.connections.websocket_frames import Violation
+from network.connections.websocket_handshake import WebSocketHandshake
 from tests.network.conftest import Network
 from tidings.wire import connection, device
 from tidings.wire.unfinished import Unfinished
@@ -357,5 +357,5 @@ async def test_a_handshake_that_is_over_leaves_nothing_and_no_error(
     await network.start()
     with contextlib.suppress(aiohttp.WSServerHandshakeError):
         await open_socket(network, protocol)
-    await polling.until(lambda: not any(isinstance(thing, ServerProtocol) for thing in gc.get_objects()))
+    await polling.until(lambda: not any(isinstance(thing, WebSocketHandshake) for thing in gc.get_objects()))
     assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -46,10 +46,10 @@ async def test_a_get_is_answered_with_the_metrics_and_the_connection_closed(serv
     assert (await ask(served, b"POST / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
 
 
-async def test_a_head_that_is_too_long_or_does_not_come_ends_the_connection(
+async def test_a_head_that_is_too_long_is_refused_and_one_that_does_not_come_ends_the_connection(
     served: Exposition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await ask(served, b"GET /" + b"x" * 10_000) == b""
+    assert (await ask(served, b"GET /" + b"x" * 10_000)).startswith(b"HTTP/1.1 400 ")
     monkeypatch.setattr(exposition, "SECONDS", 0.05)
     assert await ask(served, b"GET / HTTP/1.1\r\n") == b""
 

@@ -11,8 +11,11 @@ from typing import Self
 
 import msgspec
 import prometheus_client
+from starlette.types import Receive, Scope, Send
 
 from tidings.config.env import SettingsError, is_loopback
+from tidings.http.open_connections import OpenConnections
+from tidings.http.protocol import HttpLimits, HttpProtocol
 from tidings.net import own_certificate, socket_server, tls
 from tidings.net.rate_limited_server import RateLimitedServer
 from tidings.net.tls import NO_FILES, TlsFiles
@@ -24,13 +27,16 @@ log = logging.getLogger(__name__)
 CONNECTIONS = 32
 # Connections accepted per second, and burst; the others wait in the kernel's backlog. One takes about 0.3 ms.
 RATE, BURST = 30.0, 100.0
-# Bytes of a request head, and seconds from the connection to the end of the response.
+# Bytes of a request head, and seconds that the head, the checks and reading the response may take each.
 MAX_HEAD = 8 * 1024
 SECONDS = 5.0
-LIVE, READY = b"/health/live", b"/health/ready"
+LIVE, READY = "/health/live", "/health/ready"
 OK = "ok"
 # Seconds for which a generated text is served again: generating one takes some milliseconds.
 FRESH = 0.5
+
+_JSON = b"application/json"
+_METRICS = prometheus_client.CONTENT_TYPE_LATEST.encode()
 
 
 # `ok`, or the error, of each dependency of the process.
@@ -41,8 +47,21 @@ async def _nothing() -> Mapping[str, str]:
     return {}
 
 
+class _Protocol(HttpProtocol):
+    """HTTP connection that is closed at once when `CONNECTIONS` others are open."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        is_full = len(self.connections) >= CONNECTIONS
+        super().connection_made(transport)
+        if is_full:
+            transport.abort()
+
+
 class Exposition:
-    """Answers every GET with the metrics, except for the two health paths, and closes the connection."""
+    """ASGI application that answers every GET with the metrics, except for the two health paths.
+
+    Each response ends its connection.
+    """
 
     def __init__(self, key: ApiKey | None, ready: Checks) -> None:
         """key: needed for the metrics; `None` when everybody may read them.
@@ -53,7 +72,7 @@ class Exposition:
         self._server: RateLimitedServer | None = None
         # `None` for plaintext.
         self.tls: ssl.SSLContext | None = None
-        self._open = 0
+        self._connections = OpenConnections()
         self._text = b""
         self._made_at = float("-inf")
 
@@ -102,62 +121,42 @@ class Exposition:
         if self._server is not None:
             self._server.close()
 
-    def _protocol(self) -> asyncio.StreamReaderProtocol:
-        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=MAX_HEAD), self._serve)
+    def _protocol(self) -> _Protocol:
+        limits = HttpLimits(head_timeout=SECONDS, head_bytes=MAX_HEAD, stalled=SECONDS)
+        return _Protocol(self, self._connections, limits)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= CONNECTIONS:
-            writer.transport.abort()
-            return
-        self._open += 1
-        try:
-            async with asyncio.timeout(SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(await self._answer(head))
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            writer.transport.abort()
-        finally:
-            self._open -= 1
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, kind, text = await self._answer(scope)
+        headers = [(b"content-length", b"%d" % len(text)), (b"connection", b"close")]
+        if kind:
+            headers.append((b"content-type", kind))
+        if status == 405:
+            headers.append((b"allow", b"GET, HEAD"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": text})
 
-    async def _answer(self, head: bytes) -> bytes:
-        method, _, rest = head.partition(b" ")
-        if method not in (b"GET", b"HEAD"):
-            return (
-                b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        status, kind = b"200 OK", b"application/json"
-        if path == LIVE:
-            text = msgspec.json.encode({"status": "live"})
-        elif path == READY:
-            found = await self._ready()
-            ready = set(found.values()) <= {OK}
-            status = b"200 OK" if ready else b"503 Service Unavailable"
-            text = msgspec.json.encode({"status": "ready" if ready else "not ready", **found})
-        elif self._key is not None and not self._key.is_given(_authorization(head)):
-            return b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        else:
-            text, kind = self._latest(), prometheus_client.CONTENT_TYPE_LATEST.encode()
-        answer = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (
-            status,
-            kind,
-            len(text),
-        )
-        return answer if method == b"HEAD" else answer + text
+    async def _answer(self, scope: Scope) -> tuple[int, bytes, bytes]:
+        """Return status, content type and body of the response."""
+        if scope["method"] not in ("GET", "HEAD"):
+            return 405, b"", b""
+        if scope["path"] == LIVE:
+            return 200, _JSON, msgspec.json.encode({"status": "live"})
+        if scope["path"] == READY:
+            try:
+                async with asyncio.timeout(SECONDS):
+                    found = await self._ready()
+            except TimeoutError:
+                return 503, _JSON, msgspec.json.encode({"status": "not ready"})
+            is_ready = set(found.values()) <= {OK}
+            text = msgspec.json.encode({"status": "ready" if is_ready else "not ready", **found})
+            return 200 if is_ready else 503, _JSON, text
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        if self._key is not None and not self._key.is_given(given):
+            return 401, b"", b""
+        return 200, _METRICS, self._latest()
 
     def _latest(self) -> bytes:
         now = time.monotonic()
         if now - self._made_at > FRESH:
             self._text, self._made_at = prometheus_client.generate_latest(), now
         return self._text
-
-
-def _authorization(head: bytes) -> bytes:
-    for line in head.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        if name.lower() == b"authorization":
-            return value.strip()
-    return b""

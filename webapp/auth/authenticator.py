@@ -14,7 +14,7 @@ from prometheus_client import Counter
 from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
 from tidings.aio.token_buckets import TokenBuckets
-from tidings.http.http1 import ADMITTED
+from tidings.http.limited_protocol import ADMITTED
 from tidings.net.unauthenticated import key_of
 from tidings.secrets.api_key import ApiKey
 from webapp.auth.tokens import Caller, Tokens

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidings.http.http1 import ADMITTED
+from tidings.http.limited_protocol import ADMITTED
 from tidings.observability.tracing import TRACES, Kind, Span
 from tidings.storage import outages
 from tidings.storage.database import DatabaseError

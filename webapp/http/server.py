@@ -1,23 +1,23 @@
-"""HTTP server of the application, with uvicorn on a socket that was opened before any part was started."""
+"""HTTP server of the application, on a socket that was opened before any part was started."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import os
 import socket
 import ssl
 import struct
 from collections.abc import Callable, Sequence
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from tidings.config.env import SettingsError
-from tidings.http import http1, http_server
+from tidings.http import server
 from tidings.http.connection_limiter import ConnectionLimiter
 from tidings.http.hosts import ANY, Hosts
+from tidings.http.limited_protocol import MISDIRECTED, LimitedHttpProtocol
+from tidings.http.protocol import Headers, HttpLimits
 from tidings.net.tls_server import Handshakes
 from tidings.wire.codes import INVALID_REQUEST
 from webapp.http.answers import error_answer
@@ -68,34 +68,22 @@ def _pending(listener: socket.socket) -> int:
     return int(_UNACKED.unpack(info)[0])
 
 
-class Protocol(http1.BoundedProtocol):
-    """HTTP protocol whose refusals have the API's format and a request id."""
+class _Protocol(LimitedHttpProtocol):
+    """HTTP connection whose refusals have the API's format and a request id."""
 
-    def refusal(self, status: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    def refusal(self, status: int, text: str) -> tuple[Headers, bytes]:
         error: APIError
         if status == 429:
             error = RateLimitExceeded(text, retry_after=1)
         elif status == 503:
             error = Overloaded(text)
-        elif status == http1.MISDIRECTED:
+        elif status == MISDIRECTED:
             error = WrongHost(text)
         else:
             error = InvalidRequest.because(INVALID_REQUEST, text)
         answer = error_answer(error)
         added = ((b"cache-control", b"no-cache, private"), (b"x-request-id", os.urandom(16).hex().encode()))
         return [*answer.raw_headers, *added], bytes(answer.body)
-
-
-class _Server(http_server.LimitedServer):
-    """Server that calls `started` once it accepts connections."""
-
-    def __init__(self, config: uvicorn.Config, limiter: ConnectionLimiter, started: Callable[[], None]) -> None:
-        super().__init__(config, limiter, Handshakes("api"))
-        self._on_started = started
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_started()
 
 
 class HTTPServer:
@@ -124,32 +112,20 @@ class HTTPServer:
         tls: context with the certificate for HTTPS; None for plain HTTP
         """
         self._sockets = list(sockets)
-        config = uvicorn.Config(
-            app,
-            http=functools.partial(Protocol, limiter=limiter, hosts=hosts),  # type: ignore[arg-type]
-            ws="none",
-            lifespan="off",
-            backlog=BACKLOG,
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=GRACE,
+        self._started = started
+        limits = HttpLimits(keep_alive=KEEP_ALIVE)
+        self._server = server.LimitedServer(
+            lambda connections: _Protocol(app, connections, limits, limiter=limiter, hosts=hosts),
+            limiter,
+            grace=GRACE,
+            handshakes=Handshakes("api"),
+            tls=tls,
         )
-        self._server = _Server(config, limiter, started)
-        self._server.tls = tls
 
     def load(self) -> ServerLoad:
         """Return the current load."""
-        state = self._server.server_state
-        return ServerLoad(len(state.connections), len(state.tasks), sum(map(_pending, self._sockets)))
+        connections = self._server.connections
+        return ServerLoad(len(connections), len(connections.running), sum(map(_pending, self._sockets)))
 
     async def run(self, stop: asyncio.Event) -> None:
-        serving = asyncio.create_task(self._server.serve(self._sockets))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        self._server.should_exit = True
-        await serving
+        await self._server.run(self._sockets, stop, self._started)

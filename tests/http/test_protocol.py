@@ -1,16 +1,18 @@
-"""Memory that a server uses for requests that it has not read, and clients that request HTTP/2."""
+"""HTTP/1.1 connections: limits on unread requests and responses, order of responses, framing, upgrades, the stop."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 import weakref
 
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harness import polling
-from tests.http.http1_support import Server, answer, connected, serve, write_on
+from tests.http.support import Server, answer, connected, serve, write_on
 
 CHUNKED = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -181,7 +183,9 @@ async def test_what_nobody_will_read_is_not_kept(server: Server) -> None:
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: 200000\r\n\r\n" + b"x" * 100_000)
         assert await answer(reader) == (200, b"")
         writer.write(b"x" * 100_000 + b"GET / HTTP/1.1\r\n\r\n")
-        assert not server.protocol().cycle.body
+        exchange = server.protocol().exchange
+        assert exchange is not None
+        assert not exchange.body
         assert await answer(reader) == (200, b"")
 
 
@@ -209,7 +213,7 @@ async def test_trailers_never_become_headers_wherever_the_bytes_are_split(
     sent = WITH_TRAILERS % upgrade
     known = [b"host", b"transfer-encoding", *([b"connection", b"upgrade"] if upgrade else [])]
     async with connected(server) as (reader, _):
-        await polling.until(lambda: len(server.server_state.connections) == 1)
+        await polling.until(lambda: len(server.connections) == 1)
         protocol = server.protocol()
         for position in range(len(sent)):
             server.headers.clear()
@@ -222,3 +226,160 @@ async def test_trailers_never_become_headers_wherever_the_bytes_are_split(
             assert await answer(reader) == (200, b""), position
             names = [[name for name, _ in headers] for headers in server.headers]
             assert names == [known, [b"host"]], position
+
+
+def app_of(*messages: dict[str, object]) -> ASGIApp:
+    """Return an application that sends these messages and fails behind them."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(message)
+        raise LookupError("the application fails")
+
+    return app
+
+
+START = {"type": "http.response.start", "status": 200}
+PART = {"type": "http.response.body", "body": b"part", "more_body": True}
+END = {"type": "http.response.body", "body": b"end"}
+
+
+async def read_all(server: Server, sent: bytes) -> bytes:
+    """Return everything that the server writes until it closes the connection."""
+    async with connected(server) as (reader, writer):
+        writer.write(sent)
+        return await reader.read()
+
+
+async def holding(server: Server) -> asyncio.Event:
+    """Add an application at `/held` that responds once the returned event is set."""
+    go_on = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await go_on.wait()
+        await send({**START, "headers": [(b"content-length", b"3")]})
+        await send(END)
+
+    server.apps["/held"] = app
+    return go_on
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [b"nonsense\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", CHUNKED % b"/read" + b"no size\r\n"],
+    ids=["no request", "no URL", "no chunk"],
+)
+async def test_a_refusal_follows_the_responses_to_earlier_requests(server: Server, wrong: bytes) -> None:
+    go_on = await holding(server)
+    async with connected(server) as (reader, writer):
+        writer.write(b"GET /held HTTP/1.1\r\n\r\nGET /other HTTP/1.1\r\n\r\n" + wrong)
+        await polling.until(lambda: server.served == 1)
+        go_on.set()
+        assert await answer(reader) == (200, b"end")
+        assert await answer(reader) == (200, b"")
+        assert (await answer(reader))[0] == 400
+        assert await reader.read() == b""
+    assert server.served == 2
+
+
+async def test_behind_a_refused_request_nothing_is_served(server: Server) -> None:
+    received = await read_all(server, b"GET / HTTP/0.9\r\n\r\n" + b"GET / HTTP/1.1\r\n\r\n" * 3)
+    assert received.count(b"HTTP/1.1 ") == received.count(b"HTTP/1.1 400 ") == 1
+    assert server.served == 0
+
+
+async def test_a_body_that_is_no_chunk_is_refused_once_and_the_application_sees_the_end(server: Server) -> None:
+    async with connected(server) as (reader, writer):
+        writer.write(CHUNKED % b"/read" + b"2\r\nab\r\n")
+        assert await server.received.get() == b"ab"
+        writer.write(b"no size\r\n")
+        received = await reader.read()
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1 ") == 1
+    await polling.until(lambda: not server.connections.running)
+
+
+async def test_requests_behind_one_that_asks_to_close_get_no_response(server: Server) -> None:
+    closing = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
+    received = (await read_all(server, closing + b"GET / HTTP/1.1\r\n\r\n")).lower()
+    assert received.count(b"http/1.1 200") == 1
+    assert received.count(b"connection: close\r\n") == 1
+
+
+@pytest.mark.parametrize("line", [b"", b"Connection: keep-alive\r\n"])
+async def test_a_client_of_http_1_0_gets_a_body_that_ends_with_the_connection(server: Server, line: bytes) -> None:
+    server.apps["/parts"] = app_of(START, PART, END)
+    head, _, body = (await read_all(server, b"GET /parts HTTP/1.0\r\n" + line + b"\r\n")).partition(b"\r\n\r\n")
+    assert body == b"partend"
+    assert b"transfer-encoding" not in head.lower()
+
+
+async def test_a_body_of_unknown_length_is_chunked_and_the_connection_stays(server: Server) -> None:
+    server.apps["/parts"] = app_of(START, PART, END)
+    async with connected(server) as (reader, writer):
+        for _ in range(2):
+            writer.write(b"GET /parts HTTP/1.1\r\n\r\n")
+            assert b"transfer-encoding: chunked\r\n" in await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readuntil(b"0\r\n\r\n") == b"4\r\npart\r\n3\r\nend\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [START],
+        [PART],
+        [{**START, "headers": [(b"x", b"a\r\nset-cookie: b")]}],
+        [{**START, "headers": [(b"x: y\r\nz", b"a")]}],
+        [{**START, "headers": [(b"content-length", b"2")]}, END],
+    ],
+    ids=["nothing", "a head", "no head", "a value with a line break", "a name with a line break", "a long body"],
+)
+async def test_an_application_that_fails_before_a_part_is_written_is_answered_with_500(
+    server: Server, messages: list[dict[str, object]], caplog: pytest.LogCaptureFixture
+) -> None:
+    server.apps["/wrong"] = app_of(*messages)
+    received = await read_all(server, b"GET /wrong HTTP/1.1\r\n\r\n")
+    assert received.startswith(b"HTTP/1.1 500 ")
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert b"set-cookie" not in received
+    assert [(record.message, record.__dict__["path"]) for record in caplog.records] == [
+        ("http.application_failed", "/wrong")
+    ]
+
+
+async def test_an_application_that_fails_within_a_response_ends_the_connection(server: Server) -> None:
+    server.apps["/wrong"] = app_of(START, PART)
+    received = await read_all(server, b"GET /wrong HTTP/1.1\r\n\r\n")
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert received.endswith(b"4\r\npart\r\n")
+
+
+async def test_a_stop_closes_idle_connections_and_lets_requests_in_progress_finish() -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serve(grace=30.0))
+        go_on = await holding(server)
+        idle = await stack.enter_async_context(connected(server))
+        busy = await stack.enter_async_context(connected(server))
+        busy[1].write(b"GET /held HTTP/1.1\r\n\r\n")
+        await polling.until(lambda: server.served == 1)
+        server.stop.set()
+        assert await idle[0].read() == b""
+        assert not busy[0].at_eof()
+        go_on.set()
+        received = await busy[0].read()
+        assert received.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close\r\n" in received.lower()
+
+
+async def test_a_stop_cancels_requests_that_take_longer_than_the_grace_period(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serve(grace=0.1) as server:
+        await holding(server)
+        async with connected(server) as (reader, writer):
+            writer.write(b"GET /held HTTP/1.1\r\n\r\n")
+            await polling.until(lambda: server.served == 1)
+            server.stop.set()
+            assert (await reader.read()).startswith(b"HTTP/1.1 500 ")
+    assert "http.requests_cancelled" in [record.message for record in caplog.records]

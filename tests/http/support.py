@@ -4,41 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidings.aio.clock import Clock, SystemClock
-from tidings.http import http1, http_server
 from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.hosts import ANY, Hosts
+from tidings.http.limited_protocol import ADMITTED, LimitedHttpProtocol
 from tidings.http.listener_settings import UnauthenticatedSettings
+from tidings.http.protocol import HttpLimits
+from tidings.http.server import LimitedServer
 from tidings.net.unauthenticated import Network
 
 UNLIMITED = UnauthenticatedSettings(rate=0.0, rate_each=0.0)
 
 
-class Server(http_server.LimitedServer):
+class Server(LimitedServer):
     """Server whose application reads a request's body only if the path is `/read`, and responds with the result.
 
-    A request with `Authorization: good` logs in. The connection limiter recognises `known` as logged in.
+    A request with `Authorization: good` logs in. The connection limiter recognises `known` as logged in. Paths in
+    `apps` are served by other applications.
     """
 
     def __init__(
         self,
         listener: socket.socket,
         *,
-        keep_alive: int = 60,
+        keep_alive: float = 60.0,
         connections: int = 1_000,
         limits: UnauthenticatedSettings = UNLIMITED,
         trusted: Sequence[Network] = (),
         clock: Clock | None = None,
         tls: ssl.SSLContext | None = None,
-        **options: float,
+        hosts: Hosts = ANY,
+        grace: float = 1.0,
+        **options: Any,
     ) -> None:
         # Paths that are overloaded.
         self.crowded: set[str] = set()
@@ -51,37 +55,29 @@ class Server(http_server.LimitedServer):
             urgent=("/urgent",),
             is_overloaded=lambda path, delay: path in self.crowded,
         )
+        limits_of_each = HttpLimits(keep_alive=keep_alive, **options)
         super().__init__(
-            uvicorn.Config(
-                self._app,
-                interface="asgi3",
-                http=functools.partial(http1.BoundedProtocol, limiter=self.limiter, **options),  # type: ignore[arg-type]
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                timeout_keep_alive=keep_alive,
-                timeout_graceful_shutdown=1,
+            lambda connections: LimitedHttpProtocol(
+                self._app, connections, limits_of_each, limiter=self.limiter, hosts=hosts
             ),
             self.limiter,
+            grace=grace,
+            tls=tls,
         )
-        self.tls = tls
         self.port = listener.getsockname()[1]
+        self.stop = asyncio.Event()
         self.served = 0
         self.received: asyncio.Queue[bytes] = asyncio.Queue()
         self.on_request: Callable[[], Any] = lambda: None
         self.on_path: Callable[[str], Any] = lambda path: None
+        self.apps: dict[str, ASGIApp] = {}
         # Lists of headers of the requests. They are not copied, so later additions are visible.
         self.headers: list[list[tuple[bytes, bytes]]] = []
-        self.started_serving = asyncio.Event()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.started_serving.set()
-
-    def protocol(self) -> http1.BoundedProtocol:
+    def protocol(self) -> LimitedHttpProtocol:
         """Protocol of the only connection."""
-        (protocol,) = self.server_state.connections
-        assert isinstance(protocol, http1.BoundedProtocol)
+        (protocol,) = self.connections
+        assert isinstance(protocol, LimitedHttpProtocol)
         return protocol
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,7 +86,10 @@ class Server(http_server.LimitedServer):
         self.on_path(scope["path"])
         self.headers.append(scope["headers"])
         if (b"authorization", b"good") in scope["headers"]:
-            scope[http1.ADMITTED].mark_authenticated()
+            scope[ADMITTED].mark_authenticated()
+        if scope["path"] in self.apps:
+            await self.apps[scope["path"]](scope, receive, send)
+            return
         body = b""
         while scope["path"] == "/read":
             message = await receive()
@@ -109,11 +108,14 @@ class Server(http_server.LimitedServer):
 async def serve(**options: Any) -> AsyncIterator[Server]:
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(listener, **options)
-    serving = asyncio.create_task(server.serve([listener]))
-    await asyncio.wait_for(server.started_serving.wait(), 10)
-    yield server
-    server.should_exit = True
-    await serving
+    started = asyncio.Event()
+    serving = asyncio.create_task(server.run([listener], server.stop, started.set))
+    await asyncio.wait_for(started.wait(), 30)
+    try:
+        yield server
+    finally:
+        server.stop.set()
+        await serving
 
 
 @contextlib.asynccontextmanager
