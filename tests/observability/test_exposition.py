@@ -40,7 +40,7 @@ async def ask(served: Exposition, request: bytes) -> bytes:
 async def test_a_get_is_answered_with_the_metrics_and_the_connection_closed(served: Exposition) -> None:
     head, _, text = (await ask(served, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b"Content-Length: %d" % len(text) in head
+    assert b"content-length: %d\r\n" % len(text) in head
     assert b"# TYPE python_info gauge" in text
     assert (await ask(served, b"HEAD / HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")
     assert (await ask(served, b"POST / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")

@@ -162,7 +162,7 @@ async def database(database_factory: Callable[[str], Awaitable[Database]]) -> Da
 async def serve(coreapp: FakeCoreapp, database: Database) -> AsyncIterator[Serve]:
     """Function that starts Webapps on the test's database: `await serve(**changes of the settings)`.
 
-    All Webapps stop with the test. With `over_socket` uvicorn serves the Webapp; without it, requests reach the
+    All Webapps stop with the test. With `over_socket` the Webapp listens on a socket; without it, requests reach the
     application in this process.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -222,7 +222,7 @@ async def api(serve: Serve, coreapp: FakeCoreapp) -> Served:
 
 @pytest.fixture
 async def served_api(serve: Serve, coreapp: FakeCoreapp) -> Served:
-    """The `api` fixture served by uvicorn over a real socket."""
+    """The `api` fixture over a real socket."""
     return await _logged_in(await serve(over_socket=True), coreapp)
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import dataclasses
 import http
 import json
 import math
-import urllib.parse
 from typing import Any
 
 import httptools
 from starlette.types import ASGIApp, Scope
 
-from tidings.http.declined_upgrade import make_parser, make_parser_of_rest
+from tidings.http.deadline import Deadline
 from tidings.http.exchange import STATUS_LINES, HttpExchange
 from tidings.http.open_connections import OpenConnections
+from tidings.http.request_parser import UnusableTarget, make_parser, make_parser_of_rest, split_target
 from tidings.http.unread_responses import UnreadResponses
 
 # Seconds that the head of a request may take to arrive.
@@ -56,10 +55,6 @@ class HttpLimits:
     keep_alive: float = KEEP_ALIVE
 
 
-class _UnusableTarget(Exception):
-    """The target of a request is no URL."""
-
-
 class _Ended(Exception):
     """Nothing more is parsed on this connection."""
 
@@ -86,7 +81,7 @@ class HttpProtocol(asyncio.Protocol):
         # The request that is received or was received last, the one that is served, and those that wait for it.
         self.exchange: HttpExchange | None = None
         self.served: HttpExchange | None = None
-        self.pipeline: collections.deque[HttpExchange] = collections.deque()
+        self.pipeline: list[HttpExchange] = []
         # Head of the request that is received, or was received last.
         self.target = b""
         self.headers: Headers = []
@@ -105,11 +100,8 @@ class HttpProtocol(asyncio.Protocol):
         self._is_reading_paused = False
         self.is_writing_paused = False
         self._writable: asyncio.Event | None = None
-        # Event-loop time at which the connection is closed, as idle or because of a late head; infinite for none. The
-        # timer fires at or before it, and is not restarted for each request.
-        self._deadline = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
+        # End of the time for a head, or for which the connection may be idle.
+        self._deadline = Deadline(self._deadline_passed)
 
     # Hooks for subclasses.
 
@@ -153,7 +145,7 @@ class HttpProtocol(asyncio.Protocol):
             self.scheme = "https"
         self._unread = UnreadResponses(transport, self.limits.stalled, is_brief=self.is_brief)
         self.connections.add(self)
-        self._set_deadline(self.limits.head_timeout)
+        self._deadline.set(self.limits.head_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         for exchange in (self.served, self.exchange):
@@ -166,7 +158,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._is_ended:
             return
         if not self.is_in_head:
-            self._deadline = math.inf
+            self._deadline.at = math.inf
         # One of them may have started in the previous segment.
         if not self._rest and data.count(_VERSION) < MAX_PIPELINED - len(self.pipeline):
             self._feed(data)
@@ -238,15 +230,13 @@ class HttpProtocol(asyncio.Protocol):
         This breaks the reference cycles, so that nothing stays until a garbage collection.
         """
         self.connections.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadline.cancel()
         self._unread.stop()
         self.released()
         self.pipeline.clear()
         self.exchange = self.served = None
         self._rest = b""
-        self._unread = self._parser = None  # type: ignore[assignment]
+        self._unread = self._parser = self._deadline = None  # type: ignore[assignment]
 
     # Parsing.
 
@@ -278,7 +268,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._parser.feed_data(data)
                 return
             except httptools.HttpParserCallbackError as error:
-                if isinstance(error.__context__, _UnusableTarget):
+                if isinstance(error.__context__, UnusableTarget):
                     self.refuse(400, "the target of the request is no URL")
                 elif not isinstance(error.__context__, _Ended):
                     raise
@@ -314,11 +304,18 @@ class HttpProtocol(asyncio.Protocol):
             if is_line and self.target and not self.headers and self._parser.get_http_version() == "0.0":
                 # A complete request of HTTP/0.9.
                 self.refuse(400, _WRONG_VERSION)
-            elif self._deadline == math.inf:
-                self._set_deadline(self.limits.head_timeout)
-        elif self.served is None and self._deadline == math.inf:
+            elif self._deadline.at == math.inf:
+                self._deadline.set(self.limits.head_timeout)
+        elif self.served is None and self._deadline.at == math.inf:
             # The rest of a request that was answered early does not count as a new request.
-            self._set_deadline(self.limits.keep_alive)
+            self._deadline.set(self.limits.keep_alive)
+
+    def _deadline_passed(self) -> None:
+        if self.is_in_head and self._is_reading_paused:
+            # This process has paused reading.
+            self._deadline.set(self.limits.head_timeout)
+        elif not self.transport.is_closing():
+            self.close()
 
     # Calls by the parser.
 
@@ -345,9 +342,9 @@ class HttpProtocol(asyncio.Protocol):
         if self._is_ended:
             raise _Ended
         parser = self._parser
-        self.is_in_head, self._unfinished, self._deadline = False, 0, math.inf
+        self.is_in_head, self._unfinished, self._deadline.at = False, 0, math.inf
         version = parser.get_http_version()
-        path, raw_path, query = _split(self.target)
+        path, raw_path, query = split_target(self.target)
         scope: dict[str, Any] = {
             "type": "http",
             "asgi": _ASGI,
@@ -422,11 +419,11 @@ class HttpProtocol(asyncio.Protocol):
         # The rest of the body will not be read.
         exchange.body = b""
         if self.pipeline:
-            self._serve(self.pipeline.popleft())
+            self._serve(self.pipeline.pop(0))
         elif self._refusal is not None:
             self._write_refusal(*self._refusal)
         elif not self.is_in_head:
-            self._set_deadline(self.limits.keep_alive)
+            self._deadline.set(self.limits.keep_alive)
         if self._rest:
             self._feed_few(self._rest)
         # The last of the waiting requests is in progress, and may wait for its body.
@@ -476,46 +473,8 @@ class HttpProtocol(asyncio.Protocol):
             head += [name, b": ", value, b"\r\n"]
         return b"".join([*head, b"\r\n", body])
 
-    # Deadline.
-
-    def _set_deadline(self, seconds: float) -> None:
-        """Close the connection after `seconds`, unless the deadline is changed."""
-        self._deadline = self.loop.time() + seconds
-        if self._timer is None or self._deadline < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = self._deadline
-            self._timer = self.loop.call_later(seconds, self._check_deadline)
-
-    def _check_deadline(self) -> None:
-        self._timer = None
-        left = self._deadline - self.loop.time()
-        if self._deadline == math.inf or self.transport.is_closing():
-            return
-        if left > 0:
-            self._set_deadline(left)
-        elif self.is_in_head and self._is_reading_paused:
-            # This process has paused reading.
-            self._set_deadline(self.limits.head_timeout)
-        else:
-            self.close()
-
 
 def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
     """Return host and port of an end of the connection. name: `peername` or `sockname`."""
     address = transport.get_extra_info(name)
     return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
-
-
-def _split(target: bytes) -> tuple[str, bytes, bytes]:
-    """Return path, path as it was sent, and query of a request's target. Raises `_UnusableTarget`."""
-    try:
-        if target[:1] == b"/":
-            raw, _, query = target.partition(b"#")[0].partition(b"?")
-        else:
-            url = httptools.parse_url(target)
-            raw, query = url.path or b"/", url.query or b""
-        path = raw.decode("ascii")
-    except (ValueError, httptools.HttpParserError) as error:
-        raise _UnusableTarget from error
-    return (urllib.parse.unquote(path) if "%" in path else path), raw, query

@@ -13,6 +13,8 @@ from collections.abc import Callable
 class UnreadResponses:
     """Aborts a connection whose client reads nothing of the written data for `seconds`."""
 
+    __slots__ = ("_is_brief", "_seconds", "_timer", "_transport", "_unsent")
+
     def __init__(self, transport: asyncio.Transport, seconds: float, *, is_brief: Callable[[], bool]) -> None:
         """is_brief(): all responses are short, so that the client must have read all of them after `seconds`."""
         self._transport = transport

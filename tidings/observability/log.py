@@ -114,7 +114,7 @@ def configure(
     handler = LineHandler(write)
     handler.setFormatter(JSONFormatter(process) if style == "json" else TextFormatter(process))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for chatty in ("aiosqlite", "alembic", "asyncio", "httpx", "httpcore", "websockets", "uvicorn.access"):
+    for chatty in ("aiosqlite", "alembic", "asyncio", "httpx", "httpcore", "websockets"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     # It warns of each failed attempt to reach the receiver, and reports at the end what was lost.
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)

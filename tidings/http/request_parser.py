@@ -1,15 +1,30 @@
-"""HTTP/1.1 for clients that ask for HTTP/2.
-
-Java's and others' first request has `Upgrade: h2c`. A server may decline by ignoring the header (RFC 9110, section
-7.8). The parser cannot: it ends such a request at its head, and would parse the body as the next request.
-"""
+"""Parsers of HTTP/1.1 requests, and of the targets in them."""
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Iterable
 from typing import Protocol
 
 import httptools
+
+
+class UnusableTarget(Exception):
+    """The target of a request is no URL."""
+
+
+def split_target(target: bytes) -> tuple[str, bytes, bytes]:
+    """Return path, path as it was sent, and query of a request's target. Raises `UnusableTarget`."""
+    try:
+        if target[:1] == b"/":
+            raw, _, query = target.partition(b"#")[0].partition(b"?")
+        else:
+            url = httptools.parse_url(target)
+            raw, query = url.path or b"/", url.query or b""
+        path = raw.decode("ascii")
+    except (ValueError, httptools.HttpParserError) as error:
+        raise UnusableTarget from error
+    return (urllib.parse.unquote(path) if "%" in path else path), raw, query
 
 
 class ParserCallbacks(Protocol):
@@ -61,7 +76,10 @@ def make_parser(callbacks: ParserCallbacks) -> httptools.HttpRequestParser:
 def make_parser_of_rest(
     callbacks: ParserCallbacks, headers: Iterable[tuple[bytes, bytes]]
 ) -> tuple[httptools.HttpRequestParser, bytes]:
-    """Return a parser of what follows the head of a request, and a head that it has to be given first.
+    """Return a parser of what follows the head of a request for another protocol, and data that it must be given first.
+
+    Java's and others' first request has `Upgrade: h2c`. A server may decline by ignoring the header (RFC 9110, section
+    7.8). The parser cannot: it ends such a request at its head, and would parse the body as the next request.
 
     headers: headers of the request. Without `Upgrade` they say how long its body is.
     """
