@@ -6,7 +6,6 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -81,7 +80,8 @@ def test_a_private_import_is_found(source: str) -> None:
 
 
 def test_public_and_own_names_are_no_private_imports() -> None:
-    assert private_imports("from __future__ import annotations\nfrom tidings import __version__\nimport httptools") == []
+    source = "from __future__ import annotations\nfrom tidings import __version__\nimport httptools"
+    assert private_imports(source) == []
 
 
 def test_private_names_that_storage_uses_of_database_packages_are_those_of_the_decision() -> None:
