@@ -29,7 +29,7 @@ _SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnect
 
 
 class InvalidHandshake(Exception):
-    """The request is no valid opening handshake; the text says why."""
+    """The request is no valid opening handshake; the text is the reason."""
 
 
 def asks_for_websocket(scope: Scope) -> bool:

@@ -110,7 +110,7 @@ class HttpExchange:
         self._is_received = False
         # Set when the request's state changes; created when the application waits for it.
         self._news: asyncio.Event | None = None
-        # The application has begun the response, the transport has a part of it, and the application has completed it.
+        # State of the response: started by the application, partly written, completed by the application.
         self._is_started = False
         self.is_written = False
         self.is_complete = False

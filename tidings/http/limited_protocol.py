@@ -227,7 +227,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
     async def _answer_busy(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond, as an ASGI application, that too many requests wait; the connection stays open."""
         self.limiter.shed()
-        headers, body = self.refusal(503, "more requests come than can be begun")
+        headers, body = self.refusal(503, "more requests arrive than can be dispatched")
         start: dict[str, Any] = {"type": "http.response.start", "status": 503, "headers": headers}
         await send(start)
         await send({"type": "http.response.body", "body": body})

@@ -81,7 +81,7 @@ def make_parser_of_rest(
     Java's and others' first request has `Upgrade: h2c`. A server may decline by ignoring the header (RFC 9110, section
     7.8). The parser cannot: it ends such a request at its head, and would parse the body as the next request.
 
-    headers: headers of the request. Without `Upgrade` they say how long its body is.
+    headers: headers of the request. Without `Upgrade` they define the length of its body.
     """
     head = [b"POST / HTTP/1.1\r\n"]
     for name, value in headers:
