@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tidings.http.open_connections import OpenConnections
+from tidings.http.http_connections import HttpConnections
 from tidings.http.protocol import HttpLimits, HttpProtocol
 
 MAX_BODY = 16 * 1024 * 1024  # bytes; a larger body is answered 413
@@ -38,7 +38,7 @@ async def receiving(host: str, port: int, show: Callable[[bytes], None]) -> Asyn
 
     app = Starlette(routes=[Route("/{path:path}", callback, methods=["POST"])])
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    connections = OpenConnections()
+    connections = HttpConnections()
     with socket.create_server((host, port), family=family) as listening:
         server = await asyncio.get_running_loop().create_server(
             lambda: HttpProtocol(app, connections, HttpLimits()), sock=listening

@@ -70,7 +70,7 @@ class _Protocol(LimitedHttpProtocol):
             return
         try:
             on_login = functools.partial(self.limiter.mark_authenticated, self.admitted)
-            handshake = WebSocketHandshake(self.transport, scope, self.connections, on_login)
+            handshake = WebSocketHandshake(self.transport, scope, self.connections, on_login=on_login)
         except InvalidHandshake as error:
             self.refuse(400, str(error))
             return

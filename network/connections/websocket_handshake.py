@@ -12,7 +12,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Scope
 
 from tidings.http.exchange import HttpExchange, InvalidResponse
-from tidings.http.open_connections import OpenConnections
+from tidings.http.http_connections import HttpConnections
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class WebSocketHandshake(asyncio.Protocol):
     is_writing_paused = False
 
     def __init__(
-        self, transport: asyncio.Transport, scope: Scope, connections: OpenConnections, on_login: Callable[[], None]
+        self, transport: asyncio.Transport, scope: Scope, connections: HttpConnections, *, on_login: Callable[[], None]
     ) -> None:
         """scope: of the HTTP request.
         connections: connections of the server; this one belongs to them until it is handed over.

@@ -15,7 +15,7 @@ from tidings.http.acceptor import AdmittedProtocol
 from tidings.http.connection_limiter import AdmittedConnection, ConnectionLimiter
 from tidings.http.exchange import HttpExchange
 from tidings.http.hosts import ANY, UNCHECKED, Hosts
-from tidings.http.open_connections import OpenConnections
+from tidings.http.http_connections import HttpConnections
 from tidings.http.protocol import HttpLimits, HttpProtocol
 
 # RFC 9110, section 15.5.20: this server does not answer for the name in the request.
@@ -34,7 +34,7 @@ class LimitedHttpProtocol(HttpProtocol, AdmittedProtocol):
     def __init__(
         self,
         app: ASGIApp,
-        connections: OpenConnections,
+        connections: HttpConnections,
         limits: HttpLimits,
         *,
         limiter: ConnectionLimiter,

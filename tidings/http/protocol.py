@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Scope
 
 from tidings.http.deadline import Deadline
 from tidings.http.exchange import STATUS_LINES, HttpExchange
-from tidings.http.open_connections import OpenConnections
+from tidings.http.http_connections import HttpConnections
 from tidings.http.request_parser import UnusableTarget, make_parser, make_parser_of_rest, split_target
 from tidings.http.unread_responses import UnreadResponses
 
@@ -66,7 +66,7 @@ class HttpProtocol(asyncio.Protocol):
     `completed`, `released`, `may_read`, `is_brief`, `takes_upgrade`, `upgrade` and `refusal`.
     """
 
-    def __init__(self, app: ASGIApp, connections: OpenConnections, limits: HttpLimits) -> None:
+    def __init__(self, app: ASGIApp, connections: HttpConnections, limits: HttpLimits) -> None:
         """connections: connections of the server; this one belongs to them while it is open."""
         self.loop = asyncio.get_running_loop()
         self.app = app

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 
 from tidings.http.acceptor import AdmittedProtocol, HttpAcceptor
 from tidings.http.connection_limiter import ConnectionLimiter
+from tidings.http.http_connections import HttpConnections
 from tidings.http.listener_settings import UnauthenticatedSettings
-from tidings.http.open_connections import OpenConnections
 from tidings.net.tls_server import Handshakes
 
 # Descriptors that a process needs for everything other than these connections.
@@ -40,7 +40,7 @@ class LimitedServer:
 
     def __init__(
         self,
-        make: Callable[[OpenConnections], AdmittedProtocol],
+        make: Callable[[HttpConnections], AdmittedProtocol],
         limiter: ConnectionLimiter,
         *,
         grace: float,
@@ -52,7 +52,7 @@ class LimitedServer:
         handshakes: limits TLS handshakes.
         tls: context of the connections; `None` for plaintext.
         """
-        self.connections = OpenConnections()
+        self.connections = HttpConnections()
         self.tls = tls
         self._make = make
         self._limiter = limiter

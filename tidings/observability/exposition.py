@@ -14,7 +14,7 @@ import prometheus_client
 from starlette.types import Receive, Scope, Send
 
 from tidings.config.env import SettingsError, is_loopback
-from tidings.http.open_connections import OpenConnections
+from tidings.http.http_connections import HttpConnections
 from tidings.http.protocol import HttpLimits, HttpProtocol
 from tidings.net import own_certificate, socket_server, tls
 from tidings.net.rate_limited_server import RateLimitedServer
@@ -72,7 +72,7 @@ class Exposition:
         self._server: RateLimitedServer | None = None
         # `None` for plaintext.
         self.tls: ssl.SSLContext | None = None
-        self._connections = OpenConnections()
+        self._connections = HttpConnections()
         self._text = b""
         self._made_at = float("-inf")
 

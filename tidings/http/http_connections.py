@@ -25,7 +25,7 @@ class StoppableConnection(Protocol):
         ...
 
 
-class OpenConnections:
+class HttpConnections:
     """Open connections of a server, without those handed over to another protocol, and its requests in progress."""
 
     def __init__(self) -> None:
