@@ -209,8 +209,9 @@ async def test_the_response_to_a_handshake_is_the_one_of_rfc_6455_and_a_ping_beh
         handshake(**{"Sec-WebSocket-Key": "c2hvcnQ="}),
         handshake(**{"Sec-WebSocket-Key": "no base64!"}),
         handshake().replace(b"\r\n\r\n", b"\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"),
+        handshake().replace(b"\r\n\r\n", b"\r\n" + b"A: a\r\n" * 128 + b"\r\n"),
     ],
-    ids=["POST", "version", "no key", "short key", "no base64", "two keys"],
+    ids=["POST", "version", "no key", "short key", "no base64", "two keys", "many headers"],
 )
 async def test_a_handshake_that_is_not_valid_is_refused_in_the_format_of_the_api(sent: bytes) -> None:
     async with serve() as address, connected(address) as (reader, writer):

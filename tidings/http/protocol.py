@@ -40,6 +40,7 @@ _SHORTEST = len(b"GET / HTTP/1.1\r\n\r\n")
 _VERSIONS = ("1.1", "1.0")
 _WRONG_VERSION = "the request is not one of HTTP/1.0 or HTTP/1.1"
 _NO_HTTP = "the request is no valid HTTP"
+_TOO_MANY_HEADERS = f"the request has more than {MAX_HEADERS} headers"
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 Headers = list[tuple[bytes, bytes]]
@@ -279,7 +280,10 @@ class HttpProtocol(asyncio.Protocol):
             except httptools.HttpParserUpgrade as upgrade:
                 data = memoryview(data)[upgrade.args[0] :]
             if self._upgrade_scope is not None:
-                self.upgrade(self._upgrade_scope, bytes(data))
+                if len(self.headers) > MAX_HEADERS:
+                    self.refuse(400, _TOO_MANY_HEADERS)
+                else:
+                    self.upgrade(self._upgrade_scope, bytes(data))
                 return
             if self._is_ended:
                 return
@@ -299,7 +303,7 @@ class HttpProtocol(asyncio.Protocol):
             place = "the headers after the request's body are" if is_trailer else "the head of the request is"
             self.refuse(400, f"{place} over {self.limits.head_bytes} bytes")
         elif self.is_in_head and len(self.headers) > MAX_HEADERS:
-            self.refuse(400, f"the request has more than {MAX_HEADERS} headers")
+            self.refuse(400, _TOO_MANY_HEADERS)
         elif self.is_in_head:
             if is_line and self.target and not self.headers and self._parser.get_http_version() == "0.0":
                 # A complete request of HTTP/0.9.
@@ -401,7 +405,7 @@ class HttpProtocol(asyncio.Protocol):
         if exchange.scope["http_version"] not in _VERSIONS:
             self.reject(400, _WRONG_VERSION)
         elif len(exchange.scope["headers"]) > MAX_HEADERS:
-            self.reject(400, f"the request has more than {MAX_HEADERS} headers")
+            self.reject(400, _TOO_MANY_HEADERS)
         else:
             self.begin(exchange)
 
