@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidings.aio.clock import ManualClock
-from tidings.aio.token_buckets import TokenBuckets
+from tidings.aio.token_buckets import RateLimit, TokenBuckets
 
 
 def test_a_burst_passes_at_once_and_then_tokens_come_at_their_rate() -> None:
@@ -68,3 +68,29 @@ def test_what_is_given_back_leaves_nothing_behind() -> None:
     buckets.add("a", -1)
     assert len(buckets) == 0
     assert buckets.wait("a", 3) == 0.0
+
+
+def test_a_rate_keeps_its_state_in_one_number_of_any_unit() -> None:
+    rate, now = RateLimit(interval=50, burst=3), 1_000
+    full_at = 0
+    for _ in range(3):
+        assert rate.wait(full_at, now) == 0
+        full_at = rate.consume(full_at, now)
+    assert full_at == 1_150
+    assert rate.wait(full_at, now) == 50
+    assert rate.wait(full_at, now, 3) == 150
+    assert rate.wait(full_at, now + 50) == 0
+    assert rate.consume(full_at, now, -1) == 1_100
+
+
+def test_a_rate_gives_credit_and_tells_when_it_is_paid_back() -> None:
+    rate = RateLimit(interval=0.5, burst=2.0)
+    full_at = rate.consume(0.0, 10.0, 5.0)
+    assert rate.wait(full_at, 10.0, 0.0) == 1.5
+    assert rate.wait(full_at, 11.5, 0.0) == 0
+
+
+def test_a_stored_state_beyond_an_empty_bucket_counts_as_empty() -> None:
+    rate = RateLimit(interval=50, burst=3)
+    assert rate.bound(9_999, 1_000) == 1_150
+    assert rate.bound(1_100, 1_000) == 1_100
