@@ -23,6 +23,7 @@ from tidings.net import exposure, tls
 from tidings.net.socket_server import SocketServer
 from tidings.net.tls import CertificateWatch
 from tidings.net.tls_server import Handshakes
+from tidings.net.unauthenticated import UnauthenticatedLinks
 from tidings.objects import identity
 from tidings.objects.store import FileStore
 from tidings.objects.watch import StoreWatch
@@ -33,7 +34,6 @@ from tidings.storage import schema
 from tidings.storage.business import accounts
 from tidings.storage.database import Database
 from tidings.wire import connection, core
-from tidings.wire.unauthenticated_links import UnauthenticatedLinks
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,12 @@ from coreapp.shard.open_links import OpenLinks
 from coreapp.shard.open_shards import OpenShards
 from coreapp.shard.shard import Shard
 from tidings.aio.batcher import BatcherClosed, BatcherFull
+from tidings.net import unauthenticated
+from tidings.net.unauthenticated import UnauthenticatedLinks
 from tidings.storage import outages
 from tidings.storage.business.shards import LeaseLost
-from tidings.wire import codes, core, unauthenticated_links
+from tidings.wire import codes, core
 from tidings.wire.connection import Connection
-from tidings.wire.unauthenticated_links import UnauthenticatedLinks
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +88,9 @@ class LinkHandler:
                 connection.send(core.Done(frame.n, core.LINK_VERSION))
                 self._links.add(connection, is_notified=frame.version >= 3)
             else:
-                self._unauthenticated_links.refuse(connection, unauthenticated_links.WRONG_KEY)
+                self._unauthenticated_links.refuse(connection, unauthenticated.WRONG_KEY)
         elif not self._trusted:
-            self._unauthenticated_links.refuse(connection, unauthenticated_links.NO_HELLO)
+            self._unauthenticated_links.refuse(connection, unauthenticated.NO_HELLO)
         elif isinstance(frame, core.Ping):
             connection.send(core.Done(frame.n))
         elif len(self._tasks) >= MAX_IN_FLIGHT:

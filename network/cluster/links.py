@@ -8,6 +8,7 @@ of the installation, both sides must present one.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hmac
 import ipaddress
 import logging
@@ -25,13 +26,12 @@ from network.cluster.membership import NodeMembership
 from network.cluster.redis_client import RedisAway
 from network.errors import CannotListen, NetworkError
 from network.settings import Cluster
-from tidings.net import tls
+from tidings.net import tls, unauthenticated
 from tidings.net.socket_server import SocketServer
 from tidings.net.tls import Clients, FileContext, TlsFiles
 from tidings.net.tls_server import Handshakes
-from tidings.wire import unauthenticated_links
+from tidings.net.unauthenticated import UnauthenticatedLinks
 from tidings.wire.connection import Connection, connect, listen
-from tidings.wire.unauthenticated_links import UnauthenticatedLinks
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class NodeLinks:
                 host,
                 port,
                 frames.FromCaller,
-                lambda: _Caller(received, token, unauthenticated_links=unauthenticated_links, callers=self._callers),
+                lambda: _Caller(received, token, unauthenticated_links, self._callers),
                 tls=self._accepting,
                 handshakes=Handshakes("nodes", rate=CONNECTIONS, burst=BURST),
                 rate=CONNECTIONS,
@@ -140,19 +140,19 @@ class NodeLinks:
             self.forget(node)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Link:
     """Connection to one other node, opened when there are frames to send, and opened again after a failure."""
 
-    def __init__(self, membership: NodeMembership, node: str, context: ssl.SSLContext | None) -> None:
-        self._membership = membership
-        self._node = node
-        self._context = context
-        self._address: LinkAddress | None = None
-        self._connection: Connection | None = None
-        self._answer: asyncio.Future[None] | None = None
-        self._turn = asyncio.Lock()
-        self._rests_until = 0.0
-        self._is_away = False
+    membership: NodeMembership
+    node: str
+    context: ssl.SSLContext | None
+    _address: LinkAddress | None = None
+    _connection: Connection | None = None
+    _answer: asyncio.Future[None] | None = None
+    _turn: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    _rests_until: float = 0.0
+    _is_away: bool = False
 
     async def post(self, packet: bytes) -> None:
         """Send one batch. Raises `NodeAway`."""
@@ -181,19 +181,19 @@ class _Link:
             self._answer = None
         if self._is_away:
             self._is_away = False
-            log.info("node.reached", extra={"node": self._node})
+            log.info("node.reached", extra={"node": self.node})
 
     async def _call(self) -> Connection:
         if self._address is None:
             self._address = await self._look_up()
         where = self._address
-        connection = await connect(where.host, where.port, frames.FromCalled, self, tls=self._context)
-        connection.send(frames.Call(self._membership.me, where.token))
+        connection = await connect(where.host, where.port, frames.FromCalled, self, tls=self.context)
+        connection.send(frames.Call(self.membership.me, where.token))
         return connection
 
     async def _look_up(self) -> LinkAddress:
         try:
-            found = await self._membership.find_link(self._node)
+            found = await self.membership.find_link(self.node)
         except msgspec.MsgspecError as error:
             raise NodeAway(f"it is of another version: {error}") from error
         if found is None:
@@ -206,7 +206,7 @@ class _Link:
             # Logged once until the node is reached again.
             self._is_away = True
             where = f"{self._address.host}:{self._address.port}" if self._address is not None else ""
-            log.warning("node.unreachable", extra={"node": self._node, "address": where, "error": str(error)[:200]})
+            log.warning("node.unreachable", extra={"node": self.node, "address": where, "error": str(error)[:200]})
 
     def end(self, reason: str) -> None:
         """Close the connection; a batch in progress fails."""
@@ -234,52 +234,45 @@ class _Link:
             self._break(reason)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Caller:
     """Connection from another node; a newer one of the same node replaces it. Its first frame must be a `Call`."""
 
-    def __init__(
-        self,
-        received: Received,
-        token: str,
-        *,
-        unauthenticated_links: UnauthenticatedLinks,
-        callers: dict[str, Connection],
-    ) -> None:
-        self._received = received
-        self._token = token.encode()
-        self._unauthenticated_links = unauthenticated_links
-        self._callers = callers
-        self._source = ""
+    on_frame: Received
+    token: str
+    unauthenticated_links: UnauthenticatedLinks
+    callers: dict[str, Connection]
+    _source: str = ""
 
     def opened(self, connection: Connection) -> None:
-        self._unauthenticated_links.opened(connection)
+        self.unauthenticated_links.opened(connection)
 
     def received(self, connection: Connection, frame: frames.FromCaller) -> None:
         if isinstance(frame, frames.Call):
             self._greet(connection, frame)
         elif not self._source:
-            self._unauthenticated_links.refuse(connection, unauthenticated_links.NO_HELLO)
+            self.unauthenticated_links.refuse(connection, unauthenticated.NO_HELLO)
         else:
             self._take(frame.frames)
             connection.send(frames.Taken())
 
     def closed(self, connection: Connection, reason: str) -> None:
-        self._unauthenticated_links.closed(connection)
-        if self._callers.get(self._source) is connection:
-            del self._callers[self._source]
+        self.unauthenticated_links.closed(connection)
+        if self.callers.get(self._source) is connection:
+            del self.callers[self._source]
             log.debug("node.hung_up", extra={"node": self._source, "reason": reason})
 
     def _greet(self, connection: Connection, call: frames.Call) -> None:
-        if not hmac.compare_digest(call.token.encode(), self._token):
-            self._unauthenticated_links.refuse(connection, unauthenticated_links.WRONG_KEY)
+        if not hmac.compare_digest(call.token.encode(), self.token.encode()):
+            self.unauthenticated_links.refuse(connection, unauthenticated.WRONG_KEY)
             return
-        self._unauthenticated_links.authenticated(connection)
-        former = self._callers.get(call.source)
+        self.unauthenticated_links.authenticated(connection)
+        former = self.callers.get(call.source)
         if former is not None:
             # Its sender has given up the frames left on it, and they would arrive after those sent on this one.
             former.abort("it has called again")
         self._source = call.source
-        self._callers[call.source] = connection
+        self.callers[call.source] = connection
 
     def _take(self, packet: bytes) -> None:
         try:
@@ -291,7 +284,7 @@ class _Caller:
         RECEIVED.inc(len(some))
         for frame in some:
             try:
-                self._received(self._source, frame)
+                self.on_frame(self._source, frame)
             except Exception:
                 # One failing frame must not affect those behind it.
                 log.exception("frame.failed", extra={"node": self._source, "frame": type(frame).__name__})

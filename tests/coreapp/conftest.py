@@ -24,13 +24,13 @@ from tidings.aio.clock import Clock, SystemClock
 from tidings.client.http import NetworkApi
 from tidings.egress import addresses
 from tidings.egress.settings import OutgoingSettings
+from tidings.net.unauthenticated import UnauthenticatedLinks
 from tidings.secrets.process_secrets import CoreappSecrets, SecretKeys
 from tidings.storage.business import application_settings, nodes, shards
 from tidings.storage.database import Database
 from tidings.wire import connection as wire
 from tidings.wire import core
 from tidings.wire.requests import Requests
-from tidings.wire.unauthenticated_links import UnauthenticatedLinks
 
 BUSINESS = "15550000000"
 LINK_KEY = "the link key"

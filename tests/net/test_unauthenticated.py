@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import ipaddress
 
 import pytest
@@ -175,6 +177,41 @@ def test_no_more_addresses_are_remembered_than_that_and_all_together_stay_bounde
     assert refused.count(None) == 50
     assert {one.reason for one in refused if one is not None} == {ALL}
     assert len(table._of_each) == 10
+
+
+async def test_a_connection_without_a_login_is_closed_when_its_time_is_over(clock: ManualClock) -> None:
+    table = UnauthenticatedClients(clock, each=OPEN, together=OPEN)
+    late, known, busy = [table.admit(f"192.0.2.{n}") for n in range(3)]
+    assert late is not None
+    assert known is not None
+    assert busy is not None
+    closed: asyncio.Queue[str] = asyncio.Queue()
+    busy.busy = True
+    for name, slot in (("known", known), ("busy", busy), ("late", late)):
+        slot.expire(0.01, functools.partial(closed.put_nowait, name))
+    known.mark_authenticated()
+    async with asyncio.timeout(30):
+        assert await closed.get() == "late"
+    assert len(table) == 1
+    busy.busy = False
+    async with asyncio.timeout(30):
+        assert await closed.get() == "busy"
+    assert len(table) == 0
+    assert closed.empty()
+
+
+def test_a_login_refunds_what_its_connection_has_consumed(clock: ManualClock) -> None:
+    table = UnauthenticatedClients(clock, each=Bounds(9, 1, 3), together=Bounds(9, 1, 30))
+    logins: list[str] = []
+    for _ in range(5):
+        slot = table.admit("192.0.2.1", 2.0)
+        assert slot is not None
+        slot.on_login = functools.partial(logins.append, "login")
+        assert slot.reserve() == 0.0
+        slot.mark_authenticated()
+    assert len(logins) == 5
+    assert table.admit("192.0.2.2", 2.0) is not None
+    assert table.admit("192.0.2.2", 2.0) is None, "the bucket has one token left"
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,51 @@
-"""Limits for unauthenticated clients, per address and for all addresses together."""
+"""Limits for unauthenticated clients of HTTP, of live connections and of links."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import ipaddress
+import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from tidings.aio.clock import Clock
+from prometheus_client import Counter
+
+from tidings.aio.clock import Clock, SystemClock
 from tidings.aio.lru import LRU
 from tidings.aio.token_buckets import TokenBuckets
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+log = logging.getLogger(__name__)
+
+LINKS_REFUSED = Counter(
+    "tidings_link_refused_total", "Connections to the link that ended before the right key was named", ["why"]
+)
 # Limit that caused a refusal.
 ADDRESS, ALL = "address", "all"
+# Reasons for the end of an unauthenticated connection.
+EVICTED, LATE, WRONG_KEY, NO_HELLO = "evicted", "late", "wrong_key", "no_hello"
+for _why in (WRONG_KEY, NO_HELLO, LATE, EVICTED):
+    LINKS_REFUSED.labels(_why)
 # Addresses remembered: those with token buckets that are not full, and those that have logged in.
 REMEMBERED = 10_000
 # Seconds that an address stays known after a login.
 KNOWN = 3600.0
 # Seconds that a connection has to log in before its slot may be given to another one.
 GRACE = 1.0
+# Seconds between two checks of a late connection with a login in progress.
+LATE_SECONDS = 1.0
+# Bytes: longest frame of an unauthenticated peer, and unread data above which nothing more is read from it.
+FRAME, UNREAD = 4 * 1024, 16 * 1024
+# Connections to the link before the key at a time; one more evicts the oldest. A Webapp or node sends the key in its
+# first bytes.
+LINKS = 64
+LINK_SECONDS = 10.0  # until such a connection is closed
+NOTE_SECONDS = 10.0  # between two log lines about wrong keys
 # Addresses of a list of forwarders that are examined, from its end.
 _MAX_HOPS = 16
 
@@ -48,31 +72,56 @@ class Refusal:
     retry_after: float
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class UnauthenticatedConnection:
-    """One open unauthenticated connection."""
+    """One open unauthenticated connection: its slot, and the tokens that it has consumed."""
 
-    __slots__ = ("_close", "busy", "counted", "key", "since", "slots")
+    clients: UnauthenticatedClients
+    # Address of the client, and the key that stands for it.
+    host: str
+    key: str
+    # Whether it counts towards the limit of its address.
+    counted: bool
+    slots: OrderedDict[UnauthenticatedConnection, None]
+    # Monotonic seconds.
+    since: float
+    # Called when its slot is given to another connection.
+    close: Callable[[], object]
+    # Whether a request of it is in progress, so that its slot is not given to another connection.
+    busy: bool = False
+    # Tokens to be refunded at its login.
+    consumed: float = 0.0
+    # Called at its login; `None` for no call.
+    on_login: Callable[[], object] | None = None
 
-    def __init__(
-        self,
-        key: str,
-        *,
-        counted: bool,
-        slots: OrderedDict[UnauthenticatedConnection, None],
-        since: float,
-        close: Callable[[], None],
-    ) -> None:
-        self.key = key
-        # Whether it counts towards the limit of its address.
-        self.counted = counted
-        self.slots = slots
-        self.since = since
-        # Whether a request of it is in progress, so that its slot is not given to another connection.
-        self.busy = False
-        self._close = close
+    def reserve(self, cost: float = 1.0) -> float:
+        """Consume tokens, on credit if necessary. Returns the seconds until they are available."""
+        self.consumed += cost
+        return self.clients.reserve(self.host, cost)
 
-    def close(self) -> None:
-        self._close()
+    def expire(self, seconds: float, close: Callable[[], object]) -> None:
+        """Release its slot and call `close`, unless it logs in within `seconds`."""
+        asyncio.get_running_loop().call_later(seconds, self._end_late, close)
+
+    def _end_late(self, close: Callable[[], object]) -> None:
+        if self.busy:
+            self.expire(LATE_SECONDS, close)
+        elif self in self.slots:
+            self.left()
+            self.clients.count(LATE)
+            close()
+
+    def mark_authenticated(self) -> None:
+        """Record its login: its slot is released, its tokens are refunded, and its address is known."""
+        # Refunded first, because known addresses have other buckets.
+        self.clients.refund(self.host, self.consumed)
+        self.clients.mark_authenticated(self)
+        if self.on_login is not None:
+            self.on_login()
+
+    def left(self) -> None:
+        """Release its slot because it is closed. Without effect the second time."""
+        self.clients.left(self)
 
 
 class UnauthenticatedClients:
@@ -92,16 +141,22 @@ class UnauthenticatedClients:
         together: Bounds,
         trusted: Sequence[Network] = (),
         remembered: int = REMEMBERED,
+        grace: float = GRACE,
+        refused: Counter | None = None,
     ) -> None:
         """each: limits of one address.
         together: limits of all addresses.
         trusted: proxies whose `X-Forwarded-For` is believed.
         remembered: addresses.
+        grace: seconds that a connection has to log in before its slot may be given to another one.
+        refused: counts connections that `admit` refused and connections that were closed, by reason.
         """
         self._clock = clock
         self._each = each
         self._together = together
         self._trusted = tuple(trusted)
+        self._grace = grace
+        self._refused = refused
         self._of_each: TokenBuckets[str] = TokenBuckets(clock, rate=each.rate, burst=each.burst, remembered=remembered)
         self._of_each_known: TokenBuckets[str] = TokenBuckets(
             clock, rate=together.rate, burst=together.burst, remembered=remembered
@@ -115,7 +170,22 @@ class UnauthenticatedClients:
     def __len__(self) -> int:
         return len(self._unknown) + len(self._of_known)
 
-    def enter(self, host: str, close: Callable[[], None]) -> UnauthenticatedConnection | Refusal:
+    def admit(self, host: str, cost: float = 0.0) -> UnauthenticatedConnection | None:
+        """Return the slot of a connection that costs tokens; `None` when no slot or too few tokens are available."""
+        found = self.take(host, cost) if cost else None
+        slot = found or self.enter(host, lambda: None)
+        if isinstance(slot, Refusal):
+            self.count(slot.reason)
+            return None
+        slot.consumed = cost
+        return slot
+
+    def count(self, why: str) -> None:
+        """Count a connection that was refused or closed for this reason."""
+        if self._refused is not None:
+            self._refused.labels(why).inc()
+
+    def enter(self, host: str, close: Callable[[], object]) -> UnauthenticatedConnection | Refusal:
         """Return the slot of a connection, which it has until `mark_authenticated` or `left`, or the refusal.
 
         close: called when the slot is given to another connection; `left` has been applied by then.
@@ -125,10 +195,10 @@ class UnauthenticatedClients:
         counted = not (known or self.is_trusted(host))
         slots = self._of_known if known else self._unknown
         if counted and self._counts.get(key, 0) >= self._each.connections:
-            return Refusal(ADDRESS, GRACE)
+            return Refusal(ADDRESS, self._grace)
         if len(slots) >= self._together.connections and not self._replace(slots):
-            return Refusal(ALL, GRACE)
-        slot = UnauthenticatedConnection(key, counted=counted, slots=slots, since=self._clock.monotonic(), close=close)
+            return Refusal(ALL, self._grace)
+        slot = UnauthenticatedConnection(self, host, key, counted, slots, self._clock.monotonic(), close)
         slots[slot] = None
         if counted:
             self._counts[key] = self._counts.get(key, 0) + 1
@@ -187,35 +257,20 @@ class UnauthenticatedClients:
 
     def is_trusted(self, host: str) -> bool:
         """Return whether this is the address of a trusted proxy."""
-        return bool(self._trusted) and _is_within(host, self._trusted)
+        return _is_within(host, self._trusted)
 
     def speaks_for(self, host: str, forwarded: bytes | None) -> str:
-        """Return the address of the client that a request comes from.
-
-        This is the peer, or, if the peer is a trusted proxy, the last address of `X-Forwarded-For` that is not a
-        trusted proxy. Without such an address it is the last proxy that was found.
-        """
-        if forwarded is None or not self.is_trusted(host):
-            return host
-        for raw in reversed(forwarded.decode("latin-1").rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]):
-            hop = raw.strip()
-            if hop.count(":") == 1 or hop.startswith("["):
-                # With a port, or in brackets.
-                hop = hop.removeprefix("[").partition("]" if hop.startswith("[") else ":")[0]
-            if _parse(hop) is None:
-                return host
-            if not self.is_trusted(hop):
-                return hop
-            host = hop
-        return host
+        """Return the address of the client that a request comes from, as `client_of`."""
+        return client_of(host, forwarded, self._trusted)
 
     def _replace(self, slots: OrderedDict[UnauthenticatedConnection, None]) -> bool:
-        limit = self._clock.monotonic() - GRACE
+        limit = self._clock.monotonic() - self._grace
         for slot in slots:
             if slot.since > limit:
                 return False
             if not slot.busy:
                 self.left(slot)
+                self.count(EVICTED)
                 slot.close()
                 return True
         return False
@@ -234,6 +289,97 @@ class UnauthenticatedClients:
         self._of_all.add(ALL, cost)
         if not self.is_trusted(host):
             self._of_each.add(key_of(host), cost)
+
+
+class LinkConnection(Protocol):
+    """Connection to the link."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def peer(self) -> str: ...
+
+    def limit(self, *, frame: int = ..., unread: int = ...) -> None:
+        """Change its limits; without arguments, to those of an authenticated peer."""
+        ...
+
+    def close(self, reason: str) -> None: ...
+
+    def abort(self, reason: str) -> None: ...
+
+
+class UnauthenticatedLinks:
+    """Connections to the link of this process that have not sent the right key."""
+
+    def __init__(self, limit: int = LINKS, seconds: float = LINK_SECONDS) -> None:
+        """limit: connections at a time; one more evicts the oldest. seconds: until a connection is closed."""
+        # Addresses have no limit: all clients of the link may be on one machine.
+        self._clients = UnauthenticatedClients(
+            SystemClock(),
+            each=Bounds(limit + 1, 0, 0),
+            together=Bounds(limit, 0, 0),
+            grace=0.0,
+            refused=LINKS_REFUSED,
+        )
+        self._seconds = seconds
+        self._slots: dict[LinkConnection, UnauthenticatedConnection] = {}
+        self._noted_at = -math.inf
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def opened(self, connection: LinkConnection) -> None:
+        """Limit a new connection; evict the oldest when there are too many."""
+        slot = self._clients.enter(connection.host, functools.partial(connection.abort, EVICTED))
+        assert isinstance(slot, UnauthenticatedConnection)
+        slot.expire(self._seconds, functools.partial(connection.abort, LATE))
+        connection.limit(frame=FRAME, unread=UNREAD)
+        self._slots[connection] = slot
+
+    def authenticated(self, connection: LinkConnection) -> None:
+        """Lift the limits of a connection that has sent the key. May be called again."""
+        if connection in self._slots:
+            self.closed(connection)
+            connection.limit()
+
+    def closed(self, connection: LinkConnection) -> None:
+        """Forget a closed connection. Does nothing for an authenticated one."""
+        slot = self._slots.pop(connection, None)
+        if slot is not None:
+            slot.left()
+
+    def refuse(self, connection: LinkConnection, why: str) -> None:
+        """Close a connection that sent something other than the right key."""
+        self._clients.count(why)
+        self.closed(connection)
+        now = asyncio.get_running_loop().time()
+        if why == WRONG_KEY and now - self._noted_at >= NOTE_SECONDS:
+            # Limited, so that no client can fill the log.
+            self._noted_at = now
+            log.warning("link.wrong_key", extra={"peer": connection.peer})
+        connection.close(why)
+
+
+def client_of(host: str, forwarded: bytes | None, trusted: tuple[Network, ...]) -> str:
+    """Return the address of the client that a request comes from.
+
+    This is the peer, or, if the peer is a trusted proxy, the last address of `X-Forwarded-For` that is not a trusted
+    proxy. Without such an address it is the last proxy that was found.
+    """
+    if forwarded is None or not _is_within(host, trusted):
+        return host
+    for raw in reversed(forwarded.decode("latin-1").rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]):
+        hop = raw.strip()
+        if hop.count(":") == 1 or hop.startswith("["):
+            # With a port, or in brackets.
+            hop = hop.removeprefix("[").partition("]" if hop.startswith("[") else ":")[0]
+        if _parse(hop) is None:
+            return host
+        if not _is_within(hop, trusted):
+            return hop
+        host = hop
+    return host
 
 
 @functools.lru_cache(1024)
@@ -256,7 +402,11 @@ def _parse(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-@functools.lru_cache(1024)
 def _is_within(host: str, networks: tuple[Network, ...]) -> bool:
+    return bool(networks) and _is_in_any(host, networks)
+
+
+@functools.lru_cache(1024)
+def _is_in_any(host: str, networks: tuple[Network, ...]) -> bool:
     address = _parse(host)
     return address is not None and any(address in network for network in networks)

@@ -266,6 +266,12 @@ class Connection(asyncio.Protocol):
             else:
                 source.resume_reading()
 
+    def rest(self, why: int, seconds: float) -> None:
+        """Stop reading for a time, for one reason. Without effect while reading is paused for it already."""
+        if seconds > 0 and not self._pauses & why:
+            self.pause(why)
+            self._loop.call_later(seconds, self.resume, why)
+
     def _read_on(self) -> None:
         self._pauses &= ~TURNING
         if not self._pauses and self._source() is not None:
@@ -274,8 +280,8 @@ class Connection(asyncio.Protocol):
         if not self._pauses and source is not None:
             source.resume_reading()
 
-    def limit(self, *, frame: int, unread: int) -> None:
-        """Change the limits of the connection.
+    def limit(self, *, frame: int = MAX_FRAME, unread: int = HIGH_WATER) -> None:
+        """Change the limits of the connection; without arguments, to those of an authenticated peer.
 
         frame:  longest accepted frame, bytes
         unread: bytes unread by the peer above which nothing more is read from it

@@ -10,9 +10,10 @@ import pytest
 from coreapp.shard.link import LinkHandler
 from harness import metrics
 from tests.coreapp.conftest import Client
+from tidings.net import unauthenticated
+from tidings.net.unauthenticated import UnauthenticatedLinks
 from tidings.wire import connection as wire
-from tidings.wire import core, unauthenticated_links
-from tidings.wire.unauthenticated_links import UnauthenticatedLinks
+from tidings.wire import core
 
 KEY = "the key of this link"
 Connect = Callable[[], Any]
@@ -62,40 +63,40 @@ async def greet(client: Client, key: str = KEY) -> core.Answer:
 async def test_whoever_names_no_key_is_closed_in_time_and_whoever_does_stays(
     connect: Connect, table: UnauthenticatedLinks
 ) -> None:
-    before = refused(unauthenticated_links.LATE)
+    before = refused(unauthenticated.LATE)
     silent, webapp = await connect(), await connect()
     await greet(webapp)
     assert len(table) == 1
     await silent.gone.wait()
-    assert (refused(unauthenticated_links.LATE) - before, len(table)) == (1, 0)
+    assert (refused(unauthenticated.LATE) - before, len(table)) == (1, 0)
     assert isinstance(await webapp.ask(core.Ping), core.Done)
 
 
 async def test_one_too_many_takes_the_place_of_the_oldest_and_of_nobody_who_has_named_the_key(
     connect: Connect, table: UnauthenticatedLinks
 ) -> None:
-    before = refused(unauthenticated_links.EVICTED)
+    before = refused(unauthenticated.EVICTED)
     webapp = await connect()
     await greet(webapp)
     oldest, *_ = await connect(), await connect()
     assert isinstance(await greet(await connect()), core.Done)
     await oldest.gone.wait()
-    assert refused(unauthenticated_links.EVICTED) - before == 1
+    assert refused(unauthenticated.EVICTED) - before == 1
     assert isinstance(await webapp.ask(core.Ping), core.Done)
 
 
 async def test_a_frame_has_four_kibibytes_until_the_key_is_named(connect: Connect) -> None:
-    wrong = refused(unauthenticated_links.WRONG_KEY)
-    for size, counted in ((unauthenticated_links.FRAME, 0), (unauthenticated_links.FRAME // 2, 1)):
+    wrong = refused(unauthenticated.WRONG_KEY)
+    for size, counted in ((4096, 0), (2048, 1)):
         with pytest.raises(wire.Disconnected):
             await greet(await connect(), "x" * size)
-        assert refused(unauthenticated_links.WRONG_KEY) - wrong == counted
+        assert refused(unauthenticated.WRONG_KEY) - wrong == counted
     webapp = await connect()
     await greet(webapp)
     with pytest.raises(wire.Disconnected):
         # The key is read now, and is a wrong one.
-        await greet(webapp, "x" * unauthenticated_links.FRAME)
-    assert refused(unauthenticated_links.WRONG_KEY) - wrong == 2
+        await greet(webapp, "x" * 4096)
+    assert refused(unauthenticated.WRONG_KEY) - wrong == 2
 
 
 async def test_wrong_keys_are_one_line_of_the_log(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
