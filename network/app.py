@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -13,6 +13,8 @@ from network import errors, http
 from network.connections.connections import Connections
 from network.delay import Delay
 from network.routing.router import Router
+from network.wiring import Routing
+from tidings.objects.watch import StoreWatch
 from tidings.observability.readiness import AWAY, OK
 from tidings.secrets.api_key import NO_KEY, ApiKey
 from tidings.storage.database import Database
@@ -39,37 +41,13 @@ def create(routes: Iterable[APIRouter], delay: Delay, *, is_local: bool = True) 
     return app
 
 
-class NodeStatus(Protocol):
-    """Status of this node within the cluster."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Return whether the node is in touch with the other nodes and is not draining."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Return what is out of order on this node, and the state of the cluster."""
-        ...
-
-    def describe_load(self) -> dict[str, Any]:
-        """Return the load of each node, for operators and load balancers."""
-        ...
-
-
-class BlobStoreState(Protocol):
-    """Blob store, as the readiness check sees it; `state` is `OK` or `AWAY` of `tidings.observability.readiness`."""
-
-    @property
-    def state(self) -> str: ...
-
-
 def operator_routes(
     connections: Connections,
     router: Router,
     database: Database,
     *,
-    status: NodeStatus | None = None,
-    blobs: BlobStoreState | None = None,
+    status: Routing | None = None,
+    blobs: StoreWatch | None = None,
     api_key: ApiKey = NO_KEY,
     is_local: bool = True,
     has_metrics: bool = True,
@@ -124,5 +102,5 @@ def operator_routes(
     return routes
 
 
-def _described(status: NodeStatus | None) -> dict[str, Any]:
+def _described(status: Routing | None) -> dict[str, Any]:
     return status.describe() if status is not None else {}

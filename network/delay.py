@@ -16,6 +16,8 @@ class Delay:
     """
 
     def __init__(self, low: float, high: float) -> None:
+        # Whether calls are delayed at all.
+        self.active = high > 0
         self._low = low
         self._high = high
         self._calls: list[tuple[float, int, Hashable, Callable[[], None]]] = []
@@ -23,11 +25,6 @@ class Delay:
         # Per key: the loop time at which its last delayed call is due, and the number of its delayed calls.
         self._last: dict[Hashable, tuple[float, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def active(self) -> bool:
-        """Return whether calls are delayed at all."""
-        return self._high > 0
 
     @property
     def waiting(self) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Annotated, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -14,10 +15,10 @@ from fastapi.responses import JSONResponse
 from prometheus_client import Counter
 
 from network import errors, http
-from network.routing.notices import Notice, Notices
+from network.context import NetworkContext
+from network.routing.reservations import Notice
 from tidings.aio.batcher import Batcher, BatcherFull
-from tidings.secrets.api_key import ApiKey
-from tidings.storage.database import Connection, Database, pages
+from tidings.storage.database import Connection
 from tidings.storage.network import directory, mailbox
 from tidings.wire import addresses, device
 
@@ -31,8 +32,6 @@ MAX_TEXT = 4096
 WAITING = 8
 # Announcements to single devices that may wait for the database; one more is refused.
 STORING = 2000
-# Devices that a broadcast is sent to per event-loop iteration.
-PER_ITERATION = 200
 
 # Announces (id, text) to all attached devices of all nodes; returns the number of devices and the number of nodes.
 Broadcast = Callable[[str, bytes], Awaitable[tuple[int, int]]]
@@ -44,47 +43,18 @@ class Announcement(msgspec.Struct):
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT)]
 
 
-class Attached(Protocol):
-    """Devices that are attached to this process."""
-
-    def attached(self) -> Iterable[str]: ...
-
-    def announce(self, frame: device.Send) -> bool: ...
-
-
-class Announcer:
-    """Announcements to the devices of this process."""
-
-    def __init__(self, router: Attached) -> None:
-        self._router = router
-
-    async def announce(self, id: str, text: bytes) -> int:
-        """Announce to all devices attached to this process; return their number."""
-        count = 0
-        for page in pages(list(dict.fromkeys(self._router.attached())), PER_ITERATION):
-            for number in page:
-                count += self._router.announce(
-                    device.Send(n=0, sender=number, to=number, id=id, kind=device.ANNOUNCEMENT, body=text)
-                )
-            await asyncio.sleep(0)
-        return count
-
-    async def broadcast(self, id: str, text: bytes) -> tuple[int, int]:
-        """Announce to all devices when this process is the only node."""
-        return await self.announce(id, text), 1
-
-
+@dataclasses.dataclass(slots=True, eq=False)
 class OperatorEndpoints:
     """HTTP endpoints for announcements; they require the operator's key."""
 
-    def __init__(self, database: Database, notices: Notices, broadcast: Broadcast, *, key: ApiKey) -> None:
-        self._database = database
-        self._notices = notices
-        self._broadcast = broadcast
-        self._key = key
-        self._storing: Batcher[Notice, bool] = Batcher("announcements", self._store, max_pending=STORING)
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+    context: NetworkContext
+    broadcast: Broadcast
+    _storing: Batcher[Notice, bool] = dataclasses.field(init=False)
+    _turn: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    _waiting: int = 0
+
+    def __post_init__(self) -> None:
+        self._storing = Batcher("announcements", self._store, max_pending=STORING)
 
     def routes(self) -> APIRouter:
         """Return the router with all endpoints."""
@@ -110,14 +80,14 @@ class OperatorEndpoints:
 
     async def _store(self, notices: Sequence[Notice]) -> Sequence[bool]:
         """Store the announcements to registered numbers in one transaction; return for each whether it was stored."""
-        with self._notices.reservations() as reservations:
+        with self.context.reservations() as reservations:
 
             async def work(connection: Connection) -> tuple[set[str], Sequence[mailbox.Envelope]]:
                 registered = await directory.list_registered(connection, {notice.recipient for notice in notices})
                 known = [notice for notice in notices if notice.recipient in registered]
                 return registered, await reservations.store(connection, known)
 
-            registered, rows = await self._database.persist(work, patience=20)
+            registered, rows = await self.context.database.persist(work, patience=20)
             # Attached devices receive them without a read of their mailboxes.
             reservations.stored = {row.seq: row for row in rows}
         return [notice.recipient in registered for notice in notices]
@@ -130,7 +100,7 @@ class OperatorEndpoints:
         self._waiting += 1
         try:
             async with self._turn:
-                devices, nodes = await self._broadcast(f"{device.ANNOUNCEMENT}.{secrets.token_hex(12)}", text)
+                devices, nodes = await self.broadcast(f"{device.ANNOUNCEMENT}.{secrets.token_hex(12)}", text)
         finally:
             self._waiting -= 1
         ANNOUNCED.labels("all").inc(devices)
@@ -138,7 +108,7 @@ class OperatorEndpoints:
         return JSONResponse({"devices": devices, "nodes": nodes}, 202)
 
     async def _read(self, request: Request) -> bytes:
-        if not self._key.is_given(request.headers.get("authorization", "").encode("latin-1")):
+        if not self.context.settings.operator_key.is_given(request.headers.get("authorization", "").encode("latin-1")):
             raise errors.Unauthorized("announcements take the key of TIDINGS_OPERATOR_KEY: Authorization: Apikey …")
         http.mark_authenticated(request)
         text = (await http.read_body(request, Announcement)).text.encode()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import Counter, Gauge
 
 from network.errors import Full, QuotaUsed
 from tidings.aio.lru import LRU
+from tidings.aio.quota import Holdings, Quota
 
 USED = Gauge("tidings_network_blobs_bytes", "Bytes of the blobs that are stored")
 USED_UP = Counter("tidings_network_blob_quota_used_total", "Blobs refused because one number has left too many bytes")
@@ -37,7 +37,7 @@ class OwnerUsage:
         return (self.counted or 0) + self.added
 
 
-class Quota:
+class BlobQuota:
     """Quota of all blobs, and of the blobs of each owner; an owner never has more than is still free.
 
     stored: bytes of all rows at the last count, and of uploads since.
@@ -49,7 +49,7 @@ class Quota:
         """
         self._limit = limit
         self._owner_limit = owner_limit
-        self._coming: collections.Counter[str] = collections.Counter()
+        self._coming: Holdings[str] = Holdings()
         self._shares: LRU[str, OwnerUsage] = LRU(REMEMBERED)
         self.stored = 0
 
@@ -84,51 +84,41 @@ class Quota:
     def _is_outdated(self, share: OwnerUsage, owner: str, size: int, weight: int) -> bool:
         if share.counted is None:
             return False
-        left = min(self._owner_limit * weight, self._limit) - share.counted
-        return (share.added + self._coming[owner] + size) * UNCOUNTED_PART > left
+        left = self._quota(weight).each - share.counted
+        return (share.added + self._coming.of(owner) + size) * UNCOUNTED_PART > left
 
     @contextlib.contextmanager
-    def reservation(self, owner: str, owned: int, size: int = 0, *, weight: int = 1) -> Iterator[Reservation]:
+    def reservation(self, owner: str, owned: int, size: int = 0, *, weight: int = 1) -> Iterator[Callable[[int], None]]:
         """Reserve room for an upload until the end of the block. Raises `Full` and `QuotaUsed` when there is none.
+
+        The block gets a function that grows the reservation to a number of bytes, and raises the same errors.
 
         owned: bytes that the owner has stored.
         size: bytes of the upload, 0 when that is not known.
         weight: factor by which the owner's quota is multiplied.
         """
-        reservation = Reservation(self, owner, owned, weight=weight)
-        try:
-            reservation.grow(size)
-            yield reservation
-        finally:
-            self._coming[owner] -= reservation.size
-            if not self._coming[owner]:
-                del self._coming[owner]
+        reserved = 0
 
-    def take(self, owner: str, owned: int, size: int, *, weight: int) -> None:
-        """Reserve `size` more bytes for this owner. Raises `Full` and `QuotaUsed`."""
-        free = self._limit - self.stored - self._coming.total() - size
-        if free < 0:
+        def grow(size: int) -> None:
+            nonlocal reserved
+            if size > reserved:
+                self._take(owner, owned, size - reserved, weight)
+                reserved = size
+
+        try:
+            grow(size)
+            yield grow
+        finally:
+            self._coming.remove(owner, reserved)
+
+    def _quota(self, weight: int) -> Quota:
+        return Quota(self._limit, min(self._owner_limit * weight, self._limit), is_fair=weight == 1)
+
+    def _take(self, owner: str, owned: int, size: int, weight: int) -> None:
+        total = self.stored + self._coming.total
+        if total + size > self._limit:
             raise Full("the directory of blobs is full; the operator of the network has to make room")
-        if owned + self._coming[owner] + size > min(self._owner_limit * weight, self._limit) or (
-            owned + self._coming[owner] > free and weight == 1
-        ):
+        if not self._quota(weight).has_room(total, owned + self._coming.of(owner), size):
             USED_UP.inc()
             raise QuotaUsed("this number has left as much as one may; there is room when something of it has expired")
-        self._coming[owner] += size
-
-
-class Reservation:
-    """Bytes of an upload."""
-
-    def __init__(self, quota: Quota, owner: str, owned: int, *, weight: int) -> None:
-        self._quota = quota
-        self._owner = owner
-        self._owned = owned
-        self._weight = weight
-        self.size = 0
-
-    def grow(self, size: int) -> None:
-        """Grow the reservation to at least `size` bytes. Raises `Full` and `QuotaUsed`."""
-        if size > self.size:
-            self._quota.take(self._owner, self._owned, size - self.size, weight=self._weight)
-            self.size = size
+        self._coming.add(owner, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import math
 import time
@@ -17,9 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from network import http
 from network.blobs.store import CHUNK, BlobStore, OpenBlob
-from network.directory.device_rate_limits import DeviceRateLimiter
-from network.directory.logins import DeviceLogins
+from network.directory.directory import Directory
 from network.errors import BadRequest, NotFound, RequestError, TooOften, Unavailable
+from tidings.aio.slots import Slots
 from tidings.media.errors import StoreAway
 from tidings.wire import addresses
 
@@ -34,37 +35,14 @@ SILENCE_SECONDS = 30.0
 MAX_ID = 64  # Characters of a blob's id.
 
 
-class Transfers:
-    """Limit on simultaneous transfers, each with a block in memory and an open file; one more is refused with 503."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._running = 0
-
-    @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        """Take a slot for one transfer. Raises `Unavailable`."""
-        if self._running >= self._limit:
-            raise Unavailable("too many blobs are coming and going", retry_after=1)
-        self._running += 1
-        TRANSFERS.inc()
-        try:
-            yield
-        finally:
-            self._running -= 1
-            TRANSFERS.dec()
-
-
+@dataclasses.dataclass(frozen=True, slots=True)
 class BlobEndpoints:
     """Endpoints of blobs; `number` in their paths is the caller's own."""
 
-    def __init__(
-        self, store: BlobStore, transfers: Transfers, logins: DeviceLogins, *, rate_limits: DeviceRateLimiter
-    ) -> None:
-        self._store = store
-        self._transfers = transfers
-        self._logins = logins
-        self._rate_limits = rate_limits
+    store: BlobStore
+    # Slots for simultaneous transfers, each with a block in memory and an open file; one more is refused with 503.
+    transfers: Slots
+    directory: Directory
 
     def routes(self) -> APIRouter:
         """Return the router with all endpoints."""
@@ -79,18 +57,18 @@ class BlobEndpoints:
         if not addresses.is_number(number):
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")
         async with http.in_time():
-            await http.require_device(request, self._logins, number)
+            await http.require_device(request, self.directory.logins, number)
 
     async def upload(self, request: Request, number: str) -> JSONResponse:
         started = time.monotonic()
         size, result = 0, "failed"
         try:
-            if wait := self._rate_limits.take("blob", number):
+            if wait := self.directory.rate_limits.take("blob", number):
                 raise TooOften("too many files of this number", retry_after=math.ceil(wait))
-            with self._transfers.one():
+            with self._transfer():
                 async with http.in_time(TRANSFER_SECONDS):
-                    weight = self._rate_limits.weight_of(number)
-                    blob = await self._store.add(number, _body(request), _announced(request), weight=weight)
+                    weight = self.directory.rate_limits.weight_of(number)
+                    blob = await self.store.add(number, _body(request), _announced(request), weight=weight)
             size, result = blob.size, "stored"
         except RequestError as error:
             result = error.reason
@@ -104,11 +82,23 @@ class BlobEndpoints:
         if len(id) > MAX_ID or not id.isascii():
             raise NotFound("there is no such blob, or not any more")
         async with contextlib.AsyncExitStack() as held:
-            held.enter_context(self._transfers.one())
+            held.enter_context(self._transfer())
             async with http.in_time():
-                found = await self._store.fetch(id)
+                found = await self.store.fetch(id)
             held.push_async_callback(found.file.close)
             return _FileResponse(found, number=number, held=held.pop_all())
+
+    @contextlib.contextmanager
+    def _transfer(self) -> Iterator[None]:
+        """Take a slot for one transfer. Raises `Unavailable`."""
+        if not self.transfers.try_take():
+            raise Unavailable("too many blobs are coming and going", retry_after=1)
+        TRANSFERS.inc()
+        try:
+            yield
+        finally:
+            self.transfers.release()
+            TRANSFERS.dec()
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:

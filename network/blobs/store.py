@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from prometheus_client import Counter
 
-from network.blobs.quota import Quota, Reservation
+from network.blobs.quota import BlobQuota
 from network.errors import BadRequest, Full, NotFound, TooLarge, Unavailable
+from network.settings import BlobSettings
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
 from tidings.aio.clock import Clock
@@ -44,33 +45,23 @@ class OpenBlob:
     file: MediaReader  # Positioned behind `head`; the caller closes it.
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class BlobStore:
     """Blobs of the network."""
 
-    def __init__(
-        self,
-        database: Database,
-        files: FileStore,
-        clock: Clock,
-        *,
-        quota: int,
-        device_quota: int,
-        ttl: int,
-        max_size: int = MAX_SIZE,
-    ) -> None:
-        """quota: bytes of all blobs.
-        device_quota: bytes of one owner.
-        ttl: seconds that each blob is kept.
-        max_size: bytes of one blob.
-        """
-        self._database = database
-        self._clock = clock
-        self._ttl = ttl
-        self._max_size = max_size
-        self._rows: Batcher[Blob, None] = Batcher("blobs", self._write)
-        self._wanted: Batcher[str, Blob | None] = Batcher("blobs_wanted", self._read, max_in_flight=2)
-        self.files = files
-        self.quota = Quota(quota, device_quota)
+    database: Database
+    files: FileStore
+    clock: Clock
+    settings: BlobSettings
+    max_size: int = MAX_SIZE  # Bytes of one blob.
+    quota: BlobQuota = dataclasses.field(init=False)
+    _rows: Batcher[Blob, None] = dataclasses.field(init=False)
+    _wanted: Batcher[str, Blob | None] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.quota = BlobQuota(self.settings.quota, self.settings.device_quota)
+        self._rows = Batcher("blobs", self._write)
+        self._wanted = Batcher("blobs_wanted", self._read, max_in_flight=2)
 
     async def open(self) -> None:
         """Create the directory and count the stored bytes. Raises `OSError`."""
@@ -79,7 +70,7 @@ class BlobStore:
 
     async def count(self) -> None:
         """Count the bytes of all blobs again."""
-        self.quota.count(await self._database.query(blobs.total_size, patience=20))
+        self.quota.count(await self.database.query(blobs.total_size, patience=20))
 
     async def add(self, owner: str, body: AsyncIterator[bytes], size: int | None, *, weight: int = 1) -> Blob:
         """Store a blob; file and row are on disk when this returns.
@@ -90,14 +81,14 @@ class BlobStore:
         size: announced bytes; `None` when they are not known.
         weight: factor by which the owner's quota is multiplied.
         """
-        if size is not None and size > self._max_size:
-            raise TooLarge(f"a blob of at most {self._max_size} bytes is taken")
+        if size is not None and size > self.max_size:
+            raise TooLarge(f"a blob of at most {self.max_size} bytes is taken")
         owned = await self._owned(owner, size or 0, weight)
-        with self.quota.reservation(owner, owned, size or 0, weight=weight) as reservation:
+        with self.quota.reservation(owner, owned, size or 0, weight=weight) as grow:
             try:
-                stored = await self.files.write(_counted(body, reservation), limit=self._max_size)
+                stored = await self.files.write(_counted(body, grow), limit=self.max_size)
             except FileTooLarge as error:
-                raise TooLarge(f"a blob of at most {self._max_size} bytes is taken") from error
+                raise TooLarge(f"a blob of at most {self.max_size} bytes is taken") from error
             except FileEmpty as error:
                 raise BadRequest("the blob is empty") from error
             except DiskFull as error:
@@ -106,7 +97,9 @@ class BlobStore:
             except StoreAway as error:
                 raise self._away(error) from error
             crashpoints.reach(crashpoints.AFTER_FILE_BEFORE_ROW)
-            blob = Blob(secrets.token_urlsafe(32), owner, stored.name, stored.size, self.now() + self._ttl * 1000)
+            blob = Blob(
+                secrets.token_urlsafe(32), owner, stored.name, stored.size, self.now() + self.settings.ttl * 1000
+            )
             # After a commit of unknown outcome the file is kept: its row, if it exists, needs it; otherwise it is an
             # orphan.
             await self._rows.submit(blob)
@@ -131,7 +124,7 @@ class BlobStore:
 
     def now(self) -> int:
         """Return Unix milliseconds."""
-        return int(self._clock.now() * 1000)
+        return int(self.clock.now() * 1000)
 
     def _away(self, error: OSError) -> Unavailable:
         log.error("blobs.store_away", extra={"store": self.files.location, "error": repr(error)})
@@ -140,7 +133,7 @@ class BlobStore:
     async def _owned(self, owner: str, size: int, weight: int) -> int:
         share = self.quota.share(owner, size, weight=weight)
         if share.counted is None:
-            counted = await self._database.query(lambda connection: blobs.owned_size(connection, owner), patience=20)
+            counted = await self.database.query(lambda connection: blobs.owned_size(connection, owner), patience=20)
             # Keep the first of several counts: `added` has the commits since that one started.
             share.counted = counted if share.counted is None else share.counted
         return share.size
@@ -154,18 +147,18 @@ class BlobStore:
             raise
 
     async def _write(self, rows: Sequence[Blob]) -> Sequence[None]:
-        await self._database.persist(lambda connection: blobs.add(connection, rows), patience=20)
+        await self.database.persist(lambda connection: blobs.add(connection, rows), patience=20)
         return [None] * len(rows)
 
     async def _read(self, ids: Sequence[str]) -> Sequence[Blob | None]:
         now = self.now()
-        found = await self._database.query(lambda connection: blobs.find(connection, ids, now=now), patience=20)
+        found = await self.database.query(lambda connection: blobs.find(connection, ids, now=now), patience=20)
         return [found.get(id) for id in ids]
 
 
-async def _counted(body: AsyncIterator[bytes], reservation: Reservation) -> AsyncIterator[bytes]:
+async def _counted(body: AsyncIterator[bytes], grow: Callable[[int], None]) -> AsyncIterator[bytes]:
     size = 0
     async for chunk in body:
         size += len(chunk)
-        reservation.grow(size)
+        grow(size)
         yield chunk

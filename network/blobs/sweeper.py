@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 
@@ -28,17 +29,16 @@ ORPHAN_SECONDS = 3600.0
 ORPHAN_PASSES = 30
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class BlobSweeper:
     """Service that removes expired blobs once a minute, and orphaned files every 30 minutes."""
 
     name = "blobs"
 
-    def __init__(self, database: Database, store: BlobStore, *, batch: int = BATCH) -> None:
-        """batch: blobs removed per transaction."""
-        self._database = database
-        self._store = store
-        self._batch = batch
-        self._passes = 0
+    database: Database
+    store: BlobStore
+    batch: int = BATCH  # Blobs removed per transaction.
+    _passes: int = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -57,29 +57,29 @@ class BlobSweeper:
         """Remove expired blobs, rows before files; return the number of blobs."""
         total = 0
         while True:
-            gone = await self._database.persist(self._take_expired, patience=20)
-            await self._store.files.delete([blob.file for blob in gone])
+            gone = await self.database.persist(self._take_expired, patience=20)
+            await self.store.files.delete([blob.file for blob in gone])
             total += len(gone)
-            if len(gone) < self._batch:
+            if len(gone) < self.batch:
                 break
         if total:
             SWEPT.labels("expired").inc(total)
             log.info("blobs.expired", extra={"count": total})
-        await self._store.count()
+        await self.store.count()
         return total
 
     async def remove_orphans(self) -> int:
         """Remove old files without a row, unfinished ones too; return their number."""
         total = 0
-        async for names in self._store.files.list_old(self._store.now() / 1000 - ORPHAN_SECONDS):
-            known = await self._database.query(functools.partial(blobs.list_files, files=names), patience=20)
-            total += await self._store.files.delete([name for name in names if name not in known])
+        async for names in self.store.files.list_old(self.store.now() / 1000 - ORPHAN_SECONDS):
+            known = await self.database.query(functools.partial(blobs.list_files, files=names), patience=20)
+            total += await self.store.files.delete([name for name in names if name not in known])
         if total:
             SWEPT.labels("orphan").inc(total)
             log.info("blobs.orphans_removed", extra={"count": total})
         return total
 
     async def _take_expired(self, connection: Connection) -> list[Blob]:
-        found = await blobs.list_expired(connection, now=self._store.now(), limit=self._batch)
+        found = await blobs.list_expired(connection, now=self.store.now(), limit=self.batch)
         await blobs.delete(connection, [blob.id for blob in found])
         return found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from network.cluster.frames import FromNode
 from network.cluster.membership import NodeMembership
@@ -19,19 +20,17 @@ log = logging.getLogger(__name__)
 PATIENCE = 3.0
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Announcements:
-    """Announcements to all other nodes, each of which responds.
+    """Announcements to all other nodes, each of which responds."""
 
-    untold: not all nodes have processed an announcement; their caches must be cleared when that is possible.
-    """
-
-    def __init__(self, membership: NodeMembership, outbox: Outbox) -> None:
-        self._membership = membership
-        self._outbox = outbox
-        self._numbers = itertools.count(1)
-        # By number: the nodes that have not responded, the counts of those that have, and the event set at the end.
-        self._waiting: dict[int, tuple[set[str], list[int], asyncio.Event]] = {}
-        self.untold = False
+    membership: NodeMembership
+    outbox: Outbox
+    # Not all nodes have processed an announcement; their caches must be cleared when that is possible.
+    untold: bool = False
+    _numbers: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
+    # By number: the nodes that have not responded, the counts of those that have, and the event set at the end.
+    _waiting: dict[int, tuple[set[str], list[int], asyncio.Event]] = dataclasses.field(default_factory=dict)
 
     async def announce(self, make: Callable[[int], FromNode]) -> int:
         """Send a numbered frame to all other nodes; when all have responded, return the sum of their counts.
@@ -40,11 +39,11 @@ class Announcements:
         """
         try:
             # A node that joined just now may have read the previous state.
-            await self._membership.beat()
+            await self.membership.beat()
         except RedisAway:
             self.untold = True
             return 0
-        others = set(self._membership.nodes) - {self._membership.me}
+        others = set(self.membership.nodes) - {self.membership.me}
         if not others:
             return 0
         n = next(self._numbers)
@@ -54,7 +53,7 @@ class Announcements:
         try:
             frame = make(n)
             for node in list(others):
-                if not self._outbox.put(node, frame):
+                if not self.outbox.put(node, frame):
                     self.untold = True
             async with asyncio.timeout(PATIENCE):
                 await noted.wait()

@@ -9,28 +9,26 @@ been notified.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import Counter, Gauge
 
 from network.cluster import frames
-from network.cluster.forwards import Forwards, PendingForward, Stream, stream_of
+from network.cluster.forwards import Forwards, PendingForward, RecentSenders, Stream, stream_of
 from network.cluster.frames import Claims, FromNode
 from network.cluster.location_cache import LocationCache, holder
 from network.cluster.membership import NodeMembership
 from network.cluster.outbox import Outbox
 from network.cluster.presence import Presence
-from network.cluster.recent_senders import RecentSenders
 from network.cluster.relocation_check import RelocationCheck
 from network.routing import admission
 from network.routing.delivery_queue import EnvelopeOrigin
 from network.routing.shared_router import SharedRouter
-from network.settings import Limits
 from tidings.aio.batcher import BatcherFull
-from tidings.aio.clock import Clock
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
@@ -75,51 +73,47 @@ class NodeOrigin:
         self._put(frames.Superseded(n))
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Exchange:
     """Forwarding of envelopes to and from other nodes, for the router.
 
     At most `Limits.undecided` envelopes wait for responses of other nodes, and as many for the location of their
     recipients; one more is refused as `overloaded`.
-
-    relocation_check: relocation check for envelopes that are stored here.
     """
 
-    def __init__(
-        self,
-        router: SharedRouter,
-        *,
-        membership: NodeMembership,
-        presence: Presence,
-        outbox: Outbox,
-        clock: Clock,
-        limits: Limits,
-    ) -> None:
-        self._router = router
-        self._membership = membership
-        self._presence = presence
-        self._outbox = outbox
-        self._clock = clock
-        self._limits = limits
+    router: SharedRouter
+    membership: NodeMembership
+    presence: Presence
+    outbox: Outbox
+    # For envelopes that are stored here.
+    relocation_check: RelocationCheck = dataclasses.field(init=False)
+    _patience: float = dataclasses.field(init=False)
+    _forwards: Forwards = dataclasses.field(init=False)
+    _locations: LocationCache = dataclasses.field(init=False)
+    _recent_senders: RecentSenders = dataclasses.field(init=False)
+    _ranks: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
+    _asking: dict[str, list[PendingForward]] = dataclasses.field(default_factory=dict)
+    _asked: int = 0
+    _origins: dict[str, NodeOrigin] = dataclasses.field(default_factory=dict)
+    # Nodes that did not respond in time, until their next frame.
+    _silent: set[str] = dataclasses.field(default_factory=set)
+    _idle: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        clock, limits = self.router.clock, self.router.limits
         self._patience = limits.store_after + ANSWER_SECONDS
         self._forwards = Forwards(limits)
         self._locations = LocationCache(clock)
         self._recent_senders = RecentSenders(clock)
-        self._ranks = itertools.count(1)
-        self._asking: dict[str, list[PendingForward]] = {}
-        self._asked = 0
-        self._origins: dict[str, NodeOrigin] = {}
-        # Nodes that did not respond in time, until their next frame.
-        self._silent: set[str] = set()
         self.relocation_check = RelocationCheck(
-            membership,
-            presence,
-            outbox,
+            self.membership,
+            self.presence,
+            self.outbox,
             locations=self._locations,
             clock=clock,
             patience=self._patience,
-            read_here=router.look_again,
+            read_here=self.router.look_again,
         )
-        self._idle = asyncio.Event()
 
     # Calls by the router.
 
@@ -139,7 +133,7 @@ class Exchange:
         if self._forwards.is_repeat(origin, frame):
             return True
         forward = self._make(origin, frame)
-        if not self._membership.in_touch:
+        if not self.membership.in_touch:
             self._store(forward)
             return True
         claims = self._locations.get(frame.to)
@@ -187,15 +181,15 @@ class Exchange:
         asyncio.get_running_loop().call_soon(self._release, number, part)
 
     def _release(self, number: str, part: device.Partition) -> None:
-        if not self._router.is_attached(number, part.partition):
-            self._presence.release((number, part.partition))
+        if not self.router.is_attached(number, part.partition):
+            self.presence.release((number, part.partition))
 
     # Envelopes of senders on this node.
 
     def _choose(self, claims: Claims, frame: device.Send) -> str:
         """Return the node that delivers the envelope, empty when this node must handle it."""
         node = holder(claims, device.slot_of(frame.sender, frame.kind, frame.group))
-        unreachable = node == self._membership.me or node in self._silent or self.relocation_check.is_blind(node)
+        unreachable = node == self.membership.me or node in self._silent or self.relocation_check.is_blind(node)
         return "" if unreachable else node
 
     # Before an envelope goes anywhere, the older ones of its stream go there first. They were given to a node that may
@@ -205,9 +199,9 @@ class Exchange:
         """Deliver the older envelopes of the stream before one that is delivered on this node."""
         for older in self._forwards.take_older(frame):
             MOVED.inc()
-            self._router.send_here(older.origin, older.frame)
+            self.router.send_here(older.origin, older.frame)
         if self._recent_senders.has(frame.sender) and self._recent_senders.take_first(stream_of(frame)):
-            self._router.look_before(frame)
+            self.router.look_before(frame)
 
     def _forward(self, forward: PendingForward, node: str) -> None:
         for older in self._forwards.take_older(forward.frame, forward.rank, not_at=node):
@@ -220,11 +214,11 @@ class Exchange:
         if not self._forwards.has_room(frame):
             admission.refuse(forward.origin, frame, device.OVERLOADED)
             return
-        forward.node, forward.due = node, self._clock.monotonic() + self._patience
+        forward.node, forward.due = node, self.router.clock.monotonic() + self._patience
         forward.tries += 1
         n = self._forwards.add(forward)
         look = self._recent_senders.has(frame.sender) and self._recent_senders.take_first(stream_of(frame))
-        if not self._outbox.put(node, frames.Forward(n, frame, look)):
+        if not self.outbox.put(node, frames.Forward(n, frame, look)):
             self._not_given(n, node)
 
     def _not_given(self, n: int, node: str) -> None:
@@ -241,11 +235,11 @@ class Exchange:
         self._keep(forward)
 
     def _keep(self, forward: PendingForward) -> None:
-        self._router.send_here(self.relocation_check.storing(forward.frame.to, forward.origin), forward.frame)
+        self.router.send_here(self.relocation_check.storing(forward.frame.to, forward.origin), forward.frame)
 
     def _ask(self, forward: PendingForward, *, storing: bool = False) -> None:
         origin, frame = forward.origin, forward.frame
-        if self._asked >= self._limits.undecided:
+        if self._asked >= self.router.limits.undecided:
             admission.refuse(origin, frame, device.OVERLOADED)
             return
         waiting = self._asking.get(frame.to)
@@ -264,7 +258,7 @@ class Exchange:
         if storing or self.relocation_check.is_behind(number):
             self.relocation_check.settled(number).add_done_callback(functools.partial(self._settled, number))
         else:
-            self._presence.find(number).add_done_callback(functools.partial(self._found, number))
+            self.presence.find(number).add_done_callback(functools.partial(self._found, number))
 
     def _settled(self, number: str, answer: asyncio.Future[bool]) -> None:
         claims = self._locations.get(number)
@@ -296,9 +290,9 @@ class Exchange:
         for forward in waiting:
             origin, frame = forward.origin, forward.frame
             node = self._choose(claims, frame)
-            if self._router.is_here(frame):
+            if self.router.is_here(frame):
                 self._prepare_here(frame)
-                self._router.send_here(origin, frame)
+                self.router.send_here(origin, frame)
             elif not node or forward.tries >= TRIES:
                 self._store(forward)
             elif not self._forwards.is_repeat(origin, frame):
@@ -325,7 +319,7 @@ class Exchange:
         elif isinstance(frame, frames.Stored):
             # During the repetition of a claim other nodes may have stored envelopes that they could announce to no
             # node.
-            self._router.look_again(frame.number, () if self._presence.is_repeating(frame.number) else frame.rows)
+            self.router.look_again(frame.number, () if self.presence.is_repeating(frame.number) else frame.rows)
         else:
             return False
         return True
@@ -333,12 +327,12 @@ class Exchange:
     def _deliver(self, source: str, frame: device.Send, *, look: bool) -> None:
         origin = self._origins.get(source)
         if origin is None:
-            origin = self._origins[source] = NodeOrigin(functools.partial(self._outbox.put, source))
-        if self._presence.is_ours(frame.to, device.slot_of(frame.sender, frame.kind, frame.group)):
-            if look or self._presence.is_repeating(frame.to):
-                self._router.look_before(frame)
-            self._router.send_here(origin, frame)
-        elif self._router.is_storing(frame) or self.relocation_check.is_behind(frame.to):
+            origin = self._origins[source] = NodeOrigin(functools.partial(self.outbox.put, source))
+        if self.presence.is_ours(frame.to, device.slot_of(frame.sender, frame.kind, frame.group)):
+            if look or self.presence.is_repeating(frame.to):
+                self.router.look_before(frame)
+            self.router.send_here(origin, frame)
+        elif self.router.is_storing(frame) or self.relocation_check.is_behind(frame.to):
             # Envelopes in flight when the device detached come before this one, wherever the device is now.
             say = functools.partial(self._say_moved, source, frame.n)
             self.relocation_check.settled(frame.to).add_done_callback(say)
@@ -346,7 +340,7 @@ class Exchange:
             self._say_moved(source, frame.n)
 
     def _say_moved(self, source: str, n: int, _: object = None) -> None:
-        self._outbox.put(source, frames.Moved(n))
+        self.outbox.put(source, frames.Moved(n))
 
     def _answered(self, source: str, n: int, answer: Callable[[PendingForward], None]) -> None:
         forward = self._forwards.take(n, source)
@@ -369,7 +363,7 @@ class Exchange:
 
     def sweep(self) -> None:
         """Store envelopes for which no response arrived in time. Call it about ten times a second."""
-        late = list(self._forwards.take_late(self._clock.monotonic()))
+        late = list(self._forwards.take_late(self.router.clock.monotonic()))
         self._silent.update(forward.node for forward in late)
         # Together with the younger envelopes of their streams.
         behind = [younger for forward in late for younger in self._forwards.take_younger(forward)]
@@ -388,7 +382,7 @@ class Exchange:
 
     def unsent(self, node: str, some: Sequence[FromNode]) -> None:
         """Store envelopes that another node will not receive, and those queued behind them."""
-        for frame in itertools.chain(some, self._outbox.waiting(node)):
+        for frame in itertools.chain(some, self.outbox.waiting(node)):
             if isinstance(frame, frames.Forward):
                 self._not_given(frame.n, node)
         if any(isinstance(frame, frames.Stored | frames.ReadAll) for frame in some):
@@ -397,7 +391,7 @@ class Exchange:
     def changed(self, gone: frozenset[str]) -> None:
         """Handle a change of membership; store the envelopes that the departed nodes had."""
         self._locations.forget_all()
-        self._outbox.forget(gone)
+        self.outbox.forget(gone)
         self._silent -= gone
         for node in gone:
             self._origins.pop(node, None)

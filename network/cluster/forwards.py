@@ -1,4 +1,4 @@
-"""Envelopes given to another node to deliver, until it responds."""
+"""Envelopes given to another node to deliver, until it responds, and the streams that they belong to."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from typing import NamedTuple
 import msgspec
 
 from network.routing.delivery_queue import EnvelopeOrigin
-from network.routing.sender_bytes import SenderBytes
-from network.routing.undecided import REPEATED
+from network.routing.undecided import REPEATED, memory_quota
 from network.settings import Limits
+from tidings.aio.clock import Clock
+from tidings.aio.quota import Holdings
 from tidings.storage.network import mailbox
 from tidings.wire import device
+
+# Seconds after a sender's login until every envelope that it had stored through other nodes has been found: twice the
+# longest time until the recipient's node polls for it.
+SECONDS = 10.0
 
 
 class Stream(NamedTuple):
@@ -60,14 +65,16 @@ class Forwards:
         self._waiting: dict[int, PendingForward] = {}
         self._by_id: dict[tuple[str, str], PendingForward] = {}
         self._streams: dict[Stream, dict[int, PendingForward]] = {}
-        self._bytes = SenderBytes(limits.undecided_bytes)
+        self._bytes: Holdings[str] = Holdings()
+        self._quota = memory_quota(limits.undecided_bytes)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def has_room(self, frame: device.Send) -> bool:
         """Return whether one more envelope may be added."""
-        return len(self._waiting) < self._limits.undecided and self._bytes.has_room(frame.sender, _size_of(frame))
+        is_full = len(self._waiting) >= self._limits.undecided
+        return not is_full and self._bytes.has_room(self._quota, frame.sender, _size_of(frame))
 
     def is_repeat(self, origin: EnvelopeOrigin, frame: device.Send) -> bool:
         """Return whether this envelope is being forwarded already; if so, the latest origin receives the response."""
@@ -149,6 +156,52 @@ class Forwards:
         for number in numbers:
             if number in self._waiting:
                 yield self._pop(number)
+
+
+class RecentSenders:
+    """Streams of recently attached senders whose first envelope has not been sent to the recipient's node.
+
+    The sender's previous node may have stored an envelope, confirmed it to the sender, and died before announcing it to
+    the recipient's node. So the first envelope of each stream makes the recipient's node read the mailbox first.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # By sender, in the order of expiry: its time in monotonic seconds, and the streams whose first envelope was
+        # sent.
+        self._senders: dict[str, tuple[float, set[Stream]]] = {}
+
+    def note(self, sender: str) -> None:
+        """Record that a device, or a partition of it, attached to this node."""
+        self._senders.pop(sender, None)
+        self._senders[sender] = self._clock.monotonic() + SECONDS, set()
+
+    def has(self, sender: str) -> bool:
+        """Return whether this sender attached to this node within the last 10 s."""
+        return sender in self._senders
+
+    def take_first(self, stream: Stream) -> bool:
+        """Return whether the next envelope of this stream is the first since its sender attached; True only once."""
+        found = self._senders.get(stream.sender)
+        if found is None or stream in found[1]:
+            return False
+        found[1].add(stream)
+        return True
+
+    def put_back(self, stream: Stream) -> None:
+        """Record that the first envelope of this stream did not reach the recipient's node."""
+        found = self._senders.get(stream.sender)
+        if found is not None:
+            found[1].discard(stream)
+
+    def sweep(self) -> None:
+        """Remove senders whose time has passed."""
+        now = self._clock.monotonic()
+        while self._senders:
+            sender, (until, _) = next(iter(self._senders.items()))
+            if until > now:
+                break
+            del self._senders[sender]
 
 
 def _size_of(frame: device.Send) -> int:

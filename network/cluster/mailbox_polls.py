@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
+from network.routing.shared_router import SharedRouter
 from tidings.storage.database import pages
 
 log = logging.getLogger(__name__)
@@ -18,20 +19,11 @@ TOGETHER, PAUSE = 200, 0.05
 INTERVAL, BATCH, SPREAD = 3.0, 1000, 1.0
 
 
-class PolledMailboxes(Protocol):
-    """Mailboxes of attached devices."""
-
-    def attached(self) -> Iterator[str]: ...
-
-    def is_draining(self, number: str) -> bool: ...
-
-    def look_again(self, number: str) -> None: ...
-
-
 # Returns those of the numbers whose mailboxes hold envelopes.
 Filled = Callable[[Sequence[str]], Awaitable[Collection[str]]]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class MailboxPolls:
     """Service that finds envelopes that other nodes stored and could not announce.
 
@@ -40,9 +32,8 @@ class MailboxPolls:
 
     name = "mailbox polls"
 
-    def __init__(self, mailboxes: PolledMailboxes, filled: Filled) -> None:
-        self._mailboxes = mailboxes
-        self._filled = filled
+    router: SharedRouter
+    filled: Filled
 
     async def run(self, stop: asyncio.Event) -> None:
         polling = asyncio.get_running_loop().create_task(self._poll(), name="polls")
@@ -61,18 +52,18 @@ class MailboxPolls:
 
     async def run_once(self) -> None:
         """Poll the mailboxes of all attached devices once."""
-        some = list(pages(list(dict.fromkeys(self._mailboxes.attached())), BATCH))
+        some = list(pages(list(dict.fromkeys(self.router.attached())), BATCH))
         for page in some:
             # A mailbox that is being read may be past envelopes that other nodes stored since the read started.
-            draining = list(filter(self._mailboxes.is_draining, page))
+            draining = list(filter(self.router.is_draining, page))
             idle = list(set(page).difference(draining))
-            for number in (*draining, *(await self._filled(idle) if idle else ())):
-                self._mailboxes.look_again(number)
+            for number in (*draining, *(await self.filled(idle) if idle else ())):
+                self.router.look_again(number)
             await asyncio.sleep(SPREAD / len(some))
 
     async def make(self) -> None:
         """Read the mailboxes of all attached devices."""
-        for page in pages(list(self._mailboxes.attached()), TOGETHER):
+        for page in pages(list(self.router.attached()), TOGETHER):
             for number in page:
-                self._mailboxes.look_again(number)
+                self.router.look_again(number)
             await asyncio.sleep(PAUSE)

@@ -17,13 +17,10 @@ from network.cluster.membership import MembershipChange, NodeMembership
 from network.cluster.outbox import Outbox
 from network.cluster.presence import DevicePart, Presence
 from network.cluster.redis_client import RedisAway, RedisClient
-from network.directory.logins import DeviceLogins
-from network.directory.recipients import Recipients
-from network.directory.refills import Refills
+from network.directory.directory import Directory
+from network.directory.other_nodes import OtherNodes
 from network.routing.shared_router import SharedRouter
-from network.settings import Limits
 from tidings.aio.batcher import BatcherFull
-from tidings.aio.clock import Clock
 from tidings.aio.service import Service, wait_for
 from tidings.storage.network.prekeys import Counts
 from tidings.wire import device
@@ -41,69 +38,37 @@ MAX_EXPELS = 10_000
 CLOSE_GRACE = 2.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Local:
-    """State of this process that other nodes change."""
-
-    router: SharedRouter
-    recipients: Recipients
-    logins: DeviceLogins
-    refills: Refills
-    # Announces (id, text) to all devices attached here; returns their number.
-    announce: Callable[[str, bytes], Awaitable[int]]
-    # Returns the numbers whose mailboxes hold envelopes.
-    filled: Filled
-
-
-class ClusterNode:
-    """Service of one node. While Redis is away it serves the devices attached to it and stores all other envelopes.
-
-    tell_askers: called with the identity keys, by number, of devices registered on other nodes; `None` for no call.
-    """
+@dataclasses.dataclass(eq=False)
+class ClusterNode(OtherNodes):
+    """Service of one node. While Redis is away it serves the devices attached to it and stores all other envelopes."""
 
     name = "node"
 
-    def __init__(
-        self,
-        server: RedisClient,
-        membership: NodeMembership,
-        local: Local,
-        *,
-        links: NodeLinks,
-        clock: Clock,
-        limits: Limits,
-    ) -> None:
-        self._server = server
-        self._local = local
-        self._mailbox_polls = MailboxPolls(local.router, local.filled)
-        self.membership = membership
-        self.links = links
-        self._outbox = Outbox(links, self._unsent, is_wanted=self._is_wanted)
-        self.presence = Presence(
-            server,
-            membership,
-            on_replaced=self._replaced,
-            on_lost=self._lost,
-            # Other nodes that stored envelopes while they could not find the claim could not announce them.
-            on_repeated=local.router.look_again,
-        )
-        self.exchange = Exchange(
-            local.router,
-            membership=membership,
-            presence=self.presence,
-            outbox=self._outbox,
-            clock=clock,
-            limits=limits,
-        )
-        self._announcements = Announcements(membership, self._outbox)
+    server: RedisClient
+    membership: NodeMembership
+    links: NodeLinks
+    router: SharedRouter
+    directory: Directory
+    # Returns the numbers whose mailboxes hold envelopes.
+    filled: Filled
+    # Called with the identity keys, by number, of devices registered on other nodes; `None` for no call.
+    tell_askers: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None
+
+    def __post_init__(self) -> None:
+        self._mailbox_polls = MailboxPolls(self.router, self.filled)
+        self._outbox = Outbox(self.links, self._unsent, self._is_wanted)
+        # Other nodes that stored envelopes while they could not find a claim could not announce them.
+        read = self.router.look_again
+        self.presence = Presence(self.server, self.membership, self._replaced, self._lost, on_repeated=read)
+        self.exchange = Exchange(self.router, self.membership, self.presence, self._outbox)
+        self._announcements = Announcements(self.membership, self._outbox)
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: asyncio.Task[None] | None = None
         self._greeting: asyncio.Task[None] | None = None
         # Expulsions that were not sent, by node, number and partition.
         self._expels: dict[tuple[str, str, int], frames.Expel] = {}
         self._ticks = 0
-        membership.on_change = self._changed
-        self.tell_askers: Callable[[Mapping[str, bytes]], Awaitable[None]] | None = None
+        self.membership.on_change = self._changed
 
     async def join(self) -> None:
         """Listen and join the cluster. Raises `CannotListen` and `RedisAway`."""
@@ -148,16 +113,14 @@ class ClusterNode:
         await self._outbox.close()
         await self.membership.leave()
         self.links.close()
-        await self._server.close()
+        await self.server.close()
 
     # Calls by connections.
 
     async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
-        """Attach this partition of a device here. False when it may not attach."""
         return await self.presence.claim(number, epoch, part)
 
     def detached(self, number: str, part: device.Partition) -> None:
-        """Record that the partition has detached or did not attach after all."""
         self.exchange.detached(number, part)
 
     # Calls by the directory.
@@ -165,15 +128,12 @@ class ClusterNode:
     async def changed(
         self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] | None = None
     ) -> None:
-        """Announce changed blocks or registrations; return when the other nodes have processed it."""
         await self._announcements.announce(lambda n: frames.Changed(n, list(numbers), list(expelled), dict(keys or {})))
 
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
-        """Announce that one-time pre-keys were handed out, of devices that may be attached to other nodes."""
         self._to_all(frames.KeysTaken(list(taken)))
 
     def keys_left(self, number: str, left: Counts) -> None:
-        """Announce the remaining pre-keys of a device that may be attached to another node."""
         self._to_all(frames.KeysLeft(number, left.prekeys, left.kyber_prekeys))
 
     async def is_stale(self, number: str, epoch: int) -> bool:
@@ -201,7 +161,7 @@ class ClusterNode:
     async def broadcast(self, id: str, body: bytes) -> tuple[int, int]:
         """Announce to every attached device of all nodes; return the number of devices and the number of nodes."""
         here, elsewhere = await asyncio.gather(
-            self._local.announce(id, body), self._announcements.announce(lambda n: frames.Broadcast(n, id, body))
+            self.router.announce(id, body), self._announcements.announce(lambda n: frames.Broadcast(n, id, body))
         )
         return here + elsewhere, len(self.membership.nodes)
 
@@ -213,7 +173,6 @@ class ClusterNode:
     # Frames from other nodes.
 
     def _received(self, source: str, frame: FromNode) -> None:
-        local = self._local
         if source not in self.membership.nodes:
             self._greet()
         if self.exchange.received(source, frame):
@@ -225,15 +184,15 @@ class ClusterNode:
             self._outbox.put(source, frames.Noted(frame.n))
         elif isinstance(frame, frames.ReadAll):
             # Later envelopes wait until the mailboxes have been read, a page of devices at a time.
-            local.router.look_first()
+            self.router.look_first()
             self._start(self._mailbox_polls.make())
         elif isinstance(frame, frames.Expel):
             self._expel((frame.number, frame.partition), frame.token)
         elif isinstance(frame, frames.KeysTaken):
             for number, prekey, kyber_prekey in frame.taken:
-                local.refills.taken(number, prekey=prekey, kyber_prekey=kyber_prekey)
+                self.directory.refills.taken(number, prekey=prekey, kyber_prekey=kyber_prekey)
         elif isinstance(frame, frames.KeysLeft):
-            local.refills.uploaded(frame.number, Counts(frame.prekeys, frame.kyber_prekeys))
+            self.directory.refills.uploaded(frame.number, Counts(frame.prekeys, frame.kyber_prekeys))
         elif isinstance(frame, frames.Broadcast):
             self._start(self._announce(source, frame))
 
@@ -243,20 +202,20 @@ class ClusterNode:
             self._greeting = asyncio.get_running_loop().create_task(self.membership.run_once(), name="greet")
 
     def _note(self, frame: frames.Changed) -> None:
-        local = self._local
+        directory = self.directory
         if frame.everything:
-            local.recipients.changed_all()
+            directory.recipients.changed_all()
         for number in frame.numbers:
-            local.recipients.changed(number)
+            directory.recipients.changed(number)
         if frame.expelled:
-            local.logins.changed()
+            directory.logins.changed()
         for number in frame.expelled:
-            local.router.expel(number, device.REPLACED)
+            self.router.expel(number, device.REPLACED)
         if frame.keys and self.tell_askers is not None:
             self._start(self.tell_askers(frame.keys))
 
     async def _announce(self, source: str, frame: frames.Broadcast) -> None:
-        count = await self._local.announce(frame.id, frame.body)
+        count = await self.router.announce(frame.id, frame.body)
         self._outbox.put(source, frames.Noted(frame.n, count))
 
     def _expel(self, place: DevicePart, token: int) -> None:
@@ -287,7 +246,7 @@ class ClusterNode:
                 self._expel_there(node, frame)
 
     def _lost(self, place: DevicePart) -> None:
-        self._local.router.expel_part(*place, device.REPLACED)
+        self.router.expel_part(*place, device.REPLACED)
 
     # Changes of membership, and returns of Redis.
 
@@ -295,7 +254,7 @@ class ClusterNode:
         self.exchange.changed(change.gone)
         self._announcements.gone(change.gone)
         if change.was_away:
-            self._local.recipients.changed_all()
+            self.directory.recipients.changed_all()
             self._announcements.untold = self.presence.unclaimed = True
             self._return()
 
@@ -320,7 +279,7 @@ class ClusterNode:
             self.exchange.relocation_check.request_read_all()
         if unclaimed:
             # Other nodes may find this node's claims before this call returns.
-            self._local.router.look_first()
+            self.router.look_first()
         try:
             if unclaimed:
                 await self.presence.say_again()

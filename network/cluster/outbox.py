@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
@@ -22,23 +23,16 @@ UNSENT = Counter("tidings_network_node_frames_unsent_total", "Frames that other 
 FRAMES, SIZE, WAITING = 500, 1024 * 1024, 50_000
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Outbox:
     """Frames on their way to other nodes. Frames added while a batch is being sent go into the next one."""
 
-    def __init__(
-        self,
-        links: NodeLinks,
-        unsent: Callable[[str, Sequence[FromNode]], None],
-        *,
-        is_wanted: Callable[[str, FromNode], bool],
-    ) -> None:
-        """unsent: called with a node and the frames that it will not receive, or may have received without a response.
-        is_wanted: return whether a frame must still be sent when its batch is due.
-        """
-        self._links = links
-        self._unsent = unsent
-        self._is_wanted = is_wanted
-        self._nodes: dict[str, Batcher[FromNode, None]] = {}
+    links: NodeLinks
+    # Called with a node and the frames that it will not receive, or may have received without a response.
+    unsent: Callable[[str, Sequence[FromNode]], None]
+    # Returns whether a frame must still be sent when its batch is due.
+    is_wanted: Callable[[str, FromNode], bool]
+    _nodes: dict[str, Batcher[FromNode, None]] = dataclasses.field(default_factory=dict)
 
     def put(self, node: str, frame: FromNode) -> bool:
         """Queue one frame. False when too many wait for that node already, or this node is closing."""
@@ -63,7 +57,7 @@ class Outbox:
         """Drop nodes that have left."""
         for node in nodes:
             self._nodes.pop(node, None)
-            self._links.forget(node)
+            self.links.forget(node)
 
     async def close(self) -> None:
         """Send waiting frames and accept no more."""
@@ -72,7 +66,7 @@ class Outbox:
     async def _send(self, node: str, some: Sequence[FromNode]) -> Sequence[None]:
         why = ""
         left: list[FromNode] = []
-        for part in frames.split([frame for frame in some if self._is_wanted(node, frame)], SIZE):
+        for part in frames.split([frame for frame in some if self.is_wanted(node, frame)], SIZE):
             if not why and part:
                 why = await self._post(node, part)
             if why:
@@ -82,7 +76,7 @@ class Outbox:
                 SENT.inc(len(part))
         if left:
             UNSENT.labels(why).inc(len(left))
-            self._unsent(node, left)
+            self.unsent(node, left)
         return [None] * len(some)
 
     async def _post(self, node: str, part: list[FromNode]) -> str:
@@ -91,7 +85,7 @@ class Outbox:
         The next part waits for this one, so frames stay in order.
         """
         try:
-            await self._links.post(node, frames.encode(part))
+            await self.links.post(node, frames.encode(part))
         except NodeAway as error:
             log.debug("packet.unsent", extra={"node": node, "frames": len(part), "error": str(error)})
             return "away"

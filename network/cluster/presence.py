@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import Counter
 
@@ -53,38 +54,30 @@ class Held(Exception):
     """The device is attached under a higher epoch or layout on a live node."""
 
 
+@dataclasses.dataclass(eq=False)
 class Presence:
     """Claims of this node, and queries for the claims of all nodes.
 
     Without Redis devices attach unclaimed: other nodes consider them absent and store envelopes for them.
-
-    unclaimed: a device is attached here whose claim is missing in Redis; claims must be repeated.
     """
 
-    def __init__(
-        self,
-        server: RedisClient,
-        membership: NodeMembership,
-        *,
-        on_replaced: Callable[[DevicePart, Claim], None],
-        on_lost: Callable[[DevicePart], None],
-        on_repeated: Callable[[str], None] = lambda number: None,
-    ) -> None:
-        """on_replaced: called with (place, claim) when a claim of this node has ended another node's claim.
-        on_lost: called with a place whose device has attached to another node.
-        on_repeated: called with a number whose claim was repeated, so that other nodes find it from now on.
-        """
-        self._server = server
-        self._membership = membership
-        self._on_replaced = on_replaced
-        self._on_lost = on_lost
-        self._on_repeated = on_repeated
-        self._repeating: collections.Counter[str] = collections.Counter()
-        self._tokens = itertools.count(1)
-        self._held: dict[str, dict[int, Claim]] = {}
-        self._claiming: collections.Counter[str] = collections.Counter()
-        self._putting: set[asyncio.Task[None]] = set()
-        self.unclaimed = False
+    server: RedisClient
+    membership: NodeMembership
+    # Called with (place, claim) when a claim of this node has ended another node's claim.
+    on_replaced: Callable[[DevicePart, Claim], None]
+    # Called with a place whose device has attached to another node.
+    on_lost: Callable[[DevicePart], None]
+    # Called with a number whose claim was repeated, so that other nodes find it from now on.
+    on_repeated: Callable[[str], None] = lambda number: None
+    # A device is attached here whose claim is missing in Redis; claims must be repeated.
+    unclaimed: bool = False
+    _repeating: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    _tokens: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
+    _held: dict[str, dict[int, Claim]] = dataclasses.field(default_factory=dict)
+    _claiming: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    _putting: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
+
+    def __post_init__(self) -> None:
         self._claims: Batcher[tuple[DevicePart, Claim, bool, frozenset[str]], list[bytes]] = Batcher(
             "claims", self._claim, max_size=BATCH, max_in_flight=4
         )
@@ -111,7 +104,7 @@ class Presence:
 
         When this returns, call the router in the same event-loop iteration.
         """
-        claim = Claim(part.layout, part.partitions, max(0, epoch), next(self._tokens), self._membership.me)
+        claim = Claim(part.layout, part.partitions, max(0, epoch), next(self._tokens), self.membership.me)
         place = number, part.partition
         self._claiming[number] += 1
         putting = asyncio.get_running_loop().create_task(self._put(place, claim, again=False), name="claim")
@@ -194,12 +187,12 @@ class Presence:
         except Held:
             if self.token_of(place) == claim.token:
                 self._forget(place)
-                self._on_lost(place)
+                self.on_lost(place)
         else:
             if not self.token_of(place):
                 # The device detached in the meantime.
                 self._releases.put((place, claim))
-            self._on_repeated(number)
+            self.on_repeated(number)
         finally:
             self._repeating[number] -= 1
             if not self._repeating[number]:
@@ -216,8 +209,8 @@ class Presence:
             others = self._read_claims(place[0], fields)
             if outcome == b"ok":
                 for partition, former in others:
-                    if former.node != self._membership.me and former.node not in dead:
-                        self._on_replaced((place[0], partition), former)
+                    if former.node != self.membership.me and former.node not in dead:
+                        self.on_replaced((place[0], partition), former)
                 return
             ((_, holder),) = others
             if await self._is_there(holder.node):
@@ -238,20 +231,20 @@ class Presence:
         return found
 
     async def _is_there(self, node: str) -> bool:
-        if node not in self._membership.nodes:
+        if node not in self.membership.nodes:
             # The node may have joined since the last heartbeat.
-            await self._membership.beat()
-        return node in self._membership.nodes
+            await self.membership.beat()
+        return node in self.membership.nodes
 
     async def _claim(self, claims: Sequence[tuple[DevicePart, Claim, bool, frozenset[str]]]) -> Sequence[list[bytes]]:
         steps: list[tuple[str, Sequence[str | bytes | int]]] = []
         for (number, partition), claim, again, dead in claims:
             steps.append((self._key(number), (partition, *claim, CLAIM_SECONDS, int(again), *sorted(dead))))
-        return await self._server.run_all(_CLAIM, steps)
+        return await self.server.run_all(_CLAIM, steps)
 
     async def _release(self, claims: Sequence[tuple[DevicePart, Claim]]) -> Sequence[None]:
         try:
-            await self._server.run_all(
+            await self.server.run_all(
                 _RELEASE,
                 [(self._key(number), (partition, encode_claim(claim))) for (number, partition), claim in claims],
             )
@@ -261,13 +254,13 @@ class Presence:
         return [None] * len(claims)
 
     async def _ask(self, numbers: Sequence[str]) -> Sequence[Claims]:
-        found = [decode_claims(fields) for fields in await self._server.claims([*map(self._key, numbers)])]
+        found = [decode_claims(fields) for fields in await self.server.claims([*map(self._key, numbers)])]
         nodes = {claim.node for claims in found for claim in claims.values()}
-        if not nodes <= self._membership.nodes:
+        if not nodes <= self.membership.nodes:
             # Nodes may have joined since the last heartbeat.
-            await self._membership.beat()
-        there = self._membership.nodes
+            await self.membership.beat()
+        there = self.membership.nodes
         return [{partition: claim for partition, claim in claims.items() if claim.node in there} for claims in found]
 
     def _key(self, number: str) -> str:
-        return self._server.key("at", number)
+        return self.server.key("at", number)

@@ -7,6 +7,7 @@ to be stored until the notice of it is queued, on the same link and ahead of eve
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -28,69 +29,54 @@ LOOKS, MAX_LOOKS = 1000, 100_000
 _EVERYTHING: Sequence[Envelope] = ()
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class StoredOrigin:
     """Origin of an envelope that is stored on this node."""
 
-    __slots__ = ("_ended", "_origin")
-
-    def __init__(self, origin: EnvelopeOrigin, ended: Callable[[], None]) -> None:
-        """ended: called once, before the origin receives the response."""
-        self._origin = origin
-        self._ended = ended
+    origin: EnvelopeOrigin
+    # Called once, before the origin receives the response.
+    ended: Callable[[], None]
 
     def accepted(self, n: int) -> None:
-        self._ended()
-        self._origin.accepted(n)
+        self.ended()
+        self.origin.accepted(n)
 
     def refused(self, n: int, reason: str, detail: str = "", retry_after: int = 0) -> None:
-        self._ended()
-        self._origin.refused(n, reason, detail, retry_after)
+        self.ended()
+        self.origin.refused(n, reason, detail, retry_after)
 
     def superseded(self, n: int) -> None:
-        self._ended()
-        self._origin.superseded(n)
+        self.ended()
+        self.origin.superseded(n)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class RelocationCheck:
-    """Numbers with envelopes stored or being stored here that the nodes of their devices have not been notified of.
+    """Numbers with envelopes stored or being stored here that the nodes of their devices have not been notified of."""
 
-    lost_track: an envelope was stored whose recipient could not be located.
-    """
-
-    def __init__(
-        self,
-        membership: NodeMembership,
-        presence: Presence,
-        outbox: Outbox,
-        *,
-        locations: LocationCache,
-        clock: Clock,
-        patience: float,
-        read_here: Callable[[str], None],
-    ) -> None:
-        """patience: seconds that an envelope waits behind one that is being stored; then it is stored, too.
-        read_here: read the mailbox of a number whose device is attached to this node.
-        """
-        self._membership = membership
-        self._presence = presence
-        self._outbox = outbox
-        self._locations = locations
-        self._clock = clock
-        self._patience = patience
-        self._read_here = read_here
-        # Stored rows by number; empty when not all of them are known.
-        self._stored: dict[str, Sequence[Envelope]] = {}
-        # By number, envelopes that are being stored or whose notice has not been queued.
-        self._untold: dict[str, int] = {}
-        # By number, the future that is done when there are none left, and the monotonic seconds at which it gives up.
-        self._waiting: dict[str, tuple[asyncio.Future[bool], float]] = {}
-        # Nodes that have been notified of everything stored here, or will be before anything else that this node sends
-        # them.
-        self._informed: set[str] = set()
-        # Nodes that missed a notice: they must read all mailboxes.
-        self._blind: set[str] = set()
-        self._reading: asyncio.Task[None] | None = None
-        self.lost_track = False
+    membership: NodeMembership
+    presence: Presence
+    outbox: Outbox
+    _: dataclasses.KW_ONLY
+    locations: LocationCache
+    clock: Clock
+    # Seconds that an envelope waits behind one that is being stored; then it is stored, too.
+    patience: float
+    # Reads the mailbox of a number whose device is attached to this node.
+    read_here: Callable[[str], None]
+    # An envelope was stored whose recipient could not be located.
+    lost_track: bool = False
+    # Stored rows by number; empty when not all of them are known.
+    _stored: dict[str, Sequence[Envelope]] = dataclasses.field(default_factory=dict)
+    # By number, envelopes that are being stored or whose notice has not been queued.
+    _untold: dict[str, int] = dataclasses.field(default_factory=dict)
+    # By number, the future that is done when there are none left, and the monotonic seconds at which it gives up.
+    _waiting: dict[str, tuple[asyncio.Future[bool], float]] = dataclasses.field(default_factory=dict)
+    # Nodes that have been notified of everything stored here, or will be before this node sends them anything else.
+    _informed: set[str] = dataclasses.field(default_factory=set)
+    # Nodes that missed a notice: they must read all mailboxes.
+    _blind: set[str] = dataclasses.field(default_factory=set)
+    _reading: asyncio.Task[None] | None = None
 
     # Stored envelopes.
 
@@ -105,7 +91,7 @@ class RelocationCheck:
         rows: the envelopes; empty when they are not known. Their order relative to others does not matter.
         """
         is_known = number in self._stored
-        if not self._membership.in_touch or (not is_known and len(self._stored) >= MAX_LOOKS):
+        if not self.membership.in_touch or (not is_known and len(self._stored) >= MAX_LOOKS):
             self.lost_track = True
             return
         found = tuple(rows)
@@ -135,7 +121,7 @@ class RelocationCheck:
 
     def joined(self) -> None:
         """Record that this node has joined the cluster and has stored nothing yet."""
-        self._informed = set(self._membership.nodes)
+        self._informed = set(self.membership.nodes)
 
     def gone(self, nodes: Iterable[str]) -> None:
         """Record that these nodes have left: on their return they have missed notices."""
@@ -148,7 +134,7 @@ class RelocationCheck:
         """
         waiting = self._waiting.get(number)
         if waiting is None:
-            due = self._clock.monotonic() + self._patience
+            due = self.clock.monotonic() + self.patience
             waiting = self._waiting[number] = asyncio.get_running_loop().create_future(), due
         return waiting[0]
 
@@ -176,12 +162,12 @@ class RelocationCheck:
                 numbers = list(self._stored)[:LOOKS]
                 rows = {number: self._stored.pop(number) for number in numbers}
                 try:
-                    found = await self._presence.find_all(numbers)
+                    found = await self.presence.find_all(numbers)
                 except (RedisAway, BatcherFull):
                     self.lost_track = True
                     found = {}
                 for number, claims in found.items():
-                    self._locations.learn(number, claims)
+                    self.locations.learn(number, claims)
                     self._give(number, claims, rows[number])
                 self._distribute(rows)
         finally:
@@ -196,10 +182,10 @@ class RelocationCheck:
 
     def _give(self, number: str, claims: Claims, rows: Sequence[Envelope]) -> None:
         for node in {claim.node for claim in claims.values()}:
-            if node == self._membership.me:
+            if node == self.membership.me:
                 # The device attached to this node in the meantime.
-                self._read_here(number)
-            elif not self._outbox.put(node, frames.Stored(number, list(rows))):
+                self.read_here(number)
+            elif not self.outbox.put(node, frames.Stored(number, list(rows))):
                 self.unsent(node)
 
     def unsent(self, node: str) -> None:
@@ -209,27 +195,27 @@ class RelocationCheck:
 
     def sweep(self) -> None:
         """End waits that take too long and repeat notices that were not received. Call it about ten times a second."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         while self._waiting:
             number, (waiting, due) = next(iter(self._waiting.items()))
             if due > now:
                 break
             del self._waiting[number]
             waiting.set_result(False)
-        if self._blind and self._membership.in_touch:
+        if self._blind and self.membership.in_touch:
             # Nodes that have left need no notice.
-            self._blind &= self._membership.nodes
-            self._informed &= self._membership.nodes
+            self._blind &= self.membership.nodes
+            self._informed &= self.membership.nodes
             self._request_read_all(list(self._blind))
 
     def request_read_all(self) -> None:
         """Make every other node read all mailboxes; absent nodes do so on their return, before receiving anything."""
         self._informed.clear()
-        self._request_read_all([node for node in self._membership.nodes if node != self._membership.me])
+        self._request_read_all([node for node in self.membership.nodes if node != self.membership.me])
 
     def _request_read_all(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            if self._outbox.put(node, frames.ReadAll()):
+            if self.outbox.put(node, frames.ReadAll()):
                 self._blind.discard(node)
                 self._informed.add(node)
             else:

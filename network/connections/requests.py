@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from prometheus_client import Counter
 
-from network.connections.backend import Backend, PresenceRecord
-from network.connections.transport import Transport
+from network.connections.backend import Backend
 from network.directory import bundles, lookups
 from network.directory.logins import Proven
 from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.wire import addresses, device
+from tidings.wire.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class DeviceCaller(Protocol):
     """Connection that sends requests; `devices` are the devices on it, by number."""
 
     @property
-    def transport(self) -> Transport: ...
+    def transport(self) -> Connection: ...
 
     @property
     def devices(self) -> Mapping[str, LoggedIn]: ...
@@ -58,13 +58,13 @@ class DeviceCaller(Protocol):
 class DeviceRequests:
     """Requests in flight, at most `Limits.requests`; one more fails."""
 
-    __slots__ = ("_backend", "_caller", "_delay", "_tasks", "_transport")
+    __slots__ = ("_backend", "_caller", "_directory", "_tasks", "_transport")
 
     def __init__(self, caller: DeviceCaller, backend: Backend) -> None:
         self._caller = caller
         self._transport = caller.transport
         self._backend = backend
-        self._delay = backend.delay
+        self._directory = backend.directory
         self._tasks: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
@@ -106,29 +106,29 @@ class DeviceRequests:
         else:
             asker = frame.number, self._caller.devices[frame.number].part.partition
             try:
-                self._backend.lookups.begin(asker)
+                self._directory.lookups.begin(asker)
             except lookups.Busy:
                 self._fault(frame.n, device.BUSY, "a check of this number is in flight")
                 return
             if self._may(frame, "check"):
                 self._start(frame.n, self._check(frame, asker))
             else:
-                self._backend.lookups.end(asker)
+                self._directory.lookups.end(asker)
 
     def _may(self, frame: device.Check | device.Fetch, call: str) -> bool:
-        wait = self._backend.rate_limits.take(call, frame.number, len(frame.numbers))
+        wait = self._directory.rate_limits.take(call, frame.number, len(frame.numbers))
         if wait:
             self._failed(frame.n, device.RATE_LIMITED, "too many numbers", math.ceil(wait))
         return not wait
 
     async def _login(self, frame: device.Login) -> None:
-        await self._delay.sleep()
+        await self._backend.delay.sleep()
         part = device.Partition(frame.partition, frame.partitions, frame.layout)
         if part == device.WHOLE:
             part = device.WHOLE
         proven = await self._prove(frame, part)
-        if proven is not None and self._backend.presence is not None:
-            proven = await self._claim(self._backend.presence, frame, part, proven)
+        if proven is not None:
+            proven = await self._claim(frame, part, proven)
         if proven is not None:
             self._caller.log_in(frame, part, proven)
 
@@ -136,7 +136,7 @@ class DeviceRequests:
         """Return the verified device; `None` when it may not attach, in which case it has received the failure."""
         proven = None
         if addresses.is_number(frame.number):
-            proven = await self._backend.logins.verify(frame.number, frame.token)
+            proven = await self._directory.logins.verify(frame.number, frame.token)
         if not self._transport.is_open:
             return None
         if proven is None:
@@ -156,15 +156,13 @@ class DeviceRequests:
             return False
         return True
 
-    async def _claim(
-        self, presence: PresenceRecord, frame: device.Login, part: device.Partition, proven: Proven | None
-    ) -> Proven | None:
+    async def _claim(self, frame: device.Login, part: device.Partition, proven: Proven | None) -> Proven | None:
         """Return the verified device once the other nodes let it attach; `None` when it may not."""
-        logins, is_claimed = self._backend.logins, False
+        logins, other_nodes, is_claimed = self._directory.logins, self._directory.other_nodes, False
         try:
             while proven is not None:
                 changes = logins.changes
-                if not await presence.claim(frame.number, frame.epoch, part):
+                if not await other_nodes.claim(frame.number, frame.epoch, part):
                     self._fault(frame.n, device.STALE_EPOCH, "the device is logged in under a higher epoch or layout")
                     return None
                 # Other devices may have logged in on this node during the claim.
@@ -178,24 +176,24 @@ class DeviceRequests:
             return None
         finally:
             if not is_claimed:
-                presence.detached(frame.number, part)
+                other_nodes.detached(frame.number, part)
 
     async def _logout(self, frame: device.Logout) -> None:
-        await self._delay.sleep()
+        await self._backend.delay.sleep()
         self._caller.log_out(frame.number)
         self._transport.send(device.Ok(n=frame.n))
 
     async def _check(self, frame: device.Check, asker: lookups.Asker) -> None:
         try:
-            await self._delay.sleep()
-            registered = await self._backend.lookups.check(frame.number, frame.numbers)
+            await self._backend.delay.sleep()
+            registered = await self._directory.lookups.check(frame.number, frame.numbers)
         finally:
-            self._backend.lookups.end(asker)
+            self._directory.lookups.end(asker)
         self._transport.send(device.Checked(n=frame.n, registered=registered))
 
     async def _fetch(self, frame: device.Fetch) -> None:
-        await self._delay.sleep()
-        found = await self._backend.bundles.fetch(frame.number, frame.numbers)
+        await self._backend.delay.sleep()
+        found = await self._directory.bundles.fetch(frame.number, frame.numbers)
         self._transport.send(device.Bundles(n=frame.n, bundles=found))
 
     def _start(self, n: int, work: Coroutine[Any, Any, None]) -> None:

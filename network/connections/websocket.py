@@ -6,7 +6,6 @@ from fastapi import APIRouter, WebSocket
 from fastapi.responses import JSONResponse
 
 from network.connections.connections import Connections
-from network.connections.session_handler import SessionHandler
 from network.connections.websocket_connection import SUBPROTOCOLS, WebSocketConnection
 from network.connections.websocket_handshake import EXTENSION, WebSocketHandshake
 
@@ -39,13 +38,13 @@ def make_routes(connections: Connections, *, write_buffer: int) -> APIRouter:
             await websocket.send_denial_response(answer)
             return
         handshake: WebSocketHandshake = websocket.scope["extensions"][EXTENSION]
-        slot.on_proof(handshake.on_login)
+        slot.on_login = handshake.on_login
         opened = False
         try:
             await websocket.accept(subprotocol=name)
             connection = WebSocketConnection(
                 SUBPROTOCOLS[name],
-                SessionHandler(connections, slot),
+                connections.session(slot),
                 host,
                 max_write_buffer=write_buffer,
                 unfinished=connections.unfinished,

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from network.connections import websocket_frames
-from network.connections.frame_rate_limit import FrameRateLimit
 from network.connections.websocket_frames import Head, Violation
+from tidings.aio.token_buckets import RateLimit
 from tidings.wire import device
-from tidings.wire.connection import MAX_FRAME, STALL, TURNING, WRITING, Connection, FrameTooLong, Handler
+from tidings.wire.connection import HIGH_WATER, MAX_FRAME, STALL, TURNING, WRITING, Connection, FrameTooLong, Handler
 from tidings.wire.decoding import UNREADABLE
 from tidings.wire.small_reads import SmallReads
 from tidings.wire.unfinished import Unfinished
@@ -32,8 +32,8 @@ CLOSE_CODES = {
 BEHIND = 4
 # Seconds between two pings, and seconds within which the peer must respond.
 PING = 20.0
-# Tokens per second and at once for control frames before a login.
-FIRST_PACE = 10.0, 50.0
+# Rates of control frames before a login, and after it.
+BEFORE_LOGIN, AFTER_LOGIN = RateLimit(0.1, 50.0), RateLimit(0.01, 1000.0)
 # Pause reason in addition to those of `tidings.wire.connection`: control frames came too fast.
 CONTROL = 64
 # Bytes that a fragment counts for in addition to its payload, and fragments that cost as much as one control frame.
@@ -78,11 +78,11 @@ class WebSocketConnection(Connection):
     __slots__ = (
         "_behind",
         "_codec",
+        "_control_full_at",
+        "_control_rate",
         "_host",
-        "_is_control_paced",
         "_is_pinged",
         "_opcode",
-        "_pace",
         "_parts",
         "_parts_size",
         "_pinged_at",
@@ -97,9 +97,9 @@ class WebSocketConnection(Connection):
         )
         self._codec = codec
         self._host = host
-        # Before the first login each connection has one; afterwards it is created with the first control frame.
-        self._pace: FrameRateLimit | None = FrameRateLimit(*FIRST_PACE)
-        self._is_control_paced = False
+        # Rate of control frames, and its state in event-loop time.
+        self._control_rate = BEFORE_LOGIN
+        self._control_full_at = 0.0
         # Bytes received after our `CLOSE`.
         self._behind = 0
         # Fragmented message whose last fragment has not been received; `_parts` is `None` when there is none.
@@ -231,17 +231,9 @@ class WebSocketConnection(Connection):
             self._write(websocket_frames.PONG, payload)
 
     def _charge(self, cost: float = 1.0) -> None:
-        if self._pace is None:
-            self._pace = FrameRateLimit()
-        wait = self._pace.take(self._loop.time(), cost)
-        if wait > 0 and not self._is_control_paced:
-            self._is_control_paced = True
-            self.pause(CONTROL)
-            self._loop.call_later(wait, self._paced)
-
-    def _paced(self) -> None:
-        self._is_control_paced = False
-        self.resume(CONTROL)
+        rate, now = self._control_rate, self._loop.time()
+        self._control_full_at = rate.consume(self._control_full_at, now, cost)
+        self.rest(CONTROL, rate.wait(self._control_full_at, now, 0))
 
     def _count_unfinished(self, *, is_new: bool) -> None:
         assert self._unfinished is not None
@@ -252,12 +244,12 @@ class WebSocketConnection(Connection):
             self._is_kept = kept > 0
             self._unfinished.keep(self, kept, self._loop.time(), is_new=is_new)
 
-    def limit(self, *, frame: int, unread: int) -> None:
+    def limit(self, *, frame: int = MAX_FRAME, unread: int = HIGH_WATER) -> None:
         super().limit(frame=frame, unread=unread)
         if self._transport is None:
             return
         if frame == MAX_FRAME:
-            self._pace = None
+            self._control_rate, self._control_full_at = AFTER_LOGIN, 0.0
         else:
             self._transport.set_protocol(SmallReads(self))
 

@@ -9,9 +9,9 @@ import secrets
 
 from prometheus_client import Counter
 
-from network.devices.try_rate import TryRate
 from network.errors import TooMany, Unauthorized
 from tidings.aio.clock import Clock
+from tidings.aio.token_buckets import RateLimit
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import challenges
 from tidings.storage.network.challenges import Challenge
@@ -30,7 +30,7 @@ PER_WINDOW = 5
 # Wrong tries of six-digit codes of one number, of all addresses together: at most 10 + 365 in any year, so that a guess
 # succeeds with a probability of 375 in a million. While the bucket is empty the number's codes have 16 digits, which
 # cannot be guessed. So guessing does not lock out the number's owner.
-NUMBER_TRIES = TryRate(interval_ms=24 * 3600 * 1000, burst=10)
+NUMBER_TRIES = RateLimit(interval=24 * 3600 * 1000, burst=10)
 SHORT, LONG = 6, 16
 # Origin of codes that are requested and tried with the registration key, from any address. The key is sufficient proof,
 # so these codes are short and their tries do not count for the number.
@@ -62,7 +62,7 @@ class Codes:
             started_at, issued = count(await challenges.find(connection, number, origin), now)
             is_bounded = origin != KEY_HOLDER
             full_at = await challenges.read_tries(connection, number) if is_bounded else 0
-            digits = LONG if NUMBER_TRIES.wait_ms(full_at, now) else SHORT
+            digits = LONG if NUMBER_TRIES.wait(NUMBER_TRIES.bound(full_at, now), now) else SHORT
             code = f"{secrets.randbelow(10**digits):0{digits}d}"
             await challenges.put(
                 connection,
@@ -95,13 +95,14 @@ class Codes:
                 return 0, REFUSED
             is_bounded = found.digits == SHORT and origin != KEY_HOLDER
             full_at = await challenges.read_tries(connection, number) if is_bounded else 0
-            if is_bounded and NUMBER_TRIES.wait_ms(full_at, now):
+            full_at = NUMBER_TRIES.bound(full_at, now)
+            if is_bounded and NUMBER_TRIES.wait(full_at, now):
                 return found.digits, REFUSED
             if hmac.compare_digest(found.code_hash, digest):
                 return found.digits, RIGHT
             await challenges.use_attempt(connection, number, origin)
             if is_bounded:
-                await challenges.write_tries(connection, number, NUMBER_TRIES.spend(full_at, now))
+                await challenges.write_tries(connection, number, NUMBER_TRIES.consume(full_at, now))
             return found.digits, WRONG
 
         digits, result = await self._database.persist(work, patience=20)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from network.context import NetworkContext
 from network.devices import signatures
-from network.directory.other_nodes import NO_NODES, OtherNodes
-from network.directory.refills import Refills
 from network.errors import BadRequest, NotFound, StaleEpoch
-from network.routing.router import Router
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection
 from tidings.storage.network import directory, prekeys
 from tidings.storage.network.prekeys import Counts
 from tidings.wire import registration
@@ -37,57 +35,47 @@ class Left:
     kyber_prekeys: Sequence[int]
 
 
-class KeyUploads:
-    """Key uploads of authenticated devices."""
+async def upload(context: NetworkContext, number: str, keys: registration.KeyUpload) -> Left:
+    """Add one-time keys and replace long-term ones; return the one-time keys left. Repeating an upload changes
+    nothing.
 
-    def __init__(
-        self, database: Database, router: Router, refills: Refills, *, other_nodes: OtherNodes = NO_NODES
-    ) -> None:
-        self._other_nodes = other_nodes
-        self._database = database
-        self._router = router
-        self._refills = refills
+    Raises `BadRequest`, `NotFound` and `StaleEpoch`.
+    """
+    router, database, nodes = context.router, context.database, context.directory.other_nodes
+    if router.is_stale(number, keys.epoch) or await nodes.is_stale(number, keys.epoch):
+        raise StaleEpoch(f"{number} is logged in under a higher epoch")
+    found = await database.query(lambda c: directory.list_registrations(c, [number]), patience=20)
+    device = found.get(number)
+    if device is None:
+        raise NotFound(f"{number} is not registered")
+    signatures.require_last_resort(keys, has_one=device.kyber_prekey is not None)
+    await signatures.check([("", device.identity_key, keys)])
 
-    async def upload(self, number: str, keys: registration.KeyUpload) -> Left:
-        """Add one-time keys and replace long-term ones; return the one-time keys left. Repeating an upload changes
-        nothing.
-
-        Raises `BadRequest`, `NotFound` and `StaleEpoch`.
-        """
-        if self._router.is_stale(number, keys.epoch) or await self._other_nodes.is_stale(number, keys.epoch):
-            raise StaleEpoch(f"{number} is logged in under a higher epoch")
-        device = (await self._database.query(lambda c: directory.list_registrations(c, [number]), patience=20)).get(
-            number
-        )
-        if device is None:
-            raise NotFound(f"{number} is not registered")
-        signatures.require_last_resort(keys, has_one=device.kyber_prekey is not None)
-        await signatures.check([("", device.identity_key, keys)])
-
-        async def work(connection: Connection) -> Left:
-            if not await directory.enter_epoch(connection, number, keys.epoch):
-                raise StaleEpoch(f"{number} was registered, or got keys, under a higher epoch")
-            if keys.signed_prekey is not None:
-                key = keys.signed_prekey
-                await directory.rotate_signed_prekey(connection, number, key.key_id, key.public, key.signature)
-            if keys.kyber_prekey is not None:
-                last_resort = keys.kyber_prekey
-                await directory.rotate_kyber_prekey(
-                    connection, number, last_resort.key_id, last_resort.public, last_resort.signature
-                )
-            await prekeys.put(connection, prekey_rows(number, keys.prekeys))
-            await prekeys.put_kyber(connection, kyber_rows(number, keys.kyber_prekeys))
-            left = Left(*await prekeys.list_ids(connection, number))
-            if max(len(left.prekeys), len(left.kyber_prekeys)) > MAX_KEPT:
-                raise BadRequest(f"at most {MAX_KEPT} one-time pre-keys of each kind are kept", reason="too_many")
-            return left
-
-        left = await self._database.persist(work, patience=20)
-        counts = Counts(len(left.prekeys), len(left.kyber_prekeys))
-        self._refills.uploaded(number, counts)
-        self._other_nodes.keys_left(number, counts)
+    async def work(connection: Connection) -> Left:
+        if not await directory.enter_epoch(connection, number, keys.epoch):
+            raise StaleEpoch(f"{number} was registered, or got keys, under a higher epoch")
+        if keys.signed_prekey is not None:
+            key = keys.signed_prekey
+            await directory.rotate_signed_prekey(connection, number, key.key_id, key.public, key.signature)
+        if keys.kyber_prekey is not None:
+            last_resort = keys.kyber_prekey
+            await directory.rotate_kyber_prekey(
+                connection, number, last_resort.key_id, last_resort.public, last_resort.signature
+            )
+        await prekeys.put(connection, prekey_rows(number, keys.prekeys))
+        await prekeys.put_kyber(connection, kyber_rows(number, keys.kyber_prekeys))
+        left = Left(*await prekeys.list_ids(connection, number))
+        if max(len(left.prekeys), len(left.kyber_prekeys)) > MAX_KEPT:
+            raise BadRequest(f"at most {MAX_KEPT} one-time pre-keys of each kind are kept", reason="too_many")
         return left
 
-    async def list_left(self, number: str) -> Left:
-        """Return the one-time keys left."""
-        return Left(*await self._database.query(lambda c: prekeys.list_ids(c, number), patience=20))
+    left = await database.persist(work, patience=20)
+    counts = Counts(len(left.prekeys), len(left.kyber_prekeys))
+    context.directory.refills.uploaded(number, counts)
+    nodes.keys_left(number, counts)
+    return left
+
+
+async def list_left(context: NetworkContext, number: str) -> Left:
+    """Return the one-time keys left."""
+    return Left(*await context.database.query(lambda c: prekeys.list_ids(c, number), patience=20))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Set
@@ -25,6 +26,7 @@ PATIENCE = 5.0  # seconds for each statement while the database is away
 KEPT_MS = 30 * 24 * 3600 * 1000
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class LockActivity:
     """Service that records which locked devices are active, once a minute.
 
@@ -33,19 +35,15 @@ class LockActivity:
 
     name = "lock-activity"
 
-    def __init__(
-        self, database: Database, clock: Clock, *, take_seen: Callable[[], Set[str]], is_online: Callable[[str], bool]
-    ) -> None:
-        """take_seen: return the numbers that authenticated since its last call.
-        is_online: return whether the device of a number is attached to this node.
-        """
-        self._database = database
-        self._clock = clock
-        self._take_seen = take_seen
-        self._is_online = is_online
-        self._delete_at = 0  # Unix milliseconds
-        # Numbers seen before a pass that failed.
-        self._unsaved: set[str] = set()
+    database: Database
+    clock: Clock
+    # Returns the numbers that authenticated since its last call.
+    take_seen: Callable[[], Set[str]]
+    # Returns whether the device of a number is attached to this node.
+    is_online: Callable[[str], bool]
+    _delete_at: int = 0  # Unix milliseconds.
+    # Numbers seen before a pass that failed.
+    _unsaved: Set[str] = frozenset()
 
     async def run(self, stop: asyncio.Event) -> None:
         is_last = False
@@ -60,16 +58,16 @@ class LockActivity:
 
     async def run_once(self) -> int:
         """Record which locked devices were active; return their number."""
-        now, total = int(self._clock.now() * 1000), 0
-        seen = self._unsaved = self._unsaved | self._take_seen()
+        now, total = int(self.clock.now() * 1000), 0
+        seen = self._unsaved = self._unsaved | self.take_seen()
         after, until = (now - EXPIRES_MS, ""), now - GRAIN_MS
         while True:
             listing = functools.partial(locks.list_idle, after=after, until=until, limit=PAGE)
-            page = await self._database.query(listing, patience=PATIENCE)
-            active = [number for _, number in page if number in seen or self._is_online(number)]
+            page = await self.database.query(listing, patience=PATIENCE)
+            active = [number for _, number in page if number in seen or self.is_online(number)]
             if active:
                 noting = functools.partial(locks.note_active, numbers=active, now=now)
-                await self._database.persist(noting, patience=PATIENCE)
+                await self.database.persist(noting, patience=PATIENCE)
             total += len(active)
             if len(page) < PAGE:
                 break
@@ -77,6 +75,6 @@ class LockActivity:
         self._unsaved = set()
         if now >= self._delete_at:
             before = now - EXPIRES_MS - KEPT_MS
-            await self._database.persist(lambda c: locks.delete_expired(c, before), patience=PATIENCE)
+            await self.database.persist(lambda c: locks.delete_expired(c, before), patience=PATIENCE)
             self._delete_at = now + GRAIN_MS
         return total

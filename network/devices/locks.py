@@ -6,10 +6,9 @@ import logging
 
 from prometheus_client import Counter
 
-from network.devices.try_rate import TryRate
 from network.errors import Locked, TooMany, TooOften, Unauthorized, Unavailable
 from tidings.aio.clock import Clock
-from tidings.aio.token_buckets import TokenBuckets
+from tidings.aio.token_buckets import RateLimit, TokenBuckets
 from tidings.secrets.hash_pool import HashPool, HashPoolFull
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import locks
@@ -25,8 +24,8 @@ EXPIRES_MS = 7 * DAY_MS
 # Wrong PINs for one number, from all addresses together. The daily limit lets an owner wait for one day at most. The
 # yearly limit admits at most 60 + 36 in any year: with six digits a guess succeeds with a probability below 1 in
 # 10,000.
-DAILY = TryRate(interval_ms=DAY_MS, burst=5)
-YEARLY = TryRate(interval_ms=10 * DAY_MS, burst=60)
+DAILY = RateLimit(interval=DAY_MS, burst=5)
+YEARLY = RateLimit(interval=10 * DAY_MS, burst=60)
 # Hashes computed at a time, and hashes that may wait; each takes about 20 ms. Only clients with the right code cause
 # one.
 THREADS, MAX_WAITING = 1, 32
@@ -103,9 +102,10 @@ class Locks:
             found = await locks.find(connection, number, lock=True)
             if found is None:
                 return 0
-            wait = max(DAILY.wait_ms(found.daily_full_at, now), YEARLY.wait_ms(found.yearly_full_at, now))
+            daily, yearly = DAILY.bound(found.daily_full_at, now), YEARLY.bound(found.yearly_full_at, now)
+            wait = max(DAILY.wait(daily, now), YEARLY.wait(yearly, now))
             if not wait:
-                daily, yearly = DAILY.spend(found.daily_full_at, now), YEARLY.spend(found.yearly_full_at, now)
+                daily, yearly = DAILY.consume(daily, now), YEARLY.consume(yearly, now)
                 await locks.write_tries(connection, number, daily, yearly)
             return wait
 
@@ -115,11 +115,13 @@ class Locks:
             raise TooMany("too many wrong PINs were tried for this number", retry_after=-(-wait // 1000))
 
     async def _refund(self, number: str) -> None:
+        now = self._now()
+
         async def work(connection: Connection) -> None:
             found = await locks.find(connection, number, lock=True)
             if found is not None:
-                daily, yearly = DAILY.refund(found.daily_full_at), YEARLY.refund(found.yearly_full_at)
-                await locks.write_tries(connection, number, daily, yearly)
+                daily = DAILY.consume(found.daily_full_at, now, -1)
+                await locks.write_tries(connection, number, daily, YEARLY.consume(found.yearly_full_at, now, -1))
 
         # Not retried: a refund made twice would grant a free try.
         await self._database.commit(work)

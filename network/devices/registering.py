@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Set
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
+from prometheus_client import Counter
 
 from network import http
-from network.devices.code_rate_limits import CodeRateLimits
 from network.devices.codes import KEY_HOLDER, Codes
-from network.devices.locks import Locks
 from network.devices.registrations import Registrations
-from network.errors import KeyRequired, Unauthorized
+from network.errors import KeyRequired, TooMany, Unauthorized
+from tidings.aio.clock import Clock
+from tidings.aio.token_buckets import TokenBuckets
+from tidings.net.unauthenticated import REMEMBERED, Network, client_of, key_of
 from tidings.wire import registration
 
 # Maximum body of a bulk registration, bytes: 500 devices with 100 one-time pre-keys each take about 5 MB.
 MAX_BULK_BODY = 8 * 1024 * 1024
 # Maximum body of a request for a code, bytes; unauthenticated clients may send one.
 MAX_CODE_BODY = 4 * 1024
+# Codes that one address may request at once, and seconds until it may request another.
+CODES_EACH, SECONDS_EACH = 20, 30
+# Registrations without proof that one address may try at once, and seconds until it may try another.
+TRIES_EACH, TRY_SECONDS_EACH = 10, 60
+
+REFUSED = Counter(
+    "tidings_network_codes_refused_total", "Requests for codes, and tries of codes, that were refused", ["what"]
+)
+CODE_REFUSED, TRY_REFUSED = REFUSED.labels("code"), REFUSED.labels("try")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,29 +54,31 @@ class RegistrationKey:
         return True
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class RegistrationEndpoints:
     """Registrations by code, which need the PIN of a locked number, or by the registration key.
 
     The business's numbers always need the key: a code alone is never enough for them.
+
+    Code requests and tries are rate-limited by address, in memory: a restart fills the buckets. Addresses share no
+    bucket, so one address cannot exhaust the limit of another. The limit on guesses for one number, from all addresses
+    together, is stored with the number (`network.devices.codes`).
     """
 
-    def __init__(
-        self,
-        *,
-        codes: Codes,
-        code_rate_limits: CodeRateLimits,
-        locks: Locks,
-        registrations: Registrations,
-        key: RegistrationKey,
-        businesses: Set[str],
-    ) -> None:
-        """businesses: numbers that register with the registration key only."""
-        self._codes = codes
-        self._code_rate_limits = code_rate_limits
-        self._locks = locks
-        self._registrations = registrations
-        self._key = key
-        self._businesses = businesses
+    registrations: Registrations
+    codes: Codes
+    key: RegistrationKey
+    clock: dataclasses.InitVar[Clock]
+    # Numbers that register with the registration key only.
+    businesses: Set[str] = frozenset()
+    # Proxies whose `X-Forwarded-For` is believed.
+    trusted: tuple[Network, ...] = ()
+    _code_requests: TokenBuckets[str] = dataclasses.field(init=False)
+    _tries: TokenBuckets[str] = dataclasses.field(init=False)
+
+    def __post_init__(self, clock: Clock) -> None:
+        self._code_requests = _buckets(clock, CODES_EACH, SECONDS_EACH)
+        self._tries = _buckets(clock, TRIES_EACH, TRY_SECONDS_EACH)
 
     def routes(self) -> APIRouter:
         """Return the router with all endpoints."""
@@ -80,41 +94,46 @@ class RegistrationEndpoints:
     async def send_code(self, request: Request) -> JSONResponse:
         body = await http.read_body(request, registration.CodeRequest, limit=MAX_CODE_BODY)
         if http.bearer(request):
-            self._key.require(request)
+            self.key.require(request)
             origin = KEY_HOLDER
         else:
             self._require_ordinary(body.number)
             origin = self._origin(request)
-            self._code_rate_limits.take_code(origin)
-        await self._codes.issue(body.number, origin)
+            if wait := self._code_requests.take(origin):
+                CODE_REFUSED.inc()
+                raise TooMany("too many codes from this address", retry_after=math.ceil(wait))
+        await self.codes.issue(body.number, origin)
         return JSONResponse({"number": body.number}, 202)
 
     async def register(self, request: Request) -> JSONResponse:
         body = await http.read_body(request, registration.DeviceRegistration)
         opened: dict[str, str] = {}
-        if self._key.is_given(request):
-            if body.code and not await self._registrations.are_made([body]):
-                await self._codes.check(body.number, KEY_HOLDER, body.code)
-                await self._codes.use(body.number, KEY_HOLDER, body.code)
+        if self.key.is_given(request):
+            if body.code and not await self.registrations.are_made([body]):
+                await self.codes.check(body.number, KEY_HOLDER, body.code)
+                await self.codes.use(body.number, KEY_HOLDER, body.code)
         elif not body.code and not body.token:
-            self._key.require(request)
+            self.key.require(request)
         else:
             origin = self._origin(request)
-            self._code_rate_limits.take_try(origin)
+            if wait := self._tries.take(origin):
+                TRY_REFUSED.inc()
+                raise TooMany("too many tries of codes from this address", retry_after=math.ceil(wait))
             # The token of this registration is sufficient proof for repeating it.
-            made = await self._registrations.are_made([body])
+            made = await self.registrations.are_made([body])
             if not made:
                 opened = {body.number: await self._prove(request, body, origin)}
-            self._code_rate_limits.was_right(origin)
+            # A right one costs nothing.
+            self._tries.add(origin, -1.0)
             if made:
                 return JSONResponse({"number": body.number, "token": body.token}, 201)
-        (token,) = await self._registrations.register([body], opened=opened)
+        (token,) = await self.registrations.register([body], opened=opened)
         return JSONResponse({"number": body.number, "token": token}, 201)
 
     async def register_many(self, request: Request) -> JSONResponse:
-        self._key.require(request)
+        self.key.require(request)
         body = await http.read_body(request, registration.BulkRegistration, limit=MAX_BULK_BODY)
-        tokens = await self._registrations.register(body.registrations)
+        tokens = await self.registrations.register(body.registrations)
         registered = [
             {"number": device.number, "token": token} for device, token in zip(body.registrations, tokens, strict=True)
         ]
@@ -126,18 +145,24 @@ class RegistrationEndpoints:
         The PIN is checked only after the right code, so a wrong code does not reveal whether there is a lock.
         """
         if http.bearer(request) or not body.code:
-            self._key.require(request)
+            self.key.require(request)
         self._require_ordinary(body.number)
-        await self._codes.check(body.number, origin, body.code)
-        opened = await self._locks.open(body.number, body.pin)
-        await self._codes.use(body.number, origin, body.code)
+        await self.codes.check(body.number, origin, body.code)
+        opened = await self.registrations.locks.open(body.number, body.pin)
+        await self.codes.use(body.number, origin, body.code)
         return opened
 
     def _require_ordinary(self, number: str) -> None:
         """Raise `KeyRequired` for a number of the business."""
-        if number in self._businesses:
+        if number in self.businesses:
             raise KeyRequired("a number of the business is registered with the registration key only")
 
     def _origin(self, request: Request) -> str:
+        """Return the key of the client's address."""
         peer = request.client.host if request.client is not None else ""
-        return self._code_rate_limits.origin_of(peer, request.headers.get("x-forwarded-for"))
+        forwarded = request.headers.get("x-forwarded-for")
+        return key_of(client_of(peer, forwarded.encode("latin-1", "replace") if forwarded else None, self.trusted))
+
+
+def _buckets(clock: Clock, burst: int, seconds: int) -> TokenBuckets[str]:
+    return TokenBuckets(clock, rate=1 / seconds, burst=burst, remembered=REMEMBERED)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
 import logging
 from collections.abc import Mapping, Sequence
 
 from prometheus_client import Counter
 
+from network.context import NetworkContext
 from network.devices import signatures
 from network.devices.keys import kyber_rows, prekey_rows
 from network.devices.locks import Locks, is_expired
-from network.directory import tokens
-from network.directory.changes import DirectoryChanges
-from network.directory.missing_numbers import MissingNumbers
+from network.directory import logins
 from network.errors import BadRequest, Locked, StaleEpoch
 from network.groups.chats import LEAVING, Chats
-from network.routing.notices import Notice, Notices
-from network.routing.router import Router
-from tidings.aio.clock import Clock
+from network.routing.reservations import Notice
 from tidings.storage import outages
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection
 from tidings.storage.network import directory, locks, prekeys
 from tidings.storage.network.directory import RegisteredDevice
 from tidings.wire import device, registration
@@ -32,6 +30,7 @@ _NO_LOCKS: Mapping[str, str] = {}
 REGISTRATIONS = Counter("tidings_network_registrations_total", "Devices registered, for the first time or again")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class Registrations:
     """Registrations, one for each number. Registering again replaces keys and token, and ends the device's connection.
 
@@ -41,26 +40,9 @@ class Registrations:
     this number while it was not registered receive one too. The number's waiting envelopes and its blocks are kept.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        router: Router,
-        changes: DirectoryChanges,
-        notices: Notices,
-        missing_numbers: MissingNumbers,
-        chats: Chats,
-        locks: Locks,
-        clock: Clock,
-    ) -> None:
-        self._database = database
-        self._router = router
-        self._changes = changes
-        self._notices = notices
-        self._missing_numbers = missing_numbers
-        self._chats = chats
-        self._locks = locks
-        self._clock = clock
+    context: NetworkContext
+    chats: Chats
+    locks: Locks
 
     async def are_made(self, devices: Sequence[registration.DeviceRegistration]) -> bool:
         """Return whether all of these are registered exactly so, with tokens chosen by the client: the request is a
@@ -71,7 +53,7 @@ class Registrations:
         if not all(body.token for body in devices):
             return False
         numbers = [body.number for body in devices]
-        found = await self._database.query(lambda c: directory.list_registrations(c, numbers), patience=20)
+        found = await self.context.database.query(lambda c: directory.list_registrations(c, numbers), patience=20)
         return all(body.number in found and _is_same(body, found[body.number]) for body in devices)
 
     async def register(
@@ -84,9 +66,10 @@ class Registrations:
 
         opened: for devices registered by code, the hash of the lock that their PIN opened; empty for none.
         """
+        router, nodes = self.context.router, self.context.directory.other_nodes
         numbers = [body.number for body in devices]
         for body in devices:
-            if self._router.is_stale(body.number, body.epoch) or await self._changes.is_stale(body.number, body.epoch):
+            if router.is_stale(body.number, body.epoch) or await nodes.is_stale(body.number, body.epoch):
                 raise StaleEpoch(f"{body.number} is logged in under a higher epoch")
         if len(set(numbers)) != len(numbers):
             raise BadRequest("a number stands there twice")
@@ -96,14 +79,14 @@ class Registrations:
             (f"registrations[{index}]." if len(devices) > 1 else "", body.identity_key, body)
             for index, body in enumerate(devices)
         )
-        issued = [body.token or tokens.make() for body in devices]
-        now = int(self._clock.now() * 1000)
+        issued = [body.token or logins.make_token() for body in devices]
+        now = self.context.now()
         rows = [_registration(body, token, now) for body, token in zip(devices, issued, strict=True)]
         ordinary = [row for body in devices for row in prekey_rows(body.number, body.prekeys)]
         kyber = [row for body in devices for row in kyber_rows(body.number, body.kyber_prekeys)]
-        pins = {body.number: await self._locks.hash(body.pin) for body in devices if body.pin}
+        pins = {body.number: await self.locks.hash(body.pin) for body in devices if body.pin}
 
-        with self._notices.reservations() as reservations:
+        with self.context.reservations() as reservations:
 
             async def work(connection: Connection) -> None:
                 for body in devices:
@@ -126,10 +109,9 @@ class Registrations:
                     connection, [Notice(device.IDENTITY, who, fetcher, body=changed[who]) for who, fetcher in pairs]
                 )
 
-            await self._database.persist(work, patience=20)
+            await self.context.database.persist(work, patience=20)
         keys = {body.number: body.identity_key for body in devices}
-        self._changed(numbers)
-        await self._changes.tell_others(numbers, keys)
+        await self._changed(numbers, keys)
         await self.tell_askers(keys)
         REGISTRATIONS.inc(len(devices))
         log.info("devices.registered", extra={"count": len(devices), "first": numbers[0] if numbers else ""})
@@ -140,20 +122,19 @@ class Registrations:
 
         Its waiting envelopes are kept until they expire, and its identity key is remembered.
         """
-        while await self._chats.leave_some(number) == LEAVING:
+        while await self.chats.leave_some(number) == LEAVING:
             pass
-        with self._notices.reservations() as reservations:
+        with self.context.reservations() as reservations:
 
             async def work(connection: Connection) -> None:
                 await directory.unregister(connection, number)
                 await locks.delete(connection, number)
                 await prekeys.drop(connection, [number])
                 # A number outside the directory cannot join a group, so these are the last groups.
-                await self._chats.leave_in(connection, reservations, number)
+                await self.chats.leave_in(connection, reservations, number)
 
-            await self._database.persist(work, patience=20)
-        self._changed([number])
-        await self._changes.tell_others([number])
+            await self.context.database.persist(work, patience=20)
+        await self._changed([number], {})
         log.info("device.unregistered", extra={"number": number})
 
     async def tell_askers(self, keys: Mapping[str, bytes]) -> None:
@@ -164,21 +145,25 @@ class Registrations:
 
         keys: new identity keys by number.
         """
-        due = [Notice(device.IDENTITY, who, asker, body=keys[who]) for who, asker in self._missing_numbers.take(keys)]
+        pairs = self.context.directory.lookups.missing_numbers.take(keys)
+        due = [Notice(device.IDENTITY, who, asker, body=keys[who]) for who, asker in pairs]
         if not due:
             return
-        with self._notices.reservations() as reservations:
+        with self.context.reservations() as reservations:
             try:
-                await self._database.persist(lambda connection: reservations.store(connection, due), patience=5)
+                await self.context.database.persist(lambda connection: reservations.store(connection, due), patience=5)
             except Exception as error:
                 if not outages.is_outage(error):
                     raise
                 log.warning("askers.not_told", extra={"count": len(due), "error": outages.brief(error)})
 
-    def _changed(self, numbers: Sequence[str]) -> None:
-        self._changes.registrations(numbers)
+    async def _changed(self, numbers: Sequence[str], keys: Mapping[str, bytes]) -> None:
+        """Void the previous tokens of these numbers on all nodes. keys: identity keys of those that were registered."""
+        directory = self.context.directory
+        directory.registrations_changed(numbers)
         for number in numbers:
-            self._router.expel(number, device.REPLACED)
+            self.context.router.expel(number, device.REPLACED)
+        await directory.other_nodes.changed(numbers, expelled=numbers, keys=keys)
 
 
 async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Mapping[str, str], now: int) -> None:
@@ -202,7 +187,7 @@ async def _set_locks(connection: Connection, pins: Mapping[str, str], opened: Ma
 def _is_same(body: registration.DeviceRegistration, found: RegisteredDevice) -> bool:
     """Return whether the body's token and keys are those of the stored registration."""
     return (
-        tokens.matches(body.token, found.token_hash)
+        logins.matches(body.token, found.token_hash)
         and body.identity_key == found.identity_key
         and body.registration_id == found.registration_id
     )
@@ -220,6 +205,6 @@ def _registration(body: registration.DeviceRegistration, token: str, now: int) -
         kyber_prekey_id=kyber.key_id if kyber else None,
         kyber_prekey=kyber.public if kyber else None,
         kyber_prekey_signature=kyber.signature if kyber else None,
-        token_hash=tokens.digest(token),
+        token_hash=logins.digest(token),
         registered_at=now,
     )

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from network import http
-from network.devices.blocks import Blocks
-from network.devices.keys import KeyUploads, Left
-from network.devices.locks import Locks
+from network.context import NetworkContext
+from network.devices import keys
+from network.devices.keys import Left
 from network.devices.registrations import Registrations
-from network.directory.logins import DeviceLogins
-from network.errors import NotFound
+from network.errors import BadRequest, NotFound
+from tidings.storage.database import Connection
+from tidings.storage.network import directory
 from tidings.wire import addresses, registration
 
 # Maximum body with a PIN, bytes.
 MAX_LOCK_BODY = 4 * 1024
+MAX_BLOCKED = 1000  # Numbers that one device may block.
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class DeviceEndpoints:
     """Endpoints of registered devices; each requires the device's token."""
 
-    def __init__(
-        self, *, registrations: Registrations, locks: Locks, keys: KeyUploads, blocks: Blocks, logins: DeviceLogins
-    ) -> None:
-        self._registrations = registrations
-        self._locks = locks
-        self._keys = keys
-        self._blocks = blocks
-        self._logins = logins
+    context: NetworkContext
+    registrations: Registrations
 
     def routes(self) -> APIRouter:
         """Return the router with all endpoints."""
@@ -49,44 +47,52 @@ class DeviceEndpoints:
 
     async def unregister(self, request: Request, number: str) -> JSONResponse:
         await self._authenticate(request, number)
-        await self._registrations.unregister(number)
+        await self.registrations.unregister(number)
         return JSONResponse({"number": number, "registered": False})
 
     async def lock(self, request: Request, number: str) -> JSONResponse:
         await self._authenticate(request, number)
         body = await http.read_body(request, registration.LockRequest, limit=MAX_LOCK_BODY)
-        await self._locks.set(number, body.pin)
+        await self.registrations.locks.set(number, body.pin)
         return JSONResponse({"number": number, "locked": True})
 
     async def unlock(self, request: Request, number: str) -> JSONResponse:
         await self._authenticate(request, number)
-        await self._locks.remove(number)
+        await self.registrations.locks.remove(number)
         return JSONResponse({"number": number, "locked": False})
 
     async def upload_keys(self, request: Request, number: str) -> JSONResponse:
         await self._authenticate(request, number)
         body = await http.read_body(request, registration.KeyUpload)
-        return JSONResponse(_left(await self._keys.upload(number, body)))
+        return JSONResponse(_left(await keys.upload(self.context, number, body)))
 
     async def count_keys(self, request: Request, number: str) -> JSONResponse:
         await self._authenticate(request, number)
-        return JSONResponse(_left(await self._keys.list_left(number)))
+        return JSONResponse(_left(await keys.list_left(self.context, number)))
 
     async def block(self, request: Request, number: str, other: str) -> JSONResponse:
         await self._authenticate(request, number)
         _require_number(other)
-        await self._blocks.block(number, other)
+
+        async def work(connection: Connection) -> None:
+            await directory.block(connection, number, other)
+            if await directory.count_blocks(connection, number) > MAX_BLOCKED:
+                raise BadRequest(f"at most {MAX_BLOCKED} numbers can be blocked", reason="too_many")
+
+        await self.context.database.persist(work, patience=20)
+        await self.context.directory.blocks_changed(number)
         return JSONResponse({"number": number, "other": other, "blocked": True})
 
     async def unblock(self, request: Request, number: str, other: str) -> JSONResponse:
         await self._authenticate(request, number)
         _require_number(other)
-        await self._blocks.unblock(number, other)
+        await self.context.database.persist(lambda c: directory.unblock(c, number, other), patience=20)
+        await self.context.directory.blocks_changed(number)
         return JSONResponse({"number": number, "other": other, "blocked": False})
 
     async def _authenticate(self, request: Request, number: str) -> None:
         _require_number(number)
-        await http.require_device(request, self._logins, number)
+        await http.require_device(request, self.context.directory.logins, number)
 
 
 def _require_number(text: str) -> None:

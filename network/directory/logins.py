@@ -1,13 +1,15 @@
-"""Verification of devices' tokens, with the count of their remaining one-time pre-keys."""
+"""Verification of devices' tokens: 256 random bits each, of which only a hash is stored."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import hmac
 import math
+import secrets
 from collections.abc import Sequence, Set
 from typing import TypeAlias
 
-from network.directory import tokens
 from tidings.aio.batcher import Batcher
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory, prekeys
@@ -21,6 +23,21 @@ MAX_SEEN = 100_000
 
 # (hash of the token, identity key, one-time pre-keys left)
 _Registered: TypeAlias = tuple[bytes, bytes, Counts]
+
+
+def make_token() -> str:
+    """Return a new URL-safe token."""
+    return secrets.token_urlsafe(32)
+
+
+def digest(token: str) -> bytes:
+    """Return the hash to store. A plain hash is enough, because 256 random bits cannot be guessed."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def matches(token: str, stored: bytes) -> bool:
+    """Return whether a token has the stored hash, compared in constant time."""
+    return hmac.compare_digest(digest(token), stored)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +87,7 @@ class DeviceLogins:
             found = await self._batcher.submit((number, counts))
             if changes == self._changes:
                 break
-        if found is None or not tokens.matches(token, found[0]):
+        if found is None or not matches(token, found[0]):
             return None
         if len(self._seen) < MAX_SEEN:
             self._seen.add(number)

@@ -1,13 +1,13 @@
-"""Bulk checks of which numbers are registered."""
+"""Bulk checks of which numbers are registered, and the numbers that are to be notified when others register."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import Histogram
 
-from network.directory.missing_numbers import MissingNumbers
+from tidings.aio.lru import LRU
 from tidings.storage.database import Connection, Database
 from tidings.storage.network import directory
 from tidings.wire import addresses
@@ -18,6 +18,13 @@ CHECKED = Histogram(
 
 MAX_NUMBERS = 10_000  # Numbers in one check.
 
+# Unregistered numbers remembered, about 200 bytes each, and askers of each. Further askers, and those that asked a
+# process which has ended since, find out at their next check.
+REMEMBERED = 50_000
+ASKERS = 8
+
+_NOBODY: frozenset[str] = frozenset()
+
 # (number of the asker, partition of its device)
 Asker = tuple[str, int]
 
@@ -26,12 +33,46 @@ class Busy(Exception):
     """A check of this device or partition is in flight already; wait for its response."""
 
 
+class MissingNumbers:
+    """Askers of numbers that are not in the directory, in memory only."""
+
+    def __init__(self) -> None:
+        self._askers: LRU[str, frozenset[str]] = LRU(REMEMBERED)
+
+    def asked(self, asker: str, numbers: Iterable[str]) -> None:
+        """Record a check. Call it before the directory is read, so that a number registering during the read is found
+        or announced.
+        """
+        for number in numbers:
+            askers = self._askers.get(number) or _NOBODY
+            if len(askers) < ASKERS:
+                self._set(number, askers | {asker})
+
+    def found(self, asker: str, numbers: Iterable[str]) -> None:
+        """Remove the asker of these numbers, which the check has found in the directory."""
+        for number in numbers:
+            self._set(number, (self._askers.get(number) or _NOBODY) - {asker})
+
+    def take(self, numbers: Iterable[str]) -> list[tuple[str, str]]:
+        """Return and remove the pairs (number, asker) of these numbers, which are now registered."""
+        pairs = [(number, asker) for number in numbers for asker in sorted(self._askers.get(number) or _NOBODY)]
+        for number, _ in pairs:
+            self._askers.drop(number)
+        return pairs
+
+    def _set(self, number: str, askers: frozenset[str]) -> None:
+        if askers:
+            self._askers.put(number, askers)
+        else:
+            self._askers.drop(number)
+
+
 class Lookups:
     """Checks, one in flight for each asker; the number of askers is bounded by the connections."""
 
-    def __init__(self, database: Database, missing_numbers: MissingNumbers) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._missing_numbers = missing_numbers
+        self.missing_numbers = MissingNumbers()
         self._asking: set[Asker] = set()
 
     def begin(self, asker: Asker) -> None:
@@ -56,7 +97,7 @@ class Lookups:
         async def work(connection: Connection) -> set[str]:
             return await directory.list_registered(connection, wanted)
 
-        self._missing_numbers.asked(asker, wanted)
+        self.missing_numbers.asked(asker, wanted)
         registered = await self._database.query(work, patience=math.inf)
-        self._missing_numbers.found(asker, registered)
+        self.missing_numbers.found(asker, registered)
         return [number for number in wanted if number in registered]

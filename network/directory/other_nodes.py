@@ -1,17 +1,19 @@
-"""Notification of other nodes about changes in the directory."""
+"""Other nodes of the network, as the parts of this process see them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
 
 from tidings.storage.network.prekeys import Counts
+from tidings.wire import device
 
 _NO_KEYS: Mapping[str, bytes] = {}
 
 
-class OtherNodes(Protocol):
-    """The other nodes, each with its own caches and attached devices."""
+class OtherNodes:
+    """The other nodes, each with its own caches and attached devices. This base class stands for none."""
+
+    # For the directory.
 
     async def changed(
         self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] = _NO_KEYS
@@ -23,41 +25,39 @@ class OtherNodes(Protocol):
         expelled: numbers whose previous tokens are void.
         keys: identity keys of the numbers that were registered.
         """
-        ...
 
     def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
         """Announce that one-time pre-keys were handed out: (number, an ordinary one was, a Kyber one was)."""
-        ...
 
     def keys_left(self, number: str, left: Counts) -> None:
         """Announce that a device has uploaded one-time pre-keys, and how many it has now."""
-        ...
 
     async def is_stale(self, number: str, epoch: int) -> bool:
         """Return whether the device, or its first partition, is attached to another node under a higher epoch.
 
         Without an epoch (0) it is never stale.
         """
-        ...
-
-
-class NoNodes:
-    """Stand-in for the other nodes when there are none."""
-
-    async def changed(
-        self, numbers: Sequence[str], *, expelled: Sequence[str] = (), keys: Mapping[str, bytes] = _NO_KEYS
-    ) -> None:
-        """Notify no node."""
-
-    def keys_taken(self, taken: Sequence[tuple[str, bool, bool]]) -> None:
-        """Notify no node."""
-
-    def keys_left(self, number: str, left: Counts) -> None:
-        """Notify no node."""
-
-    async def is_stale(self, number: str, epoch: int) -> bool:
-        """Return False: this node knows all attached devices."""
         return False
 
+    async def attached_elsewhere(self, numbers: Sequence[str]) -> Collection[str]:
+        """Return those of the numbers with a device or partition attached to another node."""
+        return ()
 
-NO_NODES = NoNodes()
+    # For connections.
+
+    async def claim(self, number: str, epoch: int, part: device.Partition) -> bool:
+        """Attach this partition of a device here, and from then on at no other node. False when it may not attach."""
+        return True
+
+    def detached(self, number: str, part: device.Partition) -> None:
+        """Record that the partition has detached or did not attach after all, unless it is attached again by the end of
+        this event-loop iteration.
+        """
+
+    async def close(self) -> None:
+        """Return when the other nodes have confirmed the envelopes given to them to deliver, or the router has stored
+        these.
+        """
+
+
+NO_NODES = OtherNodes()

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+import msgspec
 from prometheus_client import Counter
 
 from network import errors
-from network.groups import rules, schemas
-from network.groups.rules import GroupOutcome, GroupState, Rule
-from network.routing.notices import Notice, Notices, Reservations
+from network.context import NetworkContext
+from network.groups import rules
+from network.groups.rules import GroupAnnouncement, GroupOutcome, GroupState, Rule
+from network.routing.reservations import Notice, Reservations
 from tidings.aio import crashpoints
-from tidings.aio.clock import Clock
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection
 from tidings.storage.network import directory, groups
 from tidings.storage.network.groups import Chat
 from tidings.wire import device
-from tidings.wire.groups import CREATED, ICON, JOINED, NO_ICON, NO_SUCH_GROUP, NO_SUCH_INVITE
+from tidings.wire.groups import ADMINS, CREATED, ICON, JOINED, NO_ICON, NO_SUCH_GROUP, NO_SUCH_INVITE, GroupNotice
 
 Value = TypeVar("Value")
 
@@ -35,19 +37,17 @@ PATIENCE = 20
 _CODE_BYTES = 16
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class Chats:
     """Groups. A change locks its group, so a message to it is ordered entirely before or after the change."""
 
-    def __init__(self, database: Database, notices: Notices, clock: Clock) -> None:
-        self._database = database
-        self._notices = notices
-        self._clock = clock
-        # Two groups of one creator in the same second need different ids.
-        self._creating = asyncio.Lock()
+    context: NetworkContext
+    # Two groups of one creator in the same second need different ids.
+    _creating: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
 
     async def create(self, number: str, subject: str) -> GroupState:
         """Create a group. Raises `BadRequest` when the number is in too many groups."""
-        now = int(self._clock.now() * 1000)
+        now = self.context.now()
         code = secrets.token_urlsafe(_CODE_BYTES)
 
         async def work(connection: Connection, reservations: Reservations) -> GroupState:
@@ -68,13 +68,13 @@ class Chats:
 
     async def list_of(self, number: str) -> Sequence[Chat]:
         """Return the groups of a number."""
-        return await self._database.query(
+        return await self.context.database.query(
             lambda c: groups.list_of(c, number, limit=rules.MAX_GROUPS), patience=PATIENCE
         )
 
     async def get(self, number: str, id: str) -> GroupState:
         """Return a group. Raises `NotFound` and `Forbidden`."""
-        state = await self._database.query(lambda c: _get(c, id), patience=PATIENCE)
+        state = await self.context.database.query(lambda c: _get(c, id), patience=PATIENCE)
         rules.require_participant(state, number)
         return state
 
@@ -149,7 +149,7 @@ class Chats:
         async def work(connection: Connection) -> tuple[GroupState, bytes | None]:
             return await _get(connection, id), await groups.find_icon(connection, id)
 
-        state, data = await self._database.query(work, patience=PATIENCE)
+        state, data = await self.context.database.query(work, patience=PATIENCE)
         rules.require_participant(state, number)
         if data is None:
             raise errors.NotFound("the group has no icon", reason=NO_ICON)
@@ -186,8 +186,8 @@ class Chats:
 
     async def _persist(self, work: Callable[[Connection, Reservations], Awaitable[Value]]) -> Value:
         """Run a change and store its notices in one transaction. A caller without a response may repeat its request."""
-        with self._notices.reservations() as reservations:
-            result = await self._database.persist(lambda connection: work(connection, reservations), patience=PATIENCE)
+        with self.context.reservations() as reservations:
+            result = await self.context.database.persist(lambda c: work(c, reservations), patience=PATIENCE)
             crashpoints.reach(crashpoints.AFTER_COMMIT_BEFORE_REPLY)
         return result
 
@@ -243,12 +243,24 @@ async def _apply(connection: Connection, reservations: Reservations, before: Gro
         await groups.remove_members(connection, id_, gone)
     await groups.put_members(connection, id_, [m for m in after.members if m not in before.members])
     for note in outcome.notes:
-        body = schemas.notice(note, after)
+        body = notice(note, after)
         audience = [*(member.number for member in after.members), *note.gone]
         await reservations.store(
             connection,
             [Notice(device.GROUP_CHANGED, note.by, number, body=body, group=id_) for number in audience],
         )
+
+
+def notice(note: GroupAnnouncement, state: GroupState) -> bytes:
+    """Return the body of a `group_changed` envelope.
+
+    state: the group after the change.
+    """
+    admins = [member.number for member in state.members if member.admin] if note.change == ADMINS else []
+    has_icon = bool(state.chat.icon_type) if note.change == ICON else None
+    chat = state.chat
+    said = GroupNotice(note.change, note.by, list(note.numbers), chat.subject, chat.epoch, admins, has_icon)
+    return msgspec.json.encode(said)
 
 
 def _icon_type(data: bytes) -> str:

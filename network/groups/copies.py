@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import collections
+import dataclasses
 import functools
 import logging
+import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from prometheus_client import Counter
 
-from network.directory.recipients import Recipients
-from network.groups.addressed import AddressedGroup, judge, readers
-from network.groups.batch import GroupBatch, Tries, make_copy
-from network.groups.group_usage import GroupUsage
-from network.groups.kept_messages import KeptMessages, count_fitting
-from network.groups.memberships import Memberships
+from network.context import NetworkContext
+from network.groups.kept_messages import KeptMessages, count_fitting, make_copy
+from network.groups.memberships import AddressedGroup, Memberships, judge, readers
 from network.routing import admission
 from network.routing.delivery_queue import EnvelopeOrigin
-from network.routing.mailboxes import Mailboxes
-from network.routing.notices import Notices, Reservations
-from network.routing.quotas import QuotaCheck, QuotaRefusal, Usage, refused
+from network.routing.quotas import QuotaRefusal, SenderUsage, Usage, refused
+from network.routing.reservations import Reservations
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
-from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
+from tidings.aio.quota import Holdings, Quota
 from tidings.storage import outages
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection
 from tidings.storage.network import directory, group_messages, groups, mailbox
 from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.wire import device
@@ -43,14 +40,65 @@ WAITING = 512
 REMEMBERED = 10_000
 # Messages in one batch; `count_fitting` bounds those in one of its transactions.
 BATCH = 64
-# Bytes of copies of one sender's messages that may wait for the database, because others wait behind them. One message
-# is always admitted.
-SENDERS_BYTES = 32 * 1024 * 1024
+# Quotas of one sender's messages that wait for the database, and of the bytes of their copies, because others wait
+# behind them. One message is always admitted.
+MESSAGES, COPIES = Quota(WAITING, WAITING, is_fair=True), Quota(sys.maxsize, 32 * 1024 * 1024)
+# Copies of a message to a group of unknown size: those of the largest group.
+LARGEST = 256
 TOO_MANY_WAIT = QuotaRefusal(device.RATE_LIMITED, "too many messages of this sender to groups wait", 1)
 # Seconds that a batch waits while the database is away; the mailboxes of members are delayed for as long.
 PATIENCE = 5.0
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class GroupUsage(SenderUsage):
+    """Rate limit of a sender in a group, with the size of its messages."""
+
+    # Copies of its last message, and the group's epoch at that time.
+    copies: int = LARGEST
+    epoch: int = -1
+
+    def size_of(self, frame: device.Send) -> int:
+        """Return the bytes of all copies of a message."""
+        copies = self.copies if frame.epoch == self.epoch else LARGEST
+        return copies * mailbox.size_of(frame.body, frame.refs)
+
+    def learn(self, frame: device.Send, copies: int) -> None:
+        """Record the number of copies of a message of this epoch."""
+        self.copies, self.epoch = copies, frame.epoch
+
+
+@dataclasses.dataclass(slots=True)
+class GroupBatch:
+    """Effects of one transaction on its messages."""
+
+    # For each message, reason and detail of a refusal, both empty when it is accepted.
+    answers: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    # Accepted messages, as (sender, id).
+    new: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    # Copies of messages found to have been stored by an earlier attempt or transaction.
+    settled: list[mailbox.Envelope] = dataclasses.field(default_factory=list)
+    # Copies that are stored in mailboxes.
+    rows: list[mailbox.Envelope] = dataclasses.field(default_factory=list)
+    # Messages that are stored for copies in memory only.
+    kept: list[StoredGroupMessage] = dataclasses.field(default_factory=list)
+    # Number of copies that were not made, because their mailboxes had no room.
+    dropped: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class Tries:
+    """Attempts of one transaction."""
+
+    # `seq` of messages of earlier transactions that it searches for.
+    doubtful: Collection[int]
+    # `seq` of messages of earlier attempts of this transaction.
+    kept: set[int] = dataclasses.field(default_factory=set)
+    # Effects of the latest attempt, which are counted in the usage of mailboxes; `None` before the first.
+    batch: GroupBatch | None = None
+
+
+@dataclasses.dataclass(slots=True, eq=False)
 class Copies:
     """Messages to groups, each copied in one transaction; its sender gets a response after the commit.
 
@@ -60,50 +108,36 @@ class Copies:
     The ids of accepted messages are stored with the copies. So a duplicate is recognised for as long as envelopes live,
     also after a restart. A member whose mailbox has no room gets no copy, so that no member blocks a group.
 
-    One sender may have at most as many of the `WAITING` messages as are still free, and copies of `SENDERS_BYTES`.
-    Beyond that, and beyond the rate limit of a pair, messages are refused as `rate_limited`.
+    One sender may have at most as many of the `WAITING` messages as are still free, and copies of 32 MiB. Beyond that,
+    and beyond the rate limit of a pair, messages are refused as `rate_limited`.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        mailboxes: Mailboxes,
-        notices: Notices,
-        *,
-        kept: KeptMessages,
-        recipients: Recipients,
-        judge: QuotaCheck,
-        clock: Clock,
-        ttl: int,
-    ) -> None:
-        """ttl: seconds that a copy waits at most."""
-        self._database = database
-        self._mailboxes = mailboxes
-        self._notices = notices
-        self._kept = kept
-        self._recipients = recipients
-        self._memberships = Memberships()
-        self._judge = judge
-        self._clock = clock
-        self._ttl = ttl
-        self._shares: LRU[tuple[str, str], GroupUsage] = LRU(REMEMBERED)
-        self._waiting: collections.Counter[str] = collections.Counter()
-        self._bytes: collections.Counter[str] = collections.Counter()
+    context: NetworkContext
+    kept: KeptMessages
+    _memberships: Memberships = dataclasses.field(default_factory=Memberships)
+    # By sender and group.
+    _shares: LRU[tuple[str, str], GroupUsage] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED))
+    # Messages that wait for the database by sender, and bytes of their copies.
+    _waiting: Holdings[str] = dataclasses.field(default_factory=Holdings)
+    _bytes: Holdings[str] = dataclasses.field(default_factory=Holdings)
+    _batcher: Batcher[device.Send, tuple[str, str]] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
         # One batch in flight, so messages of one sender stay in order.
-        self._batcher: Batcher[device.Send, tuple[str, str]] = Batcher(
+        self._batcher = Batcher(
             "group_messages", self._flush, max_size=BATCH, max_pending=WAITING, isolate=outages.refuses_row
         )
 
     def send(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Accept or refuse one message, whose form its connection has checked."""
-        now = self._clock.monotonic()
+        mailboxes, now = self.context.mailboxes, self.context.clock.monotonic()
         share = self._share_of(frame)
         size = share.size_of(frame)
-        refusal = self._judge.pace(share, frame.id, now)
+        refusal = mailboxes.judge.pace(share, frame.id, now)
         if refusal is None and self._waits_for_others(frame.sender, size):
             refusal = refused(share, frame.id, TOO_MANY_WAIT, now)
-        if refusal is None and frame.sender in self._mailboxes.stored.empty:
-            refusal = self._mailboxes.refuse_stored(share, frame, now)
+        if refusal is None and frame.sender in mailboxes.stored.empty:
+            refusal = mailboxes.refuse_stored(share, frame, now)
         if refusal is not None:
             admission.refuse(origin, frame, refusal.reason, refusal.detail, refusal.retry_after)
             return
@@ -112,17 +146,16 @@ class Copies:
         except (BatcherFull, BatcherClosed):
             admission.refuse(origin, frame, device.OVERLOADED)
             return
-        self._judge.passed(share, now)
-        self._waiting[frame.sender] += 1
-        self._bytes[frame.sender] += size
+        mailboxes.judge.passed(share, now)
+        self._waiting.add(frame.sender)
+        self._bytes.add(frame.sender, size)
         done.add_done_callback(functools.partial(self._answered, origin, frame, size))
 
     def _waits_for_others(self, sender: str, size: int) -> bool:
         """Return whether too many messages of this sender wait, so that those of others must go first."""
-        waiting = self._waiting[sender]
-        if waiting and self._bytes[sender] + size > SENDERS_BYTES:
-            return True
-        return waiting >= max(1, WAITING - self._waiting.total())
+        waiting = self._waiting.of(sender)
+        has_room = MESSAGES.has_room(self._waiting.total, waiting) and self._bytes.has_room(COPIES, sender, size)
+        return waiting > 0 and not has_room
 
     def _share_of(self, frame: device.Send) -> GroupUsage:
         pair = (frame.sender, frame.to)
@@ -135,10 +168,8 @@ class Copies:
     def _answered(
         self, origin: EnvelopeOrigin, frame: device.Send, size: int, done: asyncio.Future[tuple[str, str]]
     ) -> None:
-        self._waiting[frame.sender] -= 1
-        self._bytes[frame.sender] -= size
-        if not self._waiting[frame.sender]:
-            del self._waiting[frame.sender], self._bytes[frame.sender]
+        self._waiting.remove(frame.sender)
+        self._bytes.remove(frame.sender, size)
         _answer(origin, frame, done)
 
     async def close(self) -> None:
@@ -154,23 +185,23 @@ class Copies:
 
     async def _take(self, frames: Sequence[device.Send]) -> Sequence[tuple[str, str]]:
         """Store these messages in one transaction; return the reason and the detail of a refusal for each."""
-        tries = Tries(self._kept.doubtful)
-        with self._notices.reservations() as reservations:
+        mailboxes, tries = self.context.mailboxes, Tries(self.kept.doubtful)
+        with self.context.reservations() as reservations:
             try:
-                batch = await self._database.persist(
+                batch = await self.context.database.persist(
                     functools.partial(self._copy, frames, reservations, tries), patience=PATIENCE
                 )
             except BaseException:
                 self._uncount(tries)
-                self._kept.doubt(tries.kept)
+                self.kept.doubt(tries.kept)
                 raise
             if batch.rows or batch.kept:
                 crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED)
-            self._kept.settled(tries.doubtful)
+            self.kept.settled(tries.doubtful)
             for row in batch.settled:
-                self._mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+                mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
             for row in batch.rows:
-                self._mailboxes.note_stored(row.sender, mailbox.size_of(row.body, row.refs))
+                mailboxes.note_stored(row.sender, mailbox.size_of(row.body, row.refs))
             reservations.stored = {row.seq: row for row in (*batch.settled, *batch.rows)}
             reservations.kept = batch.kept
         TAKEN.inc(sum(not reason for reason, _ in batch.answers))
@@ -185,11 +216,11 @@ class Copies:
             return
         tries.kept.update(message.seq for message in batch.kept)
         for row in batch.rows:
-            self._mailboxes.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+            self.context.mailboxes.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
         for message in batch.kept:
             size = mailbox.size_of(message.body, message.refs)
             for number in message.copies:
-                self._mailboxes.remove(number, message.sender, size)
+                self.context.mailboxes.remove(number, message.sender, size)
 
     async def _copy(
         self, frames: Sequence[device.Send], reservations: Reservations, tries: Tries, connection: Connection
@@ -198,10 +229,10 @@ class Copies:
         self._uncount(tries)
         addressed = await self._look_up(connection, {frame.to for frame in frames})
         # Messages that an earlier attempt or transaction did store are placed before these.
-        settled = await self._kept.settle(connection, reservations, tries.kept.union(tries.doubtful))
+        settled = await self.kept.settle(connection, reservations, tries.kept.union(tries.doubtful))
         taken = await groups.list_sends(connection, {(frame.sender, frame.id) for frame in frames})
         usages = await self._count(connection, frames, addressed)
-        now = int(self._clock.now() * 1000)
+        now = self.context.now()
         tries.batch = batch = GroupBatch(settled=settled)
         for frame in frames:
             group, answer = addressed.get(frame.to), ("", "")
@@ -228,13 +259,14 @@ class Copies:
         batch: GroupBatch,
         now: int,
     ) -> None:
-        expires_at = now + (min(frame.ttl, self._ttl) if frame.ttl else self._ttl) * 1000
-        size, moment = mailbox.size_of(frame.body, frame.refs), self._clock.monotonic()
-        may_be_live = not self._mailboxes.is_shared and reservations.may_be_live(frame.sender, size)
+        mailboxes, ttl = self.context.mailboxes, self.context.settings.message_ttl
+        expires_at = now + (min(frame.ttl, ttl) if frame.ttl else ttl) * 1000
+        size, moment = mailbox.size_of(frame.body, frame.refs), self.context.clock.monotonic()
+        may_be_live = not mailboxes.is_shared and reservations.may_be_live(frame.sender, size)
         live: dict[str, int] = {}
         stored: list[tuple[str, int]] = []
         for number in numbers:
-            if not self._mailboxes.take_copy(usages[number], frame.sender, size, moment):
+            if not mailboxes.take_copy(usages[number], frame.sender, size, moment):
                 batch.dropped += 1
             elif may_be_live and (place := reservations.reserve_live(number)):
                 live[number] = place
@@ -260,29 +292,31 @@ class Copies:
         self, connection: Connection, frames: Sequence[device.Send], addressed: Mapping[str, AddressedGroup]
     ) -> dict[str, Usage]:
         """Return the usage of each member's mailbox; nearly always cached."""
+        mailboxes = self.context.mailboxes
         numbers = {number for group in addressed.values() for number in group.members}
-        usages = {number: usage for number in numbers if (usage := self._mailboxes.get(number)) is not None}
-        for frame in frames if self._mailboxes.is_shared else ():
+        usages = {number: usage for number in numbers if (usage := mailboxes.get(number)) is not None}
+        for frame in frames if mailboxes.is_shared else ():
             size = mailbox.size_of(frame.body, frame.refs)
             for number in addressed[frame.to].members if frame.to in addressed else ():
                 usage = usages.get(number)
-                if usage is not None and self._mailboxes.is_doubtful(usage, frame.sender, size):
-                    self._mailboxes.forget(number)
+                if usage is not None and mailboxes.is_doubtful(usage, frame.sender, size):
+                    mailboxes.forget(number)
                     del usages[number]
         if unknown := sorted(numbers - usages.keys()):
             found = await mailbox.list_waiting(connection, unknown, notices=device.NOTICES)
-            usages |= {number: self._mailboxes.learn(number, found.get(number, ())) for number in unknown}
+            usages |= {number: mailboxes.learn(number, found.get(number, ())) for number in unknown}
         return usages
 
     async def _look_up(self, connection: Connection, ids: Collection[str]) -> dict[str, AddressedGroup]:
         """Return the groups with these ids, locked against changes until the transaction ends."""
-        changes = self._recipients.changes
+        recipients = self.context.directory.recipients
+        changes = recipients.changes
         chats = await groups.list_chats(connection, ids, lock=True)
         members = await self._memberships.list(connection, chats)
         blocks: dict[str, Collection[str]] = {}
         unknown: set[str] = set()
         for number in {number for each in members.values() for number in each}:
-            blocked = self._recipients.get(number)
+            blocked = recipients.get(number)
             if blocked is None:
                 unknown.add(number)
             elif blocked:
@@ -290,7 +324,7 @@ class Copies:
         if unknown:
             # Every participant of a group is registered.
             found = await directory.list_blocks(connection, unknown)
-            self._recipients.learn(unknown, found, changes)
+            recipients.learn(unknown, found, changes)
             blocks |= found
         return {id_: AddressedGroup(chat, members[id_], blocks) for id_, chat in chats.items()}
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from network.groups.batch import make_copy
-from network.routing.live_copies import LiveCopies
-from network.routing.mailboxes import Mailboxes
-from network.routing.notices import Notices, Reservations
+from network.context import NetworkContext
+from network.routing.reservations import Reservations
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher, BatcherClosed, BatcherFull
-from tidings.aio.clock import Clock
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection
 from tidings.storage.network import group_messages, mailbox
+from tidings.storage.network.group_messages import StoredGroupMessage
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
@@ -31,6 +30,7 @@ DOUBTFUL = 10_000
 COPIES, BYTES, PAGE = 1000, 32 * 1024 * 1024, 100
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class KeptMessages:
     """Rows of the messages that have copies in memory.
 
@@ -38,19 +38,16 @@ class KeptMessages:
     copies of those that it finds into the mailboxes.
     """
 
-    def __init__(
-        self, database: Database, mailboxes: Mailboxes, notices: Notices, *, live: LiveCopies, clock: Clock
-    ) -> None:
-        self._database = database
-        self._mailboxes = mailboxes
-        self._notices = notices
-        self._clock = clock
-        self._doubtful: set[int] = set()
-        self._settling: asyncio.Task[None] | None = None
-        self._removals: Batcher[int, None] = Batcher(
+    context: NetworkContext
+    _doubtful: set[int] = dataclasses.field(default_factory=set)
+    _settling: asyncio.Task[None] | None = None
+    _removals: Batcher[int, None] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self._removals = Batcher(
             "group_messages_decided", self._remove, max_size=REMOVED, max_pending=WAITING, spacing=SPACING
         )
-        live.on_decided = self._decided
+        self.context.router.live.on_decided = self._decided
 
     # Decided messages.
 
@@ -61,7 +58,9 @@ class KeptMessages:
             log.warning("group_message.left", extra={"seq": seq})
 
     async def _remove(self, seqs: Sequence[int]) -> Sequence[None]:
-        await self._database.persist(lambda connection: group_messages.delete(connection, seqs), patience=math.inf)
+        await self.context.database.persist(
+            lambda connection: group_messages.delete(connection, seqs), patience=math.inf
+        )
         return [None] * len(seqs)
 
     async def close(self) -> None:
@@ -112,12 +111,12 @@ class KeptMessages:
         try:
             while self._doubtful:
                 seqs = sorted(self._doubtful)[:PAGE]
-                with self._notices.reservations() as reservations:
+                with self.context.reservations() as reservations:
                     work: Callable[[Connection], object]
                     work = functools.partial(self.settle, reservations=reservations, seqs=seqs)
-                    rows = await self._database.persist(work, patience=math.inf)
+                    rows = await self.context.database.persist(work, patience=math.inf)
                     for row in rows:
-                        self._mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+                        self.context.mailboxes.add(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
                     reservations.stored = {row.seq: row for row in rows}
                 self.settled(seqs)
         except Exception:
@@ -134,7 +133,7 @@ class KeptMessages:
         Called before any device attaches. Several processes may do it at the same time.
         """
         total = 0
-        while count := await self._database.persist(self._settle_page):
+        while count := await self.context.database.persist(self._settle_page):
             crashpoints.reach(crashpoints.AFTER_SETTLED_PAGE)
             total += count
         if total:
@@ -145,7 +144,7 @@ class KeptMessages:
         """Settle one page. Copies keep their numbers, so they stay before envelopes stored later, and expire as
         planned.
         """
-        now = int(self._clock.now() * 1000)
+        now = self.context.now()
         found = await group_messages.list_first(connection, PAGE)
         page = found[: count_fitting((len(message.copies), len(message.body)) for message in found)]
         await mailbox.insert(
@@ -174,3 +173,21 @@ def count_fitting(messages: Iterable[tuple[int, int]]) -> int:
             break
         count += 1
     return count
+
+
+def make_copy(message: StoredGroupMessage, recipient: str, seq: int) -> mailbox.Envelope:
+    """Return the row of the copy for one recipient."""
+    return mailbox.Envelope(
+        seq,
+        message.sender,
+        message.id,
+        message.timestamp,
+        message.expires_at,
+        message.body,
+        message.refs,
+        message.trace,
+        message.group,
+        recipient=recipient,
+        kind=device.GROUP,
+        slot=device.GROUP_SLOT,
+    )

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from network import http
-from network.directory.device_rate_limits import DeviceRateLimiter
-from network.directory.logins import DeviceLogins
+from network.directory.directory import Directory
 from network.errors import BadRequest, NotFound, TooOften
-from network.groups import schemas
 from network.groups.chats import MAX_ICON, Chats
+from network.groups.rules import GroupState
+from tidings.storage.network.groups import Chat
 from tidings.wire import addresses, groups
-from tidings.wire.groups import GroupMembers, GroupSubject, InviteCode
+from tidings.wire.groups import DescribedGroup, GroupMembers, GroupSubject, InviteCode, Participant
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class GroupEndpoints:
     """Endpoints of groups; `number` in their paths is the caller's own."""
 
-    def __init__(self, chats: Chats, logins: DeviceLogins, rate_limits: DeviceRateLimiter) -> None:
-        self._chats = chats
-        self._logins = logins
-        self._rate_limits = rate_limits
+    chats: Chats
+    directory: Directory
 
     def routes(self) -> APIRouter:
         """Return the router with all endpoints."""
@@ -54,61 +56,81 @@ class GroupEndpoints:
         number, group = request.path_params["number"], request.path_params.get("group")
         if not addresses.is_number(number):
             raise NotFound(f"{number!r} is no number: 7 to 15 digits")
-        await http.require_device(request, self._logins, number)
-        if request.method != "GET" and (wait := self._rate_limits.take("group", number)):
+        await http.require_device(request, self.directory.logins, number)
+        if request.method != "GET" and (wait := self.directory.rate_limits.take("group", number)):
             raise TooOften("too many changes of groups", retry_after=math.ceil(wait))
         if group and not addresses.is_group(group):
             raise NotFound(f"there is no group {group!r}", reason=groups.NO_SUCH_GROUP)
 
     async def create(self, request: Request, number: str) -> JSONResponse:
         body = await http.read_body(request, GroupSubject)
-        return JSONResponse(schemas.show(await self._chats.create(number, body.subject)), 201)
+        return _describe(await self.chats.create(number, body.subject), 201)
 
     async def list_mine(self, number: str) -> JSONResponse:
-        return JSONResponse({"groups": [schemas.show_chat(chat) for chat in await self._chats.list_of(number)]})
+        return JSONResponse({"groups": [_show_alone(chat) for chat in await self.chats.list_of(number)]})
 
     async def join(self, request: Request, number: str) -> JSONResponse:
         body = await http.read_body(request, InviteCode)
-        return JSONResponse(schemas.show(await self._chats.join(number, body.code)))
+        return _describe(await self.chats.join(number, body.code))
 
     async def get(self, number: str, group: str) -> JSONResponse:
-        return JSONResponse(schemas.show(await self._chats.get(number, group)))
+        return _describe(await self.chats.get(number, group))
 
     async def rename(self, request: Request, number: str, group: str) -> JSONResponse:
         body = await http.read_body(request, GroupSubject)
-        return JSONResponse(schemas.show(await self._chats.set_subject(number, group, body.subject)))
+        return _describe(await self.chats.set_subject(number, group, body.subject))
 
     async def leave(self, number: str, group: str) -> JSONResponse:
-        await self._chats.leave(number, group)
+        await self.chats.leave(number, group)
         return JSONResponse({"id": group, "left": True})
 
     async def get_invite(self, number: str, group: str) -> JSONResponse:
-        return JSONResponse({"code": await self._chats.get_code(number, group)})
+        return JSONResponse({"code": await self.chats.get_code(number, group)})
 
     async def renew_invite(self, number: str, group: str) -> JSONResponse:
-        return JSONResponse({"code": await self._chats.renew_code(number, group)})
+        return JSONResponse({"code": await self.chats.renew_code(number, group)})
 
     async def remove(self, request: Request, number: str, group: str) -> JSONResponse:
         body = await http.read_body(request, GroupMembers)
-        return JSONResponse(schemas.show(await self._chats.remove(number, group, body.numbers)))
+        return _describe(await self.chats.remove(number, group, body.numbers))
 
     async def promote(self, request: Request, number: str, group: str) -> JSONResponse:
         body = await http.read_body(request, GroupMembers)
-        return JSONResponse(schemas.show(await self._chats.set_admins(number, group, body.numbers, admin=True)))
+        return _describe(await self.chats.set_admins(number, group, body.numbers, admin=True))
 
     async def demote(self, request: Request, number: str, group: str) -> JSONResponse:
         body = await http.read_body(request, GroupMembers)
-        return JSONResponse(schemas.show(await self._chats.set_admins(number, group, body.numbers, admin=False)))
+        return _describe(await self.chats.set_admins(number, group, body.numbers, admin=False))
 
     async def get_icon(self, number: str, group: str) -> Response:
-        media_type, data = await self._chats.get_icon(number, group)
+        media_type, data = await self.chats.get_icon(number, group)
         return Response(data, media_type=media_type)
 
     async def set_icon(self, request: Request, number: str, group: str) -> JSONResponse:
         data = await http.read_bytes(request, limit=MAX_ICON)
         if not data:
             raise BadRequest("the body is empty; an icon is a JPEG or PNG picture")
-        return JSONResponse(schemas.show(await self._chats.set_icon(number, group, data)))
+        return _describe(await self.chats.set_icon(number, group, data))
 
     async def remove_icon(self, number: str, group: str) -> JSONResponse:
-        return JSONResponse(schemas.show(await self._chats.set_icon(number, group, b"")))
+        return _describe(await self.chats.set_icon(number, group, b""))
+
+
+def _describe(state: GroupState, status: int = 200) -> JSONResponse:
+    """Return the response with a group and its participants."""
+    participants = [Participant(member.number, member.admin) for member in state.members]
+    return JSONResponse(_show(state.chat, participants), status)
+
+
+def _show(chat: Chat, participants: list[Participant]) -> dict[str, Any]:
+    seconds, has_icon = chat.created_at // 1000, bool(chat.icon_type)
+    described = DescribedGroup(chat.id, chat.subject, chat.creator, seconds, chat.epoch, has_icon, participants)
+    shown: dict[str, Any] = msgspec.to_builtins(described)
+    return shown
+
+
+def _show_alone(chat: Chat) -> dict[str, Any]:
+    """Return the description of a group without its participants."""
+    shown = _show(chat, [])
+    del shown["participants"]
+    return shown

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from network.directory.recipients import Recipients
 from network.routing.delivery_queue import EnvelopeOrigin
+from network.routing.mailboxes import Mailboxes
 from network.routing.quotas import Usage
 from network.routing.undecided import REFUSED
 from tidings.aio.batcher import BatcherFull
@@ -16,48 +19,27 @@ from tidings.wire import device
 Value = TypeVar("Value")
 
 
-class RecipientDirectory(Protocol):
-    """Registered numbers and the numbers that each blocks; `None` for a number that is not registered."""
-
-    def get(self, number: str) -> frozenset[str] | None:
-        """Return the cached result; `None` when it is not cached."""
-        ...
-
-    def look_up(self, number: str) -> asyncio.Future[frozenset[str] | None]:
-        """Read the directory. Raises `BatcherFull`."""
-        ...
-
-
-class CachedMailboxes(Protocol):
-    """Usage of each recipient's mailbox; `get` returns the cached one, `None` when it is not cached."""
-
-    get: Callable[[str], Usage | None]
-
-    def look_up(self, recipient: str) -> asyncio.Future[Usage]:
-        """Count the mailbox. Raises `BatcherFull`."""
-        ...
-
-
 Admit = Callable[[EnvelopeOrigin, device.Send, Usage], None]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class EnvelopeAdmission:
     """Admission by directory and mailbox usage. At most `limit` envelopes wait for these; more are `overloaded`.
 
     The directory's result and the usage of the recipient's mailbox are awaited together.
     """
 
-    def __init__(self, directory: RecipientDirectory, mailboxes: CachedMailboxes, admit: Admit, *, limit: int) -> None:
-        self._directory = directory
-        self._mailboxes = mailboxes
-        self._admit = admit
-        self._limit = limit
-        self._asking: dict[str, list[tuple[EnvelopeOrigin, device.Send]]] = {}
-        self._waiting = 0
+    directory: Recipients
+    mailboxes: Mailboxes
+    admit: Admit
+    # Envelopes that may wait.
+    limit: int
+    _asking: dict[str, list[tuple[EnvelopeOrigin, device.Send]]] = dataclasses.field(default_factory=dict)
+    _waiting: int = 0
 
     def take(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
         """Admit or refuse one envelope, at once or when the directory has responded."""
-        blocked, usage = self._directory.get(frame.to), self._mailboxes.get(frame.to)
+        blocked, usage = self.directory.get(frame.to), self.mailboxes.get(frame.to)
         if blocked is None or usage is None or frame.to in self._asking:
             self._ask(origin, frame)
         else:
@@ -69,10 +51,10 @@ class EnvelopeAdmission:
         elif frame.sender in blocked:
             refuse(origin, frame, device.BLOCKED)
         else:
-            self._admit(origin, frame, usage)
+            self.admit(origin, frame, usage)
 
     def _ask(self, origin: EnvelopeOrigin, frame: device.Send) -> None:
-        if self._waiting >= self._limit:
+        if self._waiting >= self.limit:
             refuse(origin, frame, device.OVERLOADED)
             return
         waiting = self._asking.get(frame.to)
@@ -88,10 +70,10 @@ class EnvelopeAdmission:
         self._waiting += 1
 
     def _look_up(self, number: str) -> asyncio.Future[tuple[frozenset[str] | None, Usage]]:
-        blocked, usage = self._directory.get(number), self._mailboxes.get(number)
+        blocked, usage = self.directory.get(number), self.mailboxes.get(number)
         return asyncio.gather(
-            self._directory.look_up(number) if blocked is None else _resolved(blocked),
-            self._mailboxes.look_up(number) if usage is None else _resolved(usage),
+            self.directory.look_up(number) if blocked is None else _resolved(blocked),
+            self.mailboxes.look_up(number) if usage is None else _resolved(usage),
         )
 
     def _answered(self, number: str, answers: asyncio.Future[tuple[frozenset[str] | None, Usage]]) -> None:

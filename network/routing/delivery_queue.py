@@ -10,6 +10,7 @@ offline ──login──▶ draining ──mailbox empty──▶ live
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Sequence, Set
 from typing import Protocol
 
@@ -127,72 +128,49 @@ class RecipientConnection(Protocol):
         ...
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class DeliveryQueue:
     """Queue of one recipient, or of one partition of its device.
 
     Envelopes leave it in the order of their `seq`, and each once per connection.
-
-    part: partition of the device; its layout is that of the login, 0 while it is not logged in.
-    session: connection that the device is on; `None` while it is on none.
-    attachment: number of logins, by which work for an earlier login is recognised.
-    epoch: epoch of the login; 0 for none, and while the device is not logged in.
-    in_flight: delivered and not acknowledged, by delivery number. Bounded by `Windows`, as its bytes are.
-    in_flight_bytes: bytes of these.
-    held: envelopes in memory only, oldest first; younger than all stored ones. Bounded by the router.
-    cursor: highest `seq` delivered on this connection.
-    backlog: the mailbox may hold envelopes above the cursor.
-    reading: a page of the mailbox is being read.
-    page_size: envelopes in the next page: about as many as have recently fit into the window.
-    storing: `seq` and slot of each envelope that is being stored, or whose transaction is running, and that was not
-        delivered on this connection.
-    youngest: highest `seq` that was given to the mailbox.
-    again: read the next page from the start of the mailbox, because other nodes have stored envelopes in it.
-    known: `seq` of envelopes delivered before such a read started; its pages include them.
-    highest: cursor before such a read; it becomes the cursor again when everything is read.
-    gap: lowest `seq` that was being stored at some time since the read of a page started. From there on the page may be
-        incomplete, because stored rows may become visible in another order.
     """
 
-    __slots__ = (
-        "again",
-        "attachment",
-        "backlog",
-        "cursor",
-        "epoch",
-        "gap",
-        "held",
-        "highest",
-        "in_flight",
-        "in_flight_bytes",
-        "known",
-        "number",
-        "page_size",
-        "part",
-        "reading",
-        "session",
-        "storing",
-        "youngest",
-    )
-
-    def __init__(self, number: str, page_size: int, part: device.Partition = device.WHOLE) -> None:
-        self.number = number
-        self.part = part
-        self.session: RecipientConnection | None = None
-        self.attachment = 0
-        self.epoch = 0
-        self.in_flight: dict[int, Transit] = {}
-        self.in_flight_bytes = 0
-        self.held: collections.deque[Transit] = _NOTHING
-        self.cursor = 0
-        self.backlog = False
-        self.reading = False
-        self.page_size = page_size
-        self.storing: dict[int, int] = {}
-        self.youngest = 0
-        self.gap: int | None = None
-        self.again = False
-        self.known: Set[int] = _NONE
-        self.highest = 0
+    number: str
+    # Envelopes in the next page of the mailbox: about as many as have recently fit into the window.
+    page_size: int
+    # Partition of the device; its layout is that of the login, 0 while it is not logged in.
+    part: device.Partition = device.WHOLE
+    # Connection that the device is on; `None` while it is on none.
+    session: RecipientConnection | None = None
+    # Number of logins, by which work for an earlier login is recognised.
+    attachment: int = 0
+    # Epoch of the login; 0 for none, and while the device is not logged in.
+    epoch: int = 0
+    # Delivered and not acknowledged, by delivery number, and bytes of these. Both have windows.
+    in_flight: dict[int, Transit] = dataclasses.field(default_factory=dict)
+    in_flight_bytes: int = 0
+    # Envelopes in memory only, oldest first; younger than all stored ones. Bounded by the router.
+    held: collections.deque[Transit] = dataclasses.field(default_factory=lambda: _NOTHING)
+    # Highest `seq` delivered on this connection.
+    cursor: int = 0
+    # The mailbox may hold envelopes above the cursor.
+    backlog: bool = False
+    # A page of the mailbox is being read.
+    reading: bool = False
+    # `seq` and slot of each envelope that is being stored, or whose transaction is running, and that was not delivered
+    # on this connection.
+    storing: dict[int, int] = dataclasses.field(default_factory=dict)
+    # Highest `seq` that was given to the mailbox.
+    youngest: int = 0
+    # Lowest `seq` that was being stored at some time since the read of a page started. From there on the page may be
+    # incomplete, because stored rows may become visible in another order.
+    gap: int | None = None
+    # Read the next page from the start of the mailbox, because other nodes have stored envelopes in it.
+    again: bool = False
+    # `seq` of envelopes delivered before such a read started; its pages include them.
+    known: Set[int] = _NONE
+    # Cursor before such a read; it becomes the cursor again when everything is read.
+    highest: int = 0
 
     def hold(self, transit: Transit) -> int:
         """Hold an envelope in memory behind the others; return the number of held envelopes."""

@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from network.routing.delivery_queue import STORED, STORING, DeliveryQueue, RecipientConnection, Transit
 from network.routing.reader import PAGE, PageReader
-from network.routing.windows import Windows
 from network.routing.writer import Writer
 from network.settings import Limits
 from tidings.wire import device
 
 
+@dataclasses.dataclass(slots=True)
 class DividedRecipient:
     """Queues of a recipient whose device logs in in partitions, at most one per partition."""
 
-    def __init__(self, partitions: int) -> None:
-        self.partitions = partitions
-        self.queues: dict[int, DeliveryQueue] = {}
+    partitions: int
+    queues: dict[int, DeliveryQueue] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class DeliveryQueues:
     """Queues by number, created when they are needed and dropped when no state is lost.
 
     A recipient has one queue, or one per partition of its device. Without any queue it counts as undivided.
 
-    delivered: envelopes sent to devices since the router last counted.
+    Windows bound the deliveries in flight. A device has room below `Limits.window` and `window_bytes`, a connection
+    below `session_bytes`. So the last envelope may exceed the bytes, and with nothing in flight there is always room
+    for one. Queues without room on their connection are listed in `RecipientConnection.waiting`. While there are any,
+    only they deliver, in order of arrival, and only when half of the connection's bytes are free. Something is in
+    flight whenever a queue waits, so acknowledgements will make room.
     """
 
-    def __init__(self, reader: PageReader, writer: Writer, windows: Windows, *, limits: Limits) -> None:
-        self.page = min(PAGE, limits.window)
-        self.delivered = 0
-        self._reader = reader
-        self._writer = writer
-        self._windows = windows
-        self._held = limits.held
-        self._whole: dict[str, DeliveryQueue] = {}
-        self._divided: dict[str, DividedRecipient] = {}
-        self._closed = False
+    reader: PageReader
+    writer: Writer
+    limits: Limits
+    # Envelopes sent to devices since the router last counted.
+    delivered: int = 0
+    _whole: dict[str, DeliveryQueue] = dataclasses.field(default_factory=dict)
+    _divided: dict[str, DividedRecipient] = dataclasses.field(default_factory=dict)
+    _closed: bool = False
+
+    @property
+    def page(self) -> int:
+        """Return the most envelopes in one page of a mailbox."""
+        return min(PAGE, self.limits.window)
 
     def __len__(self) -> int:
         """Return the number of recipients that have queues."""
@@ -141,7 +149,7 @@ class DeliveryQueues:
     def hold(self, transit: Transit) -> None:
         """Hold an envelope in memory behind the others; over the limit, store all held ones."""
         queue = transit.queue
-        if queue.hold(transit) > self._held:
+        if queue.hold(transit) > self.limits.held:
             self.put_away_held(queue)
         if queue.again and not queue.reading:
             self.pump(queue)
@@ -149,7 +157,7 @@ class DeliveryQueues:
     def hold_in_order(self, transit: Transit) -> None:
         """Hold an envelope that may be older than held ones."""
         queue = transit.queue
-        if queue.hold_in_order(transit) > self._held:
+        if queue.hold_in_order(transit) > self.limits.held:
             self.put_away_held(queue)
 
     def put_away_held(self, queue: DeliveryQueue) -> None:
@@ -166,19 +174,42 @@ class DeliveryQueues:
     def store(self, transit: Transit) -> None:
         """Store an envelope that stays in flight."""
         transit.state = STORING
-        self._writer.insert(transit)
+        self.writer.insert(transit)
+
+    # Windows.
+
+    def has_room(self, queue: DeliveryQueue, session: RecipientConnection) -> bool:
+        """Return whether one more envelope may be delivered. A queue limited by its connection alone waits in order
+        from now on.
+        """
+        limits = self.limits
+        if len(queue.in_flight) >= limits.window or queue.in_flight_bytes >= limits.window_bytes:
+            return False
+        if session.in_flight_bytes < limits.session_bytes:
+            return True
+        session.waiting[queue] = None
+        return False
+
+    def takes(self, queue: DeliveryQueue, session: RecipientConnection) -> bool:
+        """Return whether a queue may deliver one more envelope now, behind the queues that wait already."""
+        if session.waiting:
+            session.waiting[queue] = None
+            return False
+        return self.has_room(queue, session)
 
     def pump(self, queue: DeliveryQueue) -> None:
         """Deliver or read what a queue can, behind the queues that wait for the same connection."""
         session = queue.session
         if session is None:
             self.forget_if_unused(queue)
-        elif (queue.backlog or queue.held) and not queue.reading and self._windows.takes(queue, session):
+        elif (queue.backlog or queue.held) and not queue.reading and self.takes(queue, session):
             self._advance(queue, session)
 
     def give_turns(self, session: RecipientConnection) -> None:
         """Continue the queues that wait for room on this connection."""
-        while (queue := self._windows.next_turn(session)) is not None:
+        while session.waiting and 2 * session.in_flight_bytes <= self.limits.session_bytes:
+            queue = next(iter(session.waiting))
+            del session.waiting[queue]
             self._advance(queue, session)
 
     def stop(self) -> None:
@@ -190,8 +221,10 @@ class DeliveryQueues:
         if queue.reading or self._closed:
             return
         if queue.backlog:
-            if self._windows.is_worth_a_page(queue):
-                self._reader.start(queue)
+            # Room for less than a good part of the next page is not worth the query.
+            free = self.limits.window - len(queue.in_flight)
+            if free >= queue.page_size and 2 * queue.in_flight_bytes <= self.limits.window_bytes:
+                self.reader.start(queue)
             return
-        while queue.held and not queue.storing and self._windows.has_room(queue, session):
+        while queue.held and not queue.storing and self.has_room(queue, session):
             self.deliver(queue, session, queue.held.popleft())

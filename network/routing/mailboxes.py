@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import Gauge
 
+from network.routing.mailbox import SqlMailbox
 from network.routing.quotas import QuotaCheck, QuotaRefusal, SenderUsage, Total, Usage, refused
-from network.routing.stored_bytes import StoredBytes
 from network.settings import Quotas
 from tidings.aio.batcher import Batcher
 from tidings.aio.clock import Clock
+from tidings.aio.token_buckets import TokenBuckets
 from tidings.storage.network.mailbox import WaitingEnvelopes
 from tidings.wire import device
 
@@ -27,32 +28,69 @@ COUNT_SECONDS = 60.0
 # The same when other nodes deliver from the mailbox too.
 SHARED_COUNT_SECONDS = 2.0
 COUNT_AGAIN = QuotaRefusal("", "", 0)
+# Senders whose stored bytes are remembered, about 200 bytes each.
+SENDERS = 20_000
+# Longest retry time in seconds of a sender with too much stored: its recipients may have connected by then.
+LONGEST = 60.0
 
 
-class MailboxCounts(Protocol):
-    """Source of the counts."""
+class StoredBytes:
+    """Bytes that each sender has stored for recipients who have not fetched them, in all mailboxes.
 
-    async def count(self, recipients: Sequence[str]) -> Mapping[str, Sequence[WaitingEnvelopes]]:
-        """Return the waiting envelopes of each recipient by sender."""
-        ...
+    The quotas of mailboxes bound one sender's usage of one mailbox. This bounds the number of mailboxes that it can
+    fill. Bytes count until the recipient fetches them or the bucket's rate has refilled them. They are counted when
+    they are stored, not when they are sent, so envelopes to connected devices cost nothing. Envelopes that are being
+    stored may exceed the limit.
+    """
+
+    def __init__(self, quotas: Quotas, clock: Clock, weight_of: Callable[[str], int]) -> None:
+        """weight_of: return the factor by which a number's limit is multiplied."""
+        self._weight_of = weight_of
+        self._buckets: TokenBuckets[str] = TokenBuckets(
+            clock, rate=quotas.stored_rate, burst=quotas.stored_bytes, remembered=SENDERS
+        )
+        # Senders whose bucket was exhausted when bytes were stored; `refusal_of` checks again.
+        self.empty: dict[str, None] = {}
+
+    def add(self, sender: str, size: int) -> None:
+        """Count `size` stored bytes."""
+        self._buckets.add(sender, size / self._weight_of(sender))
+        if self._buckets.wait(sender):
+            if len(self.empty) >= SENDERS:
+                self.empty.clear()
+            self.empty[sender] = None
+
+    def remove(self, sender: str, size: int) -> None:
+        """Refund `size` bytes that the recipient has fetched."""
+        self._buckets.add(sender, -size / self._weight_of(sender))
+
+    def refusal_of(self, sender: str) -> QuotaRefusal | None:
+        """Return the refusal of an `empty` sender's next envelope; `None` when it may pass again."""
+        wait = min(self._buckets.wait(sender), LONGEST)
+        if wait:
+            detail = "too much of this sender's is stored for recipients"
+            return QuotaRefusal(device.RATE_LIMITED, detail, math.ceil(wait))
+        self.empty.pop(sender, None)
+        return None
 
 
 class Mailboxes:
     """Usage of mailboxes by recipient. Those counted first are dropped first, and counted again when needed.
 
     get: return the cached usage of a recipient's mailbox; `None` when it is not cached.
+    judge: decisions by the quotas.
     stored: bytes in the database, by sender.
     """
 
     def __init__(
-        self, store: MailboxCounts, quotas: Quotas, clock: Clock, *, weight_of: Callable[[str], int] = lambda number: 1
+        self, store: SqlMailbox, quotas: Quotas, clock: Clock, *, weight_of: Callable[[str], int] = lambda number: 1
     ) -> None:
         """weight_of: return the factor by which a sender's limit on stored bytes is multiplied."""
         self.stored = StoredBytes(quotas, clock, weight_of)
         # Other nodes store, deliver and remove too, so that a count is soon outdated.
         self.is_shared = False
         self._store = store
-        self._judge = QuotaCheck(quotas)
+        self.judge = QuotaCheck(quotas)
         self._clock = clock
         self._total = Total()
         self._known: dict[str, Usage] = {}
@@ -76,18 +114,18 @@ class Mailboxes:
             refusal = self.refuse_stored(share, frame, now)
             if refusal is not None:
                 return refusal
-        if self._judge.passes(usage, share, size, now):
+        if self.judge.passes(usage, share, size, now):
             return None
-        refusal = self._judge.pace(share, frame.id, now)
+        refusal = self.judge.pace(share, frame.id, now)
         if refusal is not None:
             return refusal
-        if not self._judge.has_room(usage, share, size):
+        if not self.judge.has_room(usage, share, size):
             if now - usage.counted_at < (SHARED_COUNT_SECONDS if self.is_shared else COUNT_SECONDS):
-                return self._judge.full(share, frame.id, now)
+                return self.judge.full(share, frame.id, now)
             if self._known.get(frame.to) is usage:
                 self._forget(frame.to)
             return COUNT_AGAIN
-        self._judge.passed(share, now)
+        self.judge.passed(share, now)
         usage.add(share, size)
         return None
 
@@ -96,7 +134,7 @@ class Mailboxes:
         refusal = self.stored.refusal_of(frame.sender)
         if refusal is None:
             return None
-        return self._judge.pace(share, frame.id, now) or refused(share, frame.id, refusal, now)
+        return self.judge.pace(share, frame.id, now) or refused(share, frame.id, refusal, now)
 
     def take_copy(self, usage: Usage, sender: str, size: int, now: float) -> bool:
         """Count one group copy as waiting if there is room, without the rate limit; return whether there was.
@@ -105,14 +143,14 @@ class Mailboxes:
         now: monotonic seconds.
         """
         share = usage.shares.get(sender) or usage.share_of(sender, now)
-        if not self._judge.has_room(usage, share, size):
+        if not self.judge.has_room(usage, share, size):
             return False
         usage.add(share, size)
         return True
 
     def has_room(self, usage: Usage, sender: str, size: int) -> bool:
         """Return whether a mailbox has room for `size` more bytes of this sender."""
-        return self._judge.has_room(usage, usage.share_of(sender, self._clock.monotonic()), size)
+        return self.judge.has_room(usage, usage.share_of(sender, self._clock.monotonic()), size)
 
     def is_doubtful(self, usage: Usage, sender: str, size: int) -> bool:
         """Return whether a mailbox seems to have no room, by a count that is too old for a refusal."""

@@ -1,8 +1,4 @@
-"""Quotas and rate limits for each pair of sender and recipient: waiting envelopes, and envelopes per second.
-
-A sender's quota in a mailbox is at most `Quotas.share`, and at most as much as is still free. So one sender gets at
-most half of a mailbox, each of two a third, and a new sender always finds as much room as any other has used.
-"""
+"""Quotas and rate limits for each pair of sender and recipient: waiting envelopes, and envelopes per second."""
 
 from __future__ import annotations
 
@@ -10,6 +6,8 @@ import dataclasses
 import math
 
 from network.settings import Quotas
+from tidings.aio.quota import Quota
+from tidings.aio.token_buckets import RateLimit
 from tidings.wire import device
 
 # Seconds after which a sender should repeat an envelope refused for a full mailbox.
@@ -29,54 +27,45 @@ class QuotaRefusal:
     retry_after: int  # Seconds.
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class SenderUsage:
-    """Usage of a mailbox by one sender.
+    """Usage of a mailbox by one sender."""
 
-    full_at: monotonic seconds at which its token bucket is full.
-    first_refused: id of the first envelope that was refused and not repeated; later ones wait for it.
-    until: monotonic seconds until which they wait.
-    refusal: refusal that they receive; `None` when there is none.
-    """
-
-    __slots__ = ("bytes", "envelopes", "first_refused", "full_at", "refusal", "until")
-
-    def __init__(self, envelopes: int = 0, size: int = 0) -> None:
-        self.envelopes = envelopes
-        self.bytes = size
-        self.full_at = 0.0
-        self.first_refused = ""
-        self.until = 0.0
-        self.refusal: QuotaRefusal | None = None
+    # Waiting envelopes, and their bytes.
+    envelopes: int = 0
+    bytes: int = 0
+    # State of the pair's rate limit (`RateLimit`), monotonic seconds.
+    full_at: float = 0.0
+    # Id of the first envelope that was refused and not repeated; later ones wait for it until `until`, in monotonic
+    # seconds, and receive `refusal`. `None` when there is none.
+    first_refused: str = ""
+    until: float = 0.0
+    refusal: QuotaRefusal | None = None
 
     def is_idle(self, now: float) -> bool:
         """Return whether dropping it loses no state."""
         return not self.envelopes and self.full_at <= now and self.until <= now
 
 
+@dataclasses.dataclass(slots=True)
 class Total:
     """Number of `SenderUsage` objects in memory."""
 
-    __slots__ = ("shares",)
-
-    def __init__(self) -> None:
-        self.shares = 0
+    shares: int = 0
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Usage:
-    """Waiting envelopes of one recipient, in memory or in the mailbox, each until its acknowledgement.
+    """Waiting envelopes of one recipient, in memory or in the mailbox, each until its acknowledgement."""
 
-    counted_at: monotonic seconds at which the mailbox was counted.
-    """
-
-    __slots__ = ("_sweep_at", "_total", "bytes", "counted_at", "envelopes", "shares")
-
-    def __init__(self, total: Total, counted_at: float) -> None:
-        self.envelopes = 0
-        self.bytes = 0
-        self.counted_at = counted_at
-        self.shares: dict[str, SenderUsage] = {}
-        self._total = total
-        self._sweep_at = _SHARES
+    total: Total
+    # Monotonic seconds at which the mailbox was counted.
+    counted_at: float
+    # Waiting envelopes of all senders, and their bytes.
+    envelopes: int = 0
+    bytes: int = 0
+    shares: dict[str, SenderUsage] = dataclasses.field(default_factory=dict)
+    _sweep_at: int = _SHARES
 
     def put(self, sender: str, envelopes: int, size: int) -> None:
         """Set the envelopes and bytes of this sender in the mailbox."""
@@ -112,26 +101,26 @@ class Usage:
 
     def _add_share(self, sender: str, share: SenderUsage) -> SenderUsage:
         self.shares[sender] = share
-        self._total.shares += 1
+        self.total.shares += 1
         return share
 
     def _sweep(self, now: float) -> None:
         kept = {sender: share for sender, share in self.shares.items() if not share.is_idle(now)}
-        self._total.shares -= len(self.shares) - len(kept)
+        self.total.shares -= len(self.shares) - len(kept)
         self.shares = kept
         self._sweep_at = max(_SHARES, 2 * len(kept))
 
 
 class QuotaCheck:
-    """Decisions by the quotas. Except for `passes`, the caller counts accepted envelopes."""
+    """Decisions by the quotas; the caller counts accepted envelopes."""
 
     def __init__(self, quotas: Quotas) -> None:
-        self._mailbox, self._mailbox_bytes = quotas.mailbox, quotas.mailbox_bytes
-        self._share, self._share_bytes = quotas.share, quotas.share_bytes
-        self._rate = quotas.pair_rate
-        self._interval = 1.0 / quotas.pair_rate if quotas.pair_rate else 0.0
-        self._filling = self._interval * quotas.pair_burst
-        self._slack = max(self._filling - self._interval, 0.0)
+        self._envelopes = Quota(quotas.mailbox, quotas.share, is_fair=True)
+        self._bytes = Quota(quotas.mailbox_bytes, quotas.share_bytes, is_fair=True)
+        self._rate = RateLimit(1.0 / quotas.pair_rate if quotas.pair_rate else 0.0, quotas.pair_burst)
+        # Seconds before `full_at` from which on a bucket holds a token.
+        self._slack = (self._rate.burst - 1) * self._rate.interval
+        self._detail = f"at most {quotas.pair_rate:g} envelopes a second to one recipient"
 
     def pace(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal | None:
         """Return the refusal of an envelope that exceeds the rate limit or follows a refused one, `None` when it may
@@ -143,47 +132,43 @@ class QuotaCheck:
             if id != share.first_refused:
                 # The sender has given up the refused envelope.
                 share.refusal = None
-        if self._interval and share.full_at > now:
-            wait = share.full_at + self._interval - now - self._filling
-            if wait > 0:
-                detail = f"at most {self._rate:g} envelopes a second to one recipient"
-                return refused(share, id, QuotaRefusal(device.RATE_LIMITED, detail, math.ceil(wait)), now)
+        if share.full_at > now and (wait := self._rate.wait(share.full_at, now)):
+            return refused(share, id, QuotaRefusal(device.RATE_LIMITED, self._detail, math.ceil(wait)), now)
         return None
 
     def has_room(self, usage: Usage, share: SenderUsage, size: int) -> bool:
         """Return whether `size` more bytes may wait in this mailbox from this sender."""
-        size += share.bytes
-        return (
-            share.envelopes < self._share
-            and share.envelopes < self._mailbox - usage.envelopes
-            and size <= self._share_bytes
-            and size <= self._mailbox_bytes - usage.bytes
+        return self._bytes.has_room(usage.bytes, share.bytes, size) and self._envelopes.has_room(
+            usage.envelopes, share.envelopes
         )
 
     def passes(self, usage: Usage, share: SenderUsage, size: int, now: float) -> bool:
-        """Check rate limit and quota in one step for the usual case, and count the envelope if both admit it.
+        """Count an envelope in the usual case, that rate limit and quotas admit it. On False decide by `pace` and
+        `has_room`.
 
-        On False the caller decides by `pace` and `has_room`.
+        Every envelope passes here, so the rules of `RateLimit` and `Quota` are written out.
         """
+        envelopes, quota, interval = share.envelopes + 1, self._envelopes, self._rate.interval
+        size += share.bytes
         if (
             share.refusal is None
             and share.full_at - now <= self._slack
-            and share.envelopes < self._share
-            and share.envelopes < self._mailbox - usage.envelopes
-            and share.bytes + size <= self._share_bytes
-            and share.bytes + size <= self._mailbox_bytes - usage.bytes
+            and envelopes <= quota.each
+            and usage.envelopes + envelopes <= quota.limit
+            and size <= self._bytes.each
+            and usage.bytes + size <= self._bytes.limit
         ):
-            share.full_at = (share.full_at if share.full_at > now else now) + self._interval
-            share.envelopes += 1
-            share.bytes += size
+            share.full_at = (share.full_at if share.full_at > now else now) + interval
             usage.envelopes += 1
-            usage.bytes += size
+            usage.bytes += size - share.bytes
+            share.envelopes = envelopes
+            share.bytes = size
             return True
         return False
 
     def passed(self, share: SenderUsage, now: float) -> None:
         """Consume the token of an accepted envelope, and admit those behind it."""
-        share.full_at = (share.full_at if share.full_at > now else now) + self._interval
+        share.full_at = self._rate.consume(share.full_at, now)
         share.refusal = None
 
     def full(self, share: SenderUsage, id: str, now: float) -> QuotaRefusal:

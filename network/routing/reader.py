@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence, Set
 
 from network.routing.delivery_queue import DeliveryQueue
-from network.routing.mailbox import MailboxStore
+from network.routing.mailbox import SqlMailbox
 from tidings.aio.clock import Clock
 from tidings.storage.network.mailbox import Envelope
 
@@ -20,16 +21,16 @@ PAGE = 200
 Read = Callable[[DeliveryQueue, int, Sequence[Envelope] | None], None]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class PageReader:
     """Page reads, at most one per queue; `read` is called with each page."""
 
-    def __init__(self, store: MailboxStore, clock: Clock, read: Read) -> None:
-        self._store = store
-        self._clock = clock
-        self._read = read
-        # The writer's removals in progress, used where mailboxes are read from their start again.
-        self.removing: Set[int] = frozenset()
-        self._tasks: set[asyncio.Task[None]] = set()
+    store: SqlMailbox
+    clock: Clock
+    read: Read
+    # The writer's removals in progress, used where mailboxes are read from their start again.
+    removing: Set[int] = frozenset()
+    _tasks: set[asyncio.Task[None]] = dataclasses.field(default_factory=set)
 
     def start(self, queue: DeliveryQueue) -> None:
         """Read the page after the queue's cursor."""
@@ -39,12 +40,12 @@ class PageReader:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, queue: DeliveryQueue, attachment: int) -> None:
-        after, now = queue.cursor, int(self._clock.now() * 1000)
+        after, now = queue.cursor, int(self.clock.now() * 1000)
         page: Sequence[Envelope] | None = ()
         try:
             # Most devices have no waiting envelopes when they log in; finding that out for many takes one query.
-            if after or await self._store.has_any(queue.number):
-                page = await self._store.list_page(
+            if after or await self.store.has_any(queue.number):
+                page = await self.store.list_page(
                     queue.number, after=after, now=now, limit=queue.page_size, slots=queue.slots
                 )
         except Exception:
@@ -52,7 +53,7 @@ class PageReader:
             page = None
         finally:
             queue.reading = False
-        self._read(queue, attachment, page)
+        self.read(queue, attachment, page)
 
     async def close(self) -> None:
         """Stop reading."""

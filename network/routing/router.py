@@ -6,13 +6,16 @@ first. When both ends are online nothing is written.
 
 from __future__ import annotations
 
+import asyncio
 import collections
+import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
 from prometheus_client import Counter, Gauge
 
+from network.directory.recipients import Recipients
 from network.routing import admission
-from network.routing.admission import EnvelopeAdmission, RecipientDirectory
+from network.routing.admission import EnvelopeAdmission
 from network.routing.delivery_queue import (
     STORED,
     STORING,
@@ -26,17 +29,18 @@ from network.routing.delivery_queue import (
 )
 from network.routing.delivery_queues import DeliveryQueues
 from network.routing.live_copies import PART, LiveCopies
-from network.routing.mailbox import MailboxStore
+from network.routing.mailbox import SqlMailbox
 from network.routing.mailboxes import COUNT_AGAIN, Mailboxes
 from network.routing.quotas import Usage
 from network.routing.reader import PageReader
 from network.routing.sequence import Numbers
 from network.routing.undecided import Undecided
-from network.routing.windows import Windows
 from network.routing.writer import Writer
 from network.settings import Limits
 from tidings.aio import crashpoints
 from tidings.aio.clock import Clock
+from tidings.aio.service import wait_for
+from tidings.storage.database import pages
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
@@ -45,48 +49,51 @@ DELIVERED = Counter("tidings_network_deliveries_total", "Envelopes sent to devic
 UNDECIDED = Gauge("tidings_network_undecided", "Envelopes in memory whose senders wait for the decision")
 ONLINE = Gauge("tidings_network_devices_online", "Devices that are logged in")
 
+SWEEP = 0.1  # Seconds between two sweeps.
+# Devices that an announcement is sent to per event-loop iteration.
+PER_ITERATION = 200
 
+
+@dataclasses.dataclass(eq=False)
 class Router:
     """Router of envelopes between the queues of all recipients.
 
     Bounds:
     - `Limits.undecided` and `undecided_bytes` for all envelopes; beyond them a send is refused as `overloaded`.
     - `Quotas` for each sender and recipient; beyond them it is refused as `rate_limited` or `mailbox_full`.
-    - `Windows` for each device and each connection; further envelopes are held.
+    - Windows for each device and each connection; further envelopes are held.
     - `Limits.held` for each queue; beyond it all held envelopes are stored.
 
-    live: copies of group messages, which are admitted elsewhere.
+    As a service it sweeps ten times a second.
     """
 
-    def __init__(
-        self,
-        store: MailboxStore,
-        directory: RecipientDirectory,
-        mailboxes: Mailboxes,
-        *,
-        numbers: Numbers,
-        clock: Clock,
-        limits: Limits,
-        ttl: int,
-        traced: Collection[str] = (),
-    ) -> None:
-        """ttl: seconds that an envelope waits at most.
-        traced: as for `Undecided`.
-        """
-        self._mailboxes = mailboxes
-        self._windows = Windows(limits)
-        self._reader = PageReader(store, clock, self._page_read)
-        self._writer = Writer(store, self._stored, self._lost, room=limits.undecided + limits.undecided // PART)
-        self._queues = DeliveryQueues(self._reader, self._writer, self._windows, limits=limits)
-        self._admission = EnvelopeAdmission(directory, mailboxes, self._route, limit=limits.undecided)
-        self._numbers = numbers
-        self._clock = clock
-        self._limits = limits
-        self._ttl = ttl
-        self._undecided = Undecided(limits, traced=traced)
+    name = "sweeper"
+
+    store: SqlMailbox
+    directory: Recipients
+    mailboxes: Mailboxes
+    _: dataclasses.KW_ONLY
+    numbers: Numbers
+    clock: Clock
+    limits: Limits
+    # Seconds that an envelope waits at most.
+    ttl: int
+    # As for `Undecided`.
+    traced: Collection[str] = ()
+    # Copies of group messages, which are admitted elsewhere.
+    live: LiveCopies = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self._reader = PageReader(self.store, self.clock, self._page_read)
+        room = limits.undecided + limits.undecided // PART
+        self._writer = Writer(self.store, self._stored, self._lost, room=room)
+        self._queues = DeliveryQueues(self._reader, self._writer, limits)
+        self._admission = EnvelopeAdmission(self.directory, self.mailboxes, self._route, limit=limits.undecided)
+        self._undecided = Undecided(limits, traced=self.traced)
         # In the order of arrival; decided envelopes are removed when they are due.
         self._due: collections.deque[Transit] = collections.deque()
-        self.live = LiveCopies(self._queues, self._windows, self._due, numbers=numbers, clock=clock, limits=limits)
+        self.live = LiveCopies(self._queues, self._due, self.numbers, self.clock, limits)
         self._routed = self._online = self._handled = 0
         self._closed = False
 
@@ -104,22 +111,22 @@ class Router:
     def _route(self, origin: EnvelopeOrigin, frame: device.Send, usage: Usage) -> None:
         if self._closed or self._undecided.is_repeat(origin, frame):
             return
-        moment, size = self._clock.monotonic(), mailbox.size_of(frame.body, frame.refs)
+        moment, size = self.clock.monotonic(), mailbox.size_of(frame.body, frame.refs)
         if not self._undecided.has_room(frame.sender, size):
             admission.refuse(origin, frame, device.OVERLOADED)
             return
-        refusal = self._mailboxes.take(usage, frame, size, moment)
+        refusal = self.mailboxes.take(usage, frame, size, moment)
         if refusal is COUNT_AGAIN:
             self._admission.take(origin, frame)
             return
         if refusal is not None:
             admission.refuse(origin, frame, refusal.reason, refusal.detail, refusal.retry_after)
             return
-        now = int(self._clock.now() * 1000)
-        ttl = min(frame.ttl, self._ttl) if frame.ttl else self._ttl
+        now = int(self.clock.now() * 1000)
+        ttl = min(frame.ttl, self.ttl) if frame.ttl else self.ttl
         queue = self._queues.get_for(frame)
-        due = moment + self._limits.store_after
-        transit = from_send(origin, frame, queue, size=size, seq=self._numbers.next(), now=now, ttl=ttl, due=due)
+        due = moment + self.limits.store_after
+        transit = from_send(origin, frame, queue, size=size, seq=self.numbers.next(), now=now, ttl=ttl, due=due)
         self._undecided.add(transit)
         self._routed += 1
         if queue.session is None:
@@ -130,7 +137,7 @@ class Router:
     def _deliver(self, queue: DeliveryQueue, session: RecipientConnection, transit: Transit) -> None:
         """Deliver a new envelope, or hold it."""
         self._due.append(transit)
-        if queue.held or queue.draining or not self._windows.takes(queue, session):
+        if queue.held or queue.draining or not self._queues.takes(queue, session):
             self._queues.hold(transit)
         else:
             self._queues.deliver(queue, session, transit)
@@ -139,7 +146,17 @@ class Router:
         """Return the numbers of all attached devices; a device appears once per attached partition."""
         return (queue.number for queue in self._queues if queue.session is not None)
 
-    def announce(self, frame: device.Send) -> bool:
+    async def announce(self, id: str, text: bytes) -> int:
+        """Deliver an announcement to all attached devices; return their number."""
+        count = 0
+        for page in pages(list(dict.fromkeys(self.attached())), PER_ITERATION):
+            for number in page:
+                frame = device.Send(0, number, number, id, device.ANNOUNCEMENT, text)
+                count += self._announce(frame)
+            await asyncio.sleep(0)
+        return count
+
+    def _announce(self, frame: device.Send) -> bool:
         """Deliver an envelope of the network to an attached device; False when it is not attached.
 
         It is stored when the delivery takes too long.
@@ -148,12 +165,12 @@ class Router:
         if queue.session is None or self._closed:
             self._queues.forget_if_unused(queue)
             return False
-        now, due = int(self._clock.now() * 1000), self._clock.monotonic() + self._limits.store_after
+        now, due = int(self.clock.now() * 1000), self.clock.monotonic() + self.limits.store_after
         size = mailbox.size_of(frame.body, frame.refs)
         self._deliver(
             queue,
             queue.session,
-            from_send(None, frame, queue, size=size, seq=self._numbers.next(), now=now, ttl=self._ttl, due=due),
+            from_send(None, frame, queue, size=size, seq=self.numbers.next(), now=now, ttl=self.ttl, due=due),
         )
         return True
 
@@ -239,12 +256,12 @@ class Router:
                 continue
             transit = queue.returned(session, n)
             transit.acked = True
-            usage = self._mailboxes.get(queue.number)
+            usage = self.mailboxes.get(queue.number)
             if usage is not None and transit.frame.kind not in device.NOTICES:
                 usage.remove(transit.frame.sender, transit.size)
             if transit.state == STORED:
                 if transit.frame.kind not in device.NOTICES:
-                    self._mailboxes.stored.remove(transit.frame.sender, transit.size)
+                    self.mailboxes.stored.remove(transit.frame.sender, transit.size)
                 self._writer.remove(transit.seq)
             else:
                 if transit.state == STORING:
@@ -297,7 +314,7 @@ class Router:
             # The device logs in again and reads its mailbox from the start.
             self._detach(queue, device.OVERLOADED)
             return
-        now = int(self._clock.now() * 1000)
+        now = int(self.clock.now() * 1000)
         cut = full = False
         passed = 0
         for row in page:
@@ -306,7 +323,7 @@ class Router:
                 break
             if row.expires_at <= now or row.seq in self._writer.removing or row.seq in queue.known:
                 queue.cursor = row.seq
-            elif self._windows.has_room(queue, session):
+            elif self._queues.has_room(queue, session):
                 self._queues.deliver(queue, session, from_row(row, queue))
             else:
                 full = True
@@ -332,7 +349,7 @@ class Router:
                 self._writer.remove(transit.seq)
             else:
                 if transit.frame.kind not in device.NOTICES:
-                    self._mailboxes.stored.add(transit.frame.sender, transit.size)
+                    self.mailboxes.stored.add(transit.frame.sender, transit.size)
                 self._undecided.accept(transit)
         for queue in queues:
             self._queues.pump(queue)
@@ -352,7 +369,7 @@ class Router:
         elif transit.in_flight:
             transit.state = WAITING
         else:
-            self._mailboxes.remove(queue.number, transit.frame.sender, transit.size)
+            self.mailboxes.remove(queue.number, transit.frame.sender, transit.size)
             self._undecided.refuse(transit, device.INVALID, "the mailbox cannot hold it")
         self._queues.pump(queue)
 
@@ -362,7 +379,7 @@ class Router:
         """Return a `seq` for an envelope that the caller is about to store; later ones wait until `release`."""
         queue = self._queues.get(number, slot)
         self._queues.put_away_held(queue)
-        seq = self._numbers.next()
+        seq = self.numbers.next()
         queue.expect(seq, slot)
         return seq
 
@@ -382,7 +399,7 @@ class Router:
                 and seq > queue.cursor
                 and seq < min(queue.storing, default=seq + 1)
             )
-            if row is not None and first and self._windows.takes(queue, session):
+            if row is not None and first and self._queues.takes(queue, session):
                 self._queues.deliver(queue, session, from_row(row, queue))
             else:
                 queue.backlog = True
@@ -390,9 +407,13 @@ class Router:
 
     # Timeouts and metrics.
 
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await wait_for(stop, SWEEP):
+            self.sweep()
+
     def sweep(self) -> None:
-        """Store envelopes that have been undecided for too long; update metrics. Call it about ten times a second."""
-        now = self._clock.monotonic()
+        """Store envelopes that have been undecided for too long; update metrics."""
+        now = self.clock.monotonic()
         due = self._due
         while due and due[0].due <= now:
             transit = due.popleft()
@@ -409,7 +430,7 @@ class Router:
         DELIVERED.inc(self._queues.delivered)
         self._handled += self._routed + self._queues.delivered
         self._routed = self._queues.delivered = 0
-        self._mailboxes.trim()
+        self.mailboxes.trim()
         self.live.measure()
         UNDECIDED.set(len(self._undecided))
         ONLINE.set(self._online)

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from tidings.aio.clock import Clock
 
 # Nodes of one network number envelopes at the same time, each in its own slot: the lowest bits of the number.
 SLOTS = 1 << 15
 # Microseconds per sequence number of a node; a node that needs more numbers runs ahead of the clock.
 _UNIT = 16
-
-
-class Numbers(Protocol):
-    """Source of sequence numbers."""
-
-    def next(self) -> int:
-        """Return a number higher than all before."""
-        ...
 
 
 class SequenceNumbers:
@@ -27,7 +17,7 @@ class SequenceNumbers:
         self._last = max(last_stored, int(clock.now() * 1_000_000))
 
     def next(self) -> int:
-        """Return the previous number plus one."""
+        """Return a number higher than all before: the previous one plus one."""
         self._last += 1
         return self._last
 
@@ -48,3 +38,6 @@ class NodeSequenceNumbers:
         """Return the number of the next time unit without one."""
         self._last = max(self._last + 1, int(self._clock.now() * 1_000_000) // _UNIT)
         return self._last * SLOTS + self._slot
+
+
+Numbers = SequenceNumbers | NodeSequenceNumbers

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from network.routing.delivery_queue import STORED, DeliveryQueue, EnvelopeOrigin, RecipientConnection, Transit, from_row
-from network.routing.peers import NodePeers
 from network.routing.router import Router
 from tidings.aio.lru import LRU
 from tidings.storage.network import mailbox
+from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
 
 # Remembered envelopes from the mailbox, so that a row read before its announcement arrives is not delivered twice.
 REMEMBERED = 50_000
+
+
+class NodePeers(Protocol):
+    """The other nodes, to which devices may be attached."""
+
+    def takes(self, origin: EnvelopeOrigin, frame: device.Send, *, here: bool, storing: bool) -> bool:
+        """Take an envelope that another node delivers or may deliver, or that is stored for it; False to route it here.
+
+        here: its recipient is attached to this node.
+        storing: an envelope for its recipient is being stored.
+        """
+        ...
+
+    def stored(self, number: str, rows: Iterable[Envelope] = ()) -> None:
+        """Announce stored envelopes of a device that is not attached here, so that its node reads the mailbox.
+
+        rows: the envelopes; empty when the caller no longer has them.
+        """
+        ...
+
+    def attached(self, number: str) -> None:
+        """Record that a device, or a partition of it, attached here."""
+        ...
+
+    def take_first_copy(self, sender: str, number: str) -> bool:
+        """Return whether the mailbox of a device must be read before the next group copy; True only once."""
+        ...
+
+    def detached(self, number: str, part: device.Partition) -> None:
+        """Record that a device or one of its partitions has detached from this node."""
+        ...
 
 
 class SharedRouter(Router):
@@ -23,8 +54,8 @@ class SharedRouter(Router):
     from its start again, without the envelopes in flight.
     """
 
-    def __init__(self, *parts: Any, **options: Any) -> None:
-        super().__init__(*parts, **options)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._peers: NodePeers | None = None
         self._read: LRU[int, bool] = LRU(REMEMBERED)
         self._reader.removing = self._writer.removing
@@ -117,7 +148,7 @@ class SharedRouter(Router):
         """Deliver a row that another node has stored; False when older envelopes or a full window come first."""
         if row.seq in self._read:
             return True
-        if queue.held or queue.draining or not self._windows.takes(queue, session):
+        if queue.held or queue.draining or not self._queues.takes(queue, session):
             return False
         cursor = queue.cursor
         self._queues.deliver(queue, session, from_row(row, queue))

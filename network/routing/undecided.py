@@ -8,10 +8,10 @@ from collections.abc import Collection
 from prometheus_client import Counter
 
 from network.routing.delivery_queue import EnvelopeOrigin, Transit
-from network.routing.sender_bytes import SenderBytes
 from network.settings import Limits
 from tidings.aio.lru import LRU
 from tidings.aio.queues import QUEUES
+from tidings.aio.quota import Holdings, Quota
 from tidings.observability import tracing
 from tidings.observability.tracing import TRACES, Kind, Span
 from tidings.wire import device
@@ -22,6 +22,15 @@ REPEATED = Counter("tidings_network_repeated_total", "Envelopes that a sender se
 REFUSED = Counter("tidings_network_refused_total", "Envelopes refused", ["reason"])
 # Exported as 0 from the start, so that the first refusal shows as an increase.
 REFUSED.labels(device.OVERLOADED)
+
+
+def memory_quota(limit: int) -> Quota:
+    """Return the quota of envelopes in memory: `limit` bytes, an eighth of them of one sender.
+
+    Envelopes are stored in order, so a new one waits for all those before it. The bound per sender keeps one sender's
+    part of that wait to an eighth.
+    """
+    return Quota(limit, limit // 8)
 
 
 class Undecided:
@@ -37,7 +46,8 @@ class Undecided:
         self._limits = limits
         self._traced = traced
         self._waiting: dict[tuple[str, str], Transit] = {}
-        self._bytes = SenderBytes(limits.undecided_bytes)
+        self._bytes: Holdings[str] = Holdings()
+        self._quota = memory_quota(limits.undecided_bytes)
         self._decided: LRU[tuple[str, str], bool] = LRU(limits.remembered)
         self._through = QUEUES.join("undecided", self)
         # Spans of traced envelopes, until they are decided.
@@ -58,7 +68,7 @@ class Undecided:
 
     def has_room(self, sender: str, size: int) -> bool:
         """Return whether one more envelope of `size` bytes may be added."""
-        return len(self._waiting) < self._limits.undecided and self._bytes.has_room(sender, size)
+        return len(self._waiting) < self._limits.undecided and self._bytes.has_room(self._quota, sender, size)
 
     def is_repeat(self, origin: EnvelopeOrigin, frame: device.Send) -> bool:
         """Return whether the envelope is a duplicate; if so, the latest origin receives the decision, at once if there

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
 from prometheus_client import Counter
 
 from network.routing.delivery_queue import Transit
-from network.routing.mailbox import MailboxStore
+from network.routing.mailbox import SqlMailbox
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
 from tidings.storage import outages
@@ -21,6 +22,7 @@ REMOVED = Counter("tidings_network_removed_total", "Envelopes removed from the m
 BATCH = 500  # Inserts and removals per transaction.
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Writer:
     """Batches, each one transaction, one in flight at a time.
 
@@ -30,27 +32,19 @@ class Writer:
     and acknowledges it.
     """
 
-    def __init__(
-        self,
-        store: MailboxStore,
-        stored: Callable[[Sequence[Transit]], None],
-        lost: Callable[[Transit], None],
-        *,
-        room: int,
-    ) -> None:
-        """stored: called after the commit with the envelopes of the batch, written or not.
-        lost: called with an envelope whose row the database has refused for good.
-        room: inserts that may wait, and as many removals.
-        """
-        self._store = store
-        self._stored = stored
-        self._lost = lost
-        self._room = room
-        self._closed = False
-        self.removing: set[int] = set()
-        self._batcher: Batcher[Transit | int, None] = Batcher(
-            "mailbox", self._flush, max_size=BATCH, max_pending=2 * room, isolate=_is_final
-        )
+    store: SqlMailbox
+    # Called after the commit with the envelopes of the batch, written or not.
+    stored: Callable[[Sequence[Transit]], None]
+    # Called with an envelope whose row the database has refused for good.
+    lost: Callable[[Transit], None]
+    # Inserts that may wait, and as many removals.
+    room: int
+    removing: set[int] = dataclasses.field(default_factory=set)
+    _closed: bool = False
+    _batcher: Batcher[Transit | int, None] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self._batcher = Batcher("mailbox", self._flush, max_size=BATCH, max_pending=2 * self.room, isolate=_is_final)
 
     def insert(self, transit: Transit) -> None:
         """Write one envelope."""
@@ -62,7 +56,7 @@ class Writer:
 
     def remove(self, seq: int) -> None:
         """Remove one envelope."""
-        if len(self.removing) < self._room and not self._closed:
+        if len(self.removing) < self.room and not self._closed:
             self._batcher.put(seq)
             self.removing.add(seq)
         else:
@@ -79,7 +73,7 @@ class Writer:
         rows = [transit.row() for transit in transits if not transit.acked]
         if rows or removed:
             try:
-                await self._store.change(rows, removed)
+                await self.store.change(rows, removed)
             except Exception as error:
                 if len(changes) > 1 or not _is_final(error):
                     raise
@@ -87,7 +81,7 @@ class Writer:
                 self.removing.difference_update(removed)
                 for transit in transits:
                     self.removing.discard(transit.seq)
-                    self._lost(transit)
+                    self.lost(transit)
                 return [None]
         self.removing.difference_update(removed)
         STORED.inc(len(rows))
@@ -95,7 +89,7 @@ class Writer:
         if rows:
             crashpoints.reach(crashpoints.AFTER_STORE_BEFORE_ACCEPTED)
         if transits:
-            self._stored(transits)
+            self.stored(transits)
         return [None] * len(changes)
 
 

@@ -303,11 +303,15 @@ async def database(database_factory: DatabaseFactory) -> Database:
     return await database_factory("network")
 
 
+def settings(quota: int, ttl: int = 10) -> BlobSettings:
+    return BlobSettings(directory=Path("elsewhere"), quota=quota, device_quota=2**40, ttl=ttl)
+
+
 async def test_the_sweeper_removes_what_has_expired_and_old_orphans_and_nothing_else(
     database: Database, tmp_path: Path
 ) -> None:
     clock = ManualClock(time.time())
-    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), clock, quota=MIB, device_quota=2**40, ttl=7200)
+    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), clock, settings(MIB, 7200))
     await kept.open()
     sweep = BlobSweeper(database, kept, batch=2)
     old = [await kept.add(ALICE, chunks(100), 100) for _ in range(5)]
@@ -343,9 +347,7 @@ async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
         database,
         DirectoryStore(tmp_path / "blobs"),
         ManualClock(time.time()),
-        quota=4 * MIB,
-        device_quota=2**40,
-        ttl=10,
+        settings(4 * MIB),
         max_size=MIB,
     )
     await kept.open()
@@ -357,7 +359,7 @@ async def test_a_body_over_the_limit_is_refused_and_leaves_nothing(
 
 async def test_a_disk_without_room_is_the_same_as_a_full_directory(database: Database, tmp_path: Path) -> None:
     full = DirectoryStore(tmp_path / "blobs", reserve=2**62)
-    kept = BlobStore(database, full, ManualClock(time.time()), quota=MIB, device_quota=2**40, ttl=10)
+    kept = BlobStore(database, full, ManualClock(time.time()), settings(MIB))
     await kept.open()
     with pytest.raises(Full) as refused:
         await kept.add(ALICE, chunks(11), 11)
@@ -367,7 +369,7 @@ async def test_a_disk_without_room_is_the_same_as_a_full_directory(database: Dat
 
 async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Database, tmp_path: Path) -> None:
     clock = ManualClock(time.time())
-    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), clock, quota=MIB, device_quota=2**40, ttl=10)
+    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), clock, settings(MIB))
     await kept.open()
     blob = await kept.add(ALICE, chunks(CHUNK + 100), CHUNK + 100)
     found = await kept.fetch(blob.id)
@@ -378,9 +380,7 @@ async def test_a_download_that_has_begun_is_not_cut_off_by_expiry(database: Data
 
 
 async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Database, tmp_path: Path) -> None:
-    kept = BlobStore(
-        database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), quota=100, device_quota=2**40, ttl=10
-    )
+    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), settings(100))
     await kept.open()
     for size in (90, None):
         with pytest.raises(ConnectionResetError):
@@ -391,9 +391,7 @@ async def test_the_quota_is_given_back_whatever_comes_of_an_upload(database: Dat
 async def test_blobs_that_come_together_share_their_transactions_and_an_owner_is_counted_once(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = BlobStore(
-        database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), quota=MIB, device_quota=2**40, ttl=10
-    )
+    kept = BlobStore(database, DirectoryStore(tmp_path / "blobs"), ManualClock(time.time()), settings(MIB))
     await kept.open()
     await kept.add(ALICE, chunks(100), 100)
     asked: list[str] = []

@@ -14,19 +14,17 @@ import network.app
 from network import http, routing
 from network.blobs import store
 from network.blobs.routes import SILENCE_SECONDS, TRANSFER_SECONDS, BlobEndpoints
+from network.connections import connections as live_connections
 from network.connections import (
-    connection_slots,
-    frame_rate_limit,
     sends,
     session,
-    unauthenticated_session,
     websocket,
     websocket_connection,
     websocket_frames,
 )
 from network.connections.connections import Connections
 from network.delay import Delay
-from network.devices import blocks, code_rate_limits, codes, keys, locks
+from network.devices import codes, keys, locks, registering, routes
 from network.devices.registering import MAX_BULK_BODY, MAX_CODE_BODY, RegistrationEndpoints
 from network.devices.routes import DeviceEndpoints
 from network.directory import bundles, lookups, refills
@@ -38,7 +36,7 @@ from tests.network.device_api_page import section, table
 from tidings.e2ee import chains, ratchet, record
 from tidings.http import protocol
 from tidings.http.listener_settings import UnauthenticatedSettings
-from tidings.secrets.api_key import NO_KEY
+from tidings.net import unauthenticated
 from tidings.wire import addresses, connection, device, groups, registration, unfinished
 from tidings.wire.groups import MAX_PARTICIPANTS, MAX_SUBJECT
 
@@ -56,26 +54,26 @@ def test_the_limits_are_those_of_the_code() -> None:
     limits, files, quotas, allowed = Limits(), BlobSettings(directory=Path("blobs")), Quotas(), DeviceRateLimits()
     mib = 1024 * 1024
     default_ttl = Settings.model_fields["message_ttl"].default
-    unauthenticated = UnauthenticatedSettings()
+    http_clients = UnauthenticatedSettings()
     expected = {
         "digits of a number": [addresses.MIN_DIGITS, addresses.MAX_DIGITS],
         "`id`": [sends.MAX_ID],
         "`body` of an envelope": [sends.MAX_BODY],
         "`refs` of an envelope": [sends.MAX_REFS, sends.MAX_ID],
-        "a frame, or WebSocket message": [connection.MAX_FRAME, unauthenticated_session.FRAME],
+        "a frame, or WebSocket message": [connection.MAX_FRAME, unauthenticated.FRAME],
         "an incomplete frame": [int(unfinished.FRAME_SECONDS), unfinished.MAX_UNFINISHED],
         "numbers in an `ack`": [device.MAX_ACKED],
         "unanswered sends of a connection": [limits.sends],
-        "frames without effect": [int(frame_rate_limit.BURST), int(frame_rate_limit.RATE)],
-        "unread bytes of a device": [session.UNREAD // mib, unauthenticated_session.UNREAD // 1024],
+        "frames without effect": [int(session.INEFFECTIVE.burst), round(1 / session.INEFFECTIVE.interval)],
+        "unread bytes of a device": [connection.HIGH_WATER // mib, unauthenticated.UNREAD // 1024],
         "a device that reads nothing": [int(connection.STALL)],
         "from connecting to a login": [int(limits.login)],
         "unauthenticated connections": [limits.unauthenticated, limits.unauthenticated_each],
         "connections, and logins until one succeeds": [
-            int(connection_slots.EACH_RATE),
-            int(connection_slots.EACH_BURST),
-            int(connection_slots.ALL_RATE),
-            int(connection_slots.ALL_BURST),
+            int(live_connections.EACH_RATE),
+            int(live_connections.EACH_BURST),
+            int(live_connections.ALL_RATE),
+            int(live_connections.ALL_BURST),
         ],
         "numbers in a `check`": [lookups.MAX_NUMBERS],
         "numbers in a `fetch`": [bundles.MAX_NUMBERS],
@@ -99,8 +97,8 @@ def test_the_limits_are_those_of_the_code() -> None:
         "`ttl`": [default_ttl, 30],
         "recognised repeats": [limits.remembered],
         "a body over HTTP": [http.MAX_BODY, MAX_BULK_BODY, MAX_CODE_BODY],
-        "unauthenticated HTTP connections": [unauthenticated.connections, unauthenticated.connections_each],
-        "requests on unauthenticated HTTP connections": [int(unauthenticated.rate), int(unauthenticated.rate_each)],
+        "unauthenticated HTTP connections": [http_clients.connections, http_clients.connections_each],
+        "requests on unauthenticated HTTP connections": [int(http_clients.rate), int(http_clients.rate_each)],
         "HTTP headers": [protocol.MAX_HEADERS, protocol.MAX_HEAD, int(protocol.HEAD_TIMEOUT)],
         "pipelined HTTP requests": [protocol.MAX_PIPELINED],
         "participants of a group": [MAX_PARTICIPANTS],
@@ -110,7 +108,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "group messages waiting for the database": [copies.WAITING],
         "registrations in a bulk": [registration.MAX_BULK],
         "one-time pre-keys kept, of each kind": [keys.MAX_KEPT],
-        "blocked numbers": [blocks.MAX_BLOCKED],
+        "blocked numbers": [routes.MAX_BLOCKED],
         "a code": [
             codes.SHORT,
             codes.LONG,
@@ -120,10 +118,10 @@ def test_the_limits_are_those_of_the_code() -> None:
             codes.PER_WINDOW,
             codes.WINDOW_MS // 1000,
         ],
-        "codes requested": [code_rate_limits.CODES_EACH, code_rate_limits.SECONDS_EACH],
-        "registrations without proof": [code_rate_limits.TRIES_EACH, code_rate_limits.TRY_SECONDS_EACH],
+        "codes requested": [registering.CODES_EACH, registering.SECONDS_EACH],
+        "registrations without proof": [registering.TRIES_EACH, registering.TRY_SECONDS_EACH],
         "wrong six-digit codes of a number": [codes.NUMBER_TRIES.burst],
-        "wrong PINs of a number": [locks.DAILY.burst, locks.YEARLY.burst, locks.YEARLY.interval_ms // locks.DAY_MS],
+        "wrong PINs of a number": [locks.DAILY.burst, locks.YEARLY.burst, locks.YEARLY.interval // locks.DAY_MS],
         "digits of a PIN": [6, 20],
         "a registration lock": [locks.EXPIRES_MS // locks.DAY_MS],
         "an HTTP call": [int(http.TIMEOUT), int(TRANSFER_SECONDS), int(SILENCE_SECONDS)],
@@ -160,24 +158,15 @@ def test_every_subprotocol_and_every_path_is_told() -> None:
     )
     anything: Any = types.SimpleNamespace()
     connections = Connections.__new__(Connections)
-    registering = RegistrationEndpoints(
-        codes=anything,
-        code_rate_limits=anything,
-        locks=anything,
-        registrations=anything,
-        key=anything,
-        businesses=frozenset(),
-    )
-    devices = DeviceEndpoints(registrations=anything, locks=anything, keys=anything, blocks=anything, logins=anything)
-    routes = [
-        registering.routes(),
-        devices.routes(),
-        GroupEndpoints(anything, anything, anything).routes(),
-        BlobEndpoints(anything, anything, anything, rate_limits=anything).routes(),
-        OperatorEndpoints(anything, anything, anything, key=NO_KEY).routes(),
+    endpoints = [
+        RegistrationEndpoints(anything, anything, anything, anything).routes(),
+        DeviceEndpoints(anything, anything).routes(),
+        GroupEndpoints(anything, anything).routes(),
+        BlobEndpoints(anything, anything, anything).routes(),
+        OperatorEndpoints(anything, anything).routes(),
         network.app.operator_routes(connections, anything, anything),
     ]
-    app = network.app.create(routes, Delay(0, 0))
+    app = network.app.create(endpoints, Delay(0, 0))
     calls = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
     for route in [*app.routes, *websocket.make_routes(connections, write_buffer=1).routes]:
         if isinstance(route, Route | WebSocketRoute) and not isinstance(route, APIRoute):

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from harness import metrics
-from network.blobs.quota import Quota
+from network.blobs.quota import BlobQuota
 from network.directory.device_rate_limits import DeviceRateLimiter
 from network.errors import Full, QuotaUsed
 from network.settings import BlobSettings, DeviceRateLimits
@@ -110,7 +110,7 @@ async def test_one_number_has_a_quota_of_files_and_uploads_and_others_go_on(netw
 
 
 def test_nobody_has_more_room_for_files_than_is_still_free() -> None:
-    quota = Quota(1000, 900)
+    quota = BlobQuota(1000, 900)
     quota.count(600)
     with pytest.raises(QuotaUsed), quota.reservation("a", 450, 10):
         pass
@@ -123,7 +123,7 @@ def test_nobody_has_more_room_for_files_than_is_still_free() -> None:
 
 
 def test_nodes_that_know_nothing_of_each_other_keep_to_an_owners_quota_and_rarely_count() -> None:
-    nodes, stored, counts, uploads = [Quota(10**9, 100_000) for _ in range(16)], 0, 0, 0
+    nodes, stored, counts, uploads = [BlobQuota(10**9, 100_000) for _ in range(16)], 0, 0, 0
     for node in itertools.cycle(nodes):
         share = node.share("a", 10)
         if share.counted is None:
@@ -141,7 +141,7 @@ def test_nodes_that_know_nothing_of_each_other_keep_to_an_owners_quota_and_rarel
 
 
 def test_what_is_stored_while_an_owner_is_counted_is_not_missed_and_what_is_gone_is_seen_at_the_next_count() -> None:
-    quota = Quota(10_000, 9_000)
+    quota = BlobQuota(10_000, 9_000)
     share = quota.share("a")
     quota.add("a", 100)
     share.counted = 300

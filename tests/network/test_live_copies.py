@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harness import polling
-from network.groups.batch import make_copy
+from network.groups.kept_messages import make_copy
 from network.settings import Limits, Quotas
 from tests import statements
 from tests.network.group_support import changes, group_send, make, pair_in_group, refusal

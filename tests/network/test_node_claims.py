@@ -11,7 +11,7 @@ from network.cluster import frames, presence
 from network.cluster.frames import Claim, FromNode, Load
 from network.cluster.links import NodeAway
 from network.cluster.membership import MembershipChange, NodeMembership
-from network.cluster.node import ClusterNode, Local
+from network.cluster.node import ClusterNode
 from network.cluster.presence import Presence
 from network.cluster.redis_client import RedisAway, Script
 from network.settings import Cluster, Limits
@@ -76,10 +76,13 @@ def a_presence(server: PlayedServer) -> Presence:
 
 def a_node(server: PlayedServer, links: PlayedLinks | None = None) -> ClusterNode:
     router = types.SimpleNamespace(
-        attached=lambda: [], look_again=lambda number: None, look_first=lambda number="": None
+        attached=lambda: [],
+        look_again=lambda number: None,
+        look_first=lambda number="": None,
+        clock=ManualClock(),
+        limits=Limits(),
     )
-    local = Local(router, *[None] * 5)
-    return ClusterNode(server, membership(), local, links=links or PlayedLinks(), clock=ManualClock(), limits=Limits())
+    return ClusterNode(server, membership(), links or PlayedLinks(), router, directory=None, filled=None)
 
 
 async def test_a_login_that_ends_while_it_is_claimed_leaves_no_claim() -> None:

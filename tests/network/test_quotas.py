@@ -88,6 +88,31 @@ def test_a_rate_of_nothing_is_no_pace() -> None:
         judge.passed(share, 0.0)
 
 
+@given(
+    sent=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60), st.floats(0, 0.3)), max_size=80),
+    share=st.integers(1, 30),
+    burst=st.integers(1, 20),
+)
+def test_the_short_way_and_the_long_way_admit_the_same_envelopes(
+    sent: list[tuple[str, int, float]], share: int, burst: int
+) -> None:
+    quotas = Quotas(mailbox=40, share=share, mailbox_bytes=900, share_bytes=500, pair_rate=8, pair_burst=burst)
+    judge, now = QuotaCheck(quotas), 100.0
+    short, long = usage_of(), usage_of()
+    for n, (sender, size, pause) in enumerate(sent):
+        now += pause
+        own = long.share_of(sender, now)
+        admitted = judge.pace(own, f"m{n}", now) is None and judge.has_room(long, own, size)
+        if admitted:
+            judge.passed(own, now)
+            long.add(own, size)
+        own.refusal = None
+        assert judge.passes(short, short.share_of(sender, now), size, now) == admitted
+    assert (short.envelopes, short.bytes) == (long.envelopes, long.bytes)
+    assert short.shares.keys() == long.shares.keys()
+    assert all(short.shares[key].full_at == share.full_at for key, share in long.shares.items())
+
+
 def test_shares_that_say_nothing_are_forgotten_and_those_that_count_are_not() -> None:
     total = Total()
     usage = Usage(total, 0.0)

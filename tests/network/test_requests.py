@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from network.directory.missing_numbers import ASKERS, REMEMBERED, MissingNumbers
+from network.directory.lookups import MissingNumbers
 from network.settings import DeviceRateLimits
 from tests.network.support import ALICE, BOB, CAROL, Client, Network
 from tidings.wire import device
@@ -175,12 +175,12 @@ async def test_whoever_asked_for_a_number_in_vain_hears_when_it_registers(networ
 
 def test_askers_and_what_they_asked_for_are_bounded() -> None:
     missing_numbers = MissingNumbers()
-    for asker in range(ASKERS + 1):
+    for asker in range(9):
         missing_numbers.asked(f"asker {asker}", [CAROL])
-    assert len(missing_numbers.take([CAROL])) == ASKERS
+    assert len(missing_numbers.take([CAROL])) == 8
     assert missing_numbers.take([CAROL]) == []
-    missing_numbers.asked(ALICE, map(str, range(REMEMBERED + 1)))
+    missing_numbers.asked(ALICE, map(str, range(50_001)))
     assert missing_numbers.take(["0"]) == []
-    assert missing_numbers.take([str(REMEMBERED)]) == [(str(REMEMBERED), ALICE)]
+    assert missing_numbers.take(["50000"]) == [("50000", ALICE)]
     missing_numbers.found(ALICE, ["1"])
     assert missing_numbers.take(["1"]) == []

@@ -6,20 +6,18 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness import polling
 from network.groups import copies
-from network.groups.copies import Copies
-from network.groups.group_usage import GroupUsage
-from network.routing.sender_bytes import SenderBytes
-from network.routing.stored_bytes import StoredBytes
+from network.groups.copies import Copies, GroupUsage
+from network.routing.mailboxes import StoredBytes
+from network.routing.undecided import memory_quota
 from network.settings import Limits, Quotas
 from tests.network.group_support import changes, make
 from tests.network.support import ALICE, BOB, CAROL, Client, Network, stored
 from tests.network.test_group_messages import group_send
 from tidings.aio.clock import ManualClock
+from tidings.aio.quota import Holdings, Quota
 from tidings.storage.network import mailbox
 from tidings.wire import device
 
@@ -30,28 +28,15 @@ EPOCH = 3
 
 
 def test_one_sender_has_an_eighth_and_always_room_for_one() -> None:
-    shares = SenderBytes(8000)
+    held, quota = Holdings[str](), memory_quota(8000)
     for _ in range(10):
-        assert shares.has_room("a", 100)
-        shares.add("a", 100)
-    assert not shares.has_room("a", 1)
-    assert shares.has_room("b", 5000)
-    assert not shares.has_room("b", 7001)
-    shares.remove("a", 100)
-    assert shares.has_room("a", 100)
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 900)), max_size=60))
-def test_what_was_added_and_removed_again_leaves_nothing(added: list[tuple[str, int]]) -> None:
-    shares, kept = SenderBytes(4000), []
-    for sender, size in added:
-        if shares.has_room(sender, size):
-            shares.add(sender, size)
-            kept.append((sender, size))
-        assert sum(size for _, size in kept) <= 4000
-    for sender, size in kept:
-        shares.remove(sender, size)
-    assert (shares._total, shares._of) == (0, {})
+        assert held.has_room(quota, "a", 100)
+        held.add("a", 100)
+    assert not held.has_room(quota, "a", 1)
+    assert held.has_room(quota, "b", 5000)
+    assert not held.has_room(quota, "b", 7001)
+    held.remove("a", 100)
+    assert held.has_room(quota, "a", 100)
 
 
 def test_what_is_stored_is_paid_off_at_the_rate_or_fetched() -> None:
@@ -156,7 +141,7 @@ async def test_of_one_sender_so_many_bytes_of_copies_wait_for_the_database(
     commits.set()
     await alice.accepted(1)
     commits.clear()
-    monkeypatch.setattr(copies, "SENDERS_BYTES", 5 * SIZE)
+    monkeypatch.setattr(copies, "COPIES", Quota(2**60, 5 * SIZE))
     for n in range(1, 4):
         group_send(alice, ALICE, group, f"g{n}", EPOCH, body=BODY)
     # Two messages have four copies. The third is sent again later, in its order.

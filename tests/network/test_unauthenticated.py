@@ -9,8 +9,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from network.connections.connection_slots import ConnectionSlots
-from network.connections.frame_rate_limit import FrameRateLimit
+from network.connections.connections import make_unauthenticated
+from network.connections.session import INEFFECTIVE
 from network.settings import Limits
 from tests.network.support import ALICE, BOB, PATIENCE, Client, Network
 from tidings.aio.clock import ManualClock
@@ -210,28 +210,30 @@ async def test_whoever_logs_in_over_a_websocket_costs_nothing_of_the_bounds_over
 
 def test_tokens_come_back_to_whoever_logs_in() -> None:
     clock = ManualClock()
-    limiter = ConnectionSlots(clock, Limits(unauthenticated=10_000, unauthenticated_each=10_000))
+    limiter = make_unauthenticated(clock, Limits(unauthenticated=10_000, unauthenticated_each=10_000))
     # Per address: 60 at once, then 10 per second.
     burst = 60
     for _ in range(3 * burst):
-        place = limiter.enter("192.0.2.1")
-        assert place is not None
-        place.reserve()
-        place.mark_authenticated()
-    entered = [limiter.enter("192.0.2.2") is not None for _ in range(burst + 1)]
+        slot = limiter.admit("192.0.2.1", 1.0)
+        assert slot is not None
+        slot.reserve()
+        slot.mark_authenticated()
+    entered = [limiter.admit("192.0.2.2", 1.0) is not None for _ in range(burst + 1)]
     assert burst - 1 <= sum(entered) <= burst
     clock.advance(1 / 10)
-    assert limiter.enter("192.0.2.2") is not None
-    assert limiter.enter("192.0.2.3") is not None
+    assert limiter.admit("192.0.2.2", 1.0) is not None
+    assert limiter.admit("192.0.2.3", 1.0) is not None
 
 
 def test_what_does_nothing_is_paced_after_a_burst() -> None:
-    bucket = FrameRateLimit()
     # 1,000 at once, then 100 per second.
-    assert max(bucket.take(100.0) for _ in range(1000)) == pytest.approx(0, abs=1e-6)
-    assert bucket.take(100.0) == pytest.approx(0.01)
-    assert bucket.take(100.0, 1000) == pytest.approx(10.01)
-    assert bucket.take(200.0) == 0
+    full_at = INEFFECTIVE.consume(0.0, 100.0, 1000)
+    assert INEFFECTIVE.wait(full_at, 100.0, 0) == pytest.approx(0, abs=1e-6)
+    full_at = INEFFECTIVE.consume(full_at, 100.0)
+    assert INEFFECTIVE.wait(full_at, 100.0, 0) == pytest.approx(0.01)
+    full_at = INEFFECTIVE.consume(full_at, 100.0, 1000)
+    assert INEFFECTIVE.wait(full_at, 100.0, 0) == pytest.approx(10.01)
+    assert INEFFECTIVE.wait(INEFFECTIVE.consume(full_at, 200.0), 200.0, 0) == 0
 
 
 async def test_the_backlog_keeps_who_is_refused_too_often(network: Network) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Sequence
 
 from prometheus_client import Counter
 
-from network.routing.mailboxes import Mailboxes
-from network.routing.notices import Notice, Notices
-from network.routing.router import Router
-from tidings.aio.clock import Clock
+from network.context import NetworkContext
+from network.routing.reservations import Notice
 from tidings.aio.service import wait_for
 from tidings.storage import outages
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection
 from tidings.storage.network import challenges, groups, mailbox
 from tidings.storage.network.mailbox import Envelope
 from tidings.wire import device
@@ -30,6 +29,7 @@ FORGETTING_MS = 3600 * 1000
 _KINDS = frozenset((device.PREKEY, device.MESSAGE))
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Expiry:
     """Service that removes expired envelopes.
 
@@ -39,34 +39,11 @@ class Expiry:
 
     name = "expiry"
 
-    def __init__(
-        self,
-        database: Database,
-        router: Router,
-        mailboxes: Mailboxes,
-        *,
-        notices: Notices,
-        clock: Clock,
-        interval: float,
-        ttl: int,
-    ) -> None:
-        """interval: seconds between two passes.
-        ttl: seconds that an envelope waits at most, and that a group message is remembered.
-        """
-        # Returns those of the numbers whose devices are attached to other nodes, which remove the expired envelopes of
-        # these.
-        self.elsewhere: Callable[[Sequence[str]], Awaitable[Collection[str]]] = _nowhere
-        self._ttl = ttl
-        self._forget_at = 0
-        self._database = database
-        self._router = router
-        self._mailboxes = mailboxes
-        self._notices = notices
-        self._clock = clock
-        self._interval = interval
+    context: NetworkContext
+    _forget_at: int = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        while not await wait_for(stop, self._interval):
+        while not await wait_for(stop, self.context.settings.expiry_interval):
             try:
                 await self.run_once()
             except Exception as error:
@@ -76,14 +53,14 @@ class Expiry:
 
     async def run_once(self) -> int:
         """Remove everything that has expired; return the number of removed envelopes."""
-        now = int(self._clock.now() * 1000)
+        database, now, ttl = self.context.database, self.context.now(), self.context.settings.message_ttl
         if now >= self._forget_at:
-            await self._database.persist(lambda c: groups.drop_sends(c, now - self._ttl * 1000), patience=20)
-            await self._database.persist(
+            await database.persist(lambda c: groups.drop_sends(c, now - ttl * 1000), patience=20)
+            await database.persist(
                 lambda c: challenges.delete_old(c, issued_before=now - CODES_KEPT_MS, full_before=now), patience=20
             )
             self._forget_at = now + FORGETTING_MS
-        if not await self._database.query(lambda c: mailbox.has_expired(c, now), patience=20):
+        if not await database.query(lambda c: mailbox.has_expired(c, now), patience=20):
             return 0
         total = 0
         after = (0, 0)
@@ -99,18 +76,19 @@ class Expiry:
         return total
 
     async def _remove_batch(self, now: int, after: tuple[int, int]) -> tuple[Sequence[Envelope], int]:
-        with self._notices.reservations() as reservations:
+        router, other_nodes = self.context.router, self.context.directory.other_nodes
+        with self.context.reservations() as reservations:
 
             async def work(connection: Connection) -> tuple[Sequence[Envelope], Sequence[Envelope]]:
                 rows = await mailbox.list_expired(connection, now=now, after=after, limit=BATCH)
-                elsewhere = await self.elsewhere(sorted({row.recipient for row in rows}))
-                in_flight = {number: self._router.in_flight(number) for number in {row.recipient for row in rows}}
+                elsewhere = await other_nodes.attached_elsewhere(sorted({row.recipient for row in rows}))
+                in_flight = {number: router.in_flight(number) for number in {row.recipient for row in rows}}
                 gone = [
                     row
                     for row in rows
                     if row.recipient not in elsewhere
                     and row.seq not in in_flight[row.recipient]
-                    and not self._router.is_removing(row.seq)
+                    and not router.is_removing(row.seq)
                 ]
                 await reservations.store(
                     connection,
@@ -119,12 +97,8 @@ class Expiry:
                 await mailbox.delete(connection, [row.seq for row in gone])
                 return rows, gone
 
-            seen, removed = await self._database.persist(work, patience=20)
+            seen, removed = await self.context.database.persist(work, patience=20)
         for row in removed:
             if row.kind not in device.NOTICES:
-                self._mailboxes.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
+                self.context.mailboxes.remove(row.recipient, row.sender, mailbox.size_of(row.body, row.refs))
         return seen, len(removed)
-
-
-async def _nowhere(numbers: Sequence[str]) -> Collection[str]:
-    return ()
