@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tidings.aio.quota import Holdings, Quota
 
 
-def test_a_key_has_its_own_bound_and_all_keys_one_together() -> None:
+def test_each_key_has_a_bound_and_all_keys_have_one_together() -> None:
     quota = Quota(limit=100, each=60)
     assert quota.has_room(total=0, own=0, size=60)
     assert not quota.has_room(total=0, own=0, size=61)
