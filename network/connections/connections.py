@@ -1,4 +1,4 @@
-"""All open connections: their number, idle and late ones, and their end when the process stops."""
+"""All open connections: limits before a login, idle ones, and their end when the process stops."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tidings.storage.database import Database
 class Directory:
     """Parts of this package, and changes that invalidate the caches of every node.
 
-    Announce a change after its commit; afterwards no node uses the previous state.
+    Report a change after its commit; afterwards no node uses the previous state.
 
     other_nodes: nodes to which devices may be attached, too.
     """

@@ -104,12 +104,14 @@ class UnauthenticatedConnection:
         asyncio.get_running_loop().call_later(seconds, self._end_late, close)
 
     def _end_late(self, close: Callable[[], object]) -> None:
+        if self not in self.slots:
+            return
         if self.busy:
             self.expire(LATE_SECONDS, close)
-        elif self in self.slots:
-            self.left()
-            self.clients.count(LATE)
-            close()
+            return
+        self.left()
+        self.clients.count(LATE)
+        close()
 
     def mark_authenticated(self) -> None:
         """Record its login: its slot is released, its tokens are refunded, and its address is known."""
