@@ -10,20 +10,19 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-import msgspec
 from prometheus_client import Counter
 
 from network import errors
 from network.context import NetworkContext
-from network.groups import rules
-from network.groups.rules import GroupAnnouncement, GroupOutcome, GroupState, Rule
+from network.groups import rules, schemas
+from network.groups.rules import GroupOutcome, GroupState, Rule
 from network.routing.reservations import Notice, Reservations
 from tidings.aio import crashpoints
 from tidings.storage.database import Connection
 from tidings.storage.network import directory, groups
 from tidings.storage.network.groups import Chat
 from tidings.wire import device
-from tidings.wire.groups import ADMINS, CREATED, ICON, JOINED, NO_ICON, NO_SUCH_GROUP, NO_SUCH_INVITE, GroupNotice
+from tidings.wire.groups import CREATED, ICON, JOINED, NO_ICON, NO_SUCH_GROUP, NO_SUCH_INVITE
 
 Value = TypeVar("Value")
 
@@ -243,24 +242,12 @@ async def _apply(connection: Connection, reservations: Reservations, before: Gro
         await groups.remove_members(connection, id_, gone)
     await groups.put_members(connection, id_, [m for m in after.members if m not in before.members])
     for note in outcome.notes:
-        body = notice(note, after)
+        body = schemas.notice(note, after)
         audience = [*(member.number for member in after.members), *note.gone]
         await reservations.store(
             connection,
             [Notice(device.GROUP_CHANGED, note.by, number, body=body, group=id_) for number in audience],
         )
-
-
-def notice(note: GroupAnnouncement, state: GroupState) -> bytes:
-    """Return the body of a `group_changed` envelope.
-
-    state: the group after the change.
-    """
-    admins = [member.number for member in state.members if member.admin] if note.change == ADMINS else []
-    has_icon = bool(state.chat.icon_type) if note.change == ICON else None
-    chat = state.chat
-    said = GroupNotice(note.change, note.by, list(note.numbers), chat.subject, chat.epoch, admins, has_icon)
-    return msgspec.json.encode(said)
 
 
 def _icon_type(data: bytes) -> str:

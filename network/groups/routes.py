@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from network import http
 from network.directory.directory import Directory
 from network.errors import BadRequest, NotFound, TooOften
+from network.groups import schemas
 from network.groups.chats import MAX_ICON, Chats
 from network.groups.rules import GroupState
-from tidings.storage.network.groups import Chat
 from tidings.wire import addresses, groups
-from tidings.wire.groups import DescribedGroup, GroupMembers, GroupSubject, InviteCode, Participant
+from tidings.wire.groups import GroupMembers, GroupSubject, InviteCode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class GroupEndpoints:
         return _describe(await self.chats.create(number, body.subject), 201)
 
     async def list_mine(self, number: str) -> JSONResponse:
-        return JSONResponse({"groups": [_show_alone(chat) for chat in await self.chats.list_of(number)]})
+        return JSONResponse({"groups": [schemas.show_chat(chat) for chat in await self.chats.list_of(number)]})
 
     async def join(self, request: Request, number: str) -> JSONResponse:
         body = await http.read_body(request, InviteCode)
@@ -117,20 +115,4 @@ class GroupEndpoints:
 
 
 def _describe(state: GroupState, status: int = 200) -> JSONResponse:
-    """Return the response with a group and its participants."""
-    participants = [Participant(member.number, member.admin) for member in state.members]
-    return JSONResponse(_show(state.chat, participants), status)
-
-
-def _show(chat: Chat, participants: list[Participant]) -> dict[str, Any]:
-    seconds, has_icon = chat.created_at // 1000, bool(chat.icon_type)
-    described = DescribedGroup(chat.id, chat.subject, chat.creator, seconds, chat.epoch, has_icon, participants)
-    shown: dict[str, Any] = msgspec.to_builtins(described)
-    return shown
-
-
-def _show_alone(chat: Chat) -> dict[str, Any]:
-    """Return the description of a group without its participants."""
-    shown = _show(chat, [])
-    del shown["participants"]
-    return shown
+    return JSONResponse(schemas.show(state), status)

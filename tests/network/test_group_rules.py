@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from network import errors
-from network.groups import chats, kept_messages, rules
+from network.groups import kept_messages, rules, schemas
 from network.groups.kept_messages import count_fitting
 from network.groups.memberships import TYPICAL, AddressedGroup, Memberships, judge, readers
 from network.groups.rules import GroupOutcome, GroupState
@@ -64,7 +64,7 @@ def test_a_group_keeps_an_admin_and_its_epoch_tells_of_everybody_who_comes_and_g
         assert {gone for note in outcome.notes for gone in note.gone} == names(before) - names(state)
         assert bool(outcome.notes) == (before != state)
         for note in outcome.notes:
-            assert len(chats.notice(note, state)) < 16_384
+            assert len(schemas.notice(note, state)) < 16_384
         if before != state:
             try:
                 again = ask(state)
@@ -81,7 +81,7 @@ def test_the_largest_notice_of_the_largest_group_fits_into_an_envelope() -> None
     everybody = [member.number for member in state.members]
     outcome = rules.set_admins(state, NUMBERS[0], everybody, admin=True)
     (note,) = outcome.notes
-    assert len(chats.notice(note, outcome.state)) < 16_384
+    assert len(schemas.notice(note, outcome.state)) < 16_384
 
 
 def test_a_message_is_judged_by_who_is_in_the_group_and_by_its_epoch() -> None:
