@@ -84,6 +84,10 @@ class ShardContext:
         """Phone number of the business."""
         return self.device.number
 
+    def now(self) -> int:
+        """Return the current time in Unix milliseconds."""
+        return int(self.clock.now() * 1000)
+
     def owns(self, peer: str) -> bool:
         """Return whether this recipient belongs to the shard."""
         return shard_of(peer, self.lease.shards) == self.lease.shard

@@ -14,7 +14,6 @@ from coreapp.groups.wiring import ShardGroups
 from coreapp.media.wiring import ShardMedia
 from coreapp.peers.wiring import ShardPeers
 from coreapp.recovery.wiring import Recovery
-from coreapp.sending.read_marks import ReadMarks
 from coreapp.sending.wiring import Sending
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.wiring import Webhook
@@ -25,7 +24,6 @@ class Accepting:
     requests: MessageRequests
     jobs: JobQueue
     purge: JobPurge
-    read_marks: ReadMarks
     idempotency_keys: IdempotencyKeys
 
 
@@ -52,9 +50,8 @@ def wire_accepting(
         preparation=media.preparation_queue,
         recovery=recovery,
     )
-    read_marks = ReadMarks(context.database, sending.read_receipts, groups.read_marks, account=context.account)
     requests = MessageRequests(context, jobs.accept, webhook.delay)
     places = (media.preparation_queue, groups.sender, sending.encryption)
     jobs.expiry.look_in(places, sending.transmitter)
     purge = JobPurge(context, statuses.tracker, places=places, transmitter=sending.transmitter)
-    return Accepting(requests=requests, jobs=jobs, purge=purge, read_marks=read_marks, idempotency_keys=keys)
+    return Accepting(requests=requests, jobs=jobs, purge=purge, idempotency_keys=keys)

@@ -15,7 +15,6 @@ from coreapp.groups.lost_keys import LostKeys
 from coreapp.groups.other_shards import ForwardedEvents, ForwardedLostKeys
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.peer_keys import PeerKeys
-from coreapp.groups.read_marks import GroupReadMarks
 from coreapp.groups.receipts import GroupReceipts
 from coreapp.groups.replica import GroupReplicas
 from coreapp.groups.requests import GroupRequests
@@ -39,7 +38,6 @@ class ShardGroups:
     sender: GroupSender  # encrypts messages to groups
     requests: GroupRequests  # handles requests of Webapps
     events: Events  # handles deliveries from groups
-    read_marks: GroupReadMarks
     lost_keys: LostKeys
     notes: CrossShardMessages  # creates cross-shard messages
     sent_elsewhere: SentElsewhere  # tracks jobs that other shards send for this one
@@ -97,7 +95,6 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
         sender=sender,
         requests=GroupRequests(api, replicas, account=account, invite_url=context.settings.invite_url),
         events=events if context.lease.is_first else ForwardedEvents(events, notes, context.shared.wakeups),
-        read_marks=GroupReadMarks(database, sending.read_receipts, account=account),
         lost_keys=lost_keys,
         notes=notes,
         sent_elsewhere=sent_elsewhere,

@@ -9,7 +9,7 @@ from coreapp.context import ShardContext
 from coreapp.peers.wiring import ShardPeers
 from coreapp.sending.encryption import Encryption
 from coreapp.sending.failures import JobFailures
-from coreapp.sending.read_receipts import ReadReceipts
+from coreapp.sending.read_marks import ReadMarks
 from coreapp.sending.transmission import Transmitter
 from coreapp.statuses.wiring import Statuses
 from coreapp.webhook.wiring import Webhook
@@ -24,7 +24,7 @@ class Sending:
     failures: JobFailures  # failed attempts at jobs
     encryption: Encryption
     transmitter: Transmitter
-    read_receipts: ReadReceipts
+    read_marks: ReadMarks
 
 
 async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: ShardPeers) -> Sending:
@@ -46,5 +46,5 @@ async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Status
         failures=failures,
         encryption=encryption,
         transmitter=transmitter,
-        read_receipts=ReadReceipts(context, statuses.tracker, admission=admission, outlet=transmitter),
+        read_marks=ReadMarks(context, statuses.tracker, admission=admission, outlet=transmitter),
     )

@@ -177,7 +177,7 @@ class LinkHandler:
         if isinstance(question, core.GetIdentity | core.AcknowledgeIdentity):
             return await _ask_about_a_contact(self._of(question.wa_id), question)
         if isinstance(question, core.MarkRead):
-            await self._of(question.sender).accepting.read_marks.mark(question)
+            await self._of(question.sender).sending.read_marks.mark(question)
             return core.Done(question.n)
         if isinstance(question, core.GroupQuestion):
             return await self._of("").groups.requests.answer(question)
