@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from coreapp.account.own_device import OwnDevice
 from coreapp.account.prekey_pool import PreKeyPool
@@ -14,8 +16,8 @@ from coreapp.journal import Journal
 from coreapp.network_connection import NetworkConnection
 from coreapp.settings import Settings
 from coreapp.used_keys import UsedKeys
-from coreapp.wakeups import ShardWakeups
 from tidings.aio.clock import Clock
+from tidings.aio.service import Wakeup
 from tidings.aio.slots import Slots
 from tidings.client.http import NetworkApi
 from tidings.e2ee.installation_secrets import SecretSealer
@@ -23,9 +25,29 @@ from tidings.egress.guard import EgressGuard
 from tidings.egress.responses import ReadCpuLimit
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
+from tidings.storage.business import shards
 from tidings.storage.business.shards import Lease
-from tidings.storage.database import Database
+from tidings.storage.database import Connection, Database, Subject
 from tidings.wire.addresses import shard_of
+
+Value = TypeVar("Value")
+
+
+class ShardWakeups:
+    """Wake-up events by which one shard of this process notifies another: one per shard number, regardless of the
+    owner; at most as many as there are shards.
+    """
+
+    def __init__(self) -> None:
+        self._wakeups: dict[int, Wakeup] = {}
+
+    def of(self, shard: int) -> Wakeup:
+        """Return the wake-up that the owner of `shard` waits for."""
+        return self._wakeups.setdefault(shard, Wakeup())
+
+    def wake(self, shard: int) -> None:
+        """Wake the owner of `shard` in this process. An owner in another process finds the row at its next poll."""
+        self.of(shard).kick()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +78,31 @@ class SharedLimits:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ShardContext:
+class ShardStore:
+    """Tables of one account, as the owner of a shard writes them."""
+
+    database: Database
+    lease: Lease
+    clock: Clock
+    account: str  # phone number of the business
+
+    @property
+    def shard(self) -> int:
+        return self.lease.shard
+
+    def now(self) -> int:
+        """Return the current time in Unix milliseconds."""
+        return int(self.clock.now() * 1000)
+
+    async def persist(
+        self, work: Callable[[Connection], Awaitable[Value]], *, patience: float = 60.0, about: Subject = "messages"
+    ) -> Value:
+        """Commit work under the lease, as `Database.persist` does. Raises `LeaseLost`."""
+        return await self.database.persist(shards.fenced(self.lease, work), patience=patience, about=about)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ShardContext(ShardStore):
     """Account, keys and settings of one shard, and its access to the database, the network and the outside."""
 
     settings: Settings  # settings of the process
@@ -64,8 +110,6 @@ class ShardContext:
     working: DirectoryStore  # local directory of files in transfer; the same store as `files` where that is a directory
     shared: SharedLimits
     config: Config  # settings that the business sets over the API
-    database: Database
-    lease: Lease
     device: OwnDevice  # the business's own number and keys
     prekeys: PreKeyPool  # private pre-keys of the number
     journal: Journal  # the shard's one writer
@@ -76,22 +120,8 @@ class ShardContext:
     network: NetworkApi  # the network's HTTP API
     webhook_guard: EgressGuard
     media_guard: EgressGuard
-    clock: Clock
     count: JobCount  # jobs in the queue
-
-    @property
-    def account(self) -> str:
-        """Phone number of the business."""
-        return self.device.number
-
-    def now(self) -> int:
-        """Return the current time in Unix milliseconds."""
-        return int(self.clock.now() * 1000)
 
     def owns(self, peer: str) -> bool:
         """Return whether this recipient belongs to the shard."""
         return shard_of(peer, self.lease.shards) == self.lease.shard
-
-    @property
-    def shard(self) -> int:
-        return self.lease.shard

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from prometheus_client import Counter
 
+from coreapp.context import ShardContext, ShardStore
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change, Journal
 from coreapp.webhook import bodies
@@ -23,20 +25,21 @@ from tidings.storage.business import (
     job_errors,
     messages,
     service_windows,
-    shards,
 )
 from tidings.storage.business.application_settings import ApplicationSettings
 from tidings.storage.business.callbacks import Callback
-from tidings.storage.business.shards import Lease, LeaseLost
-from tidings.storage.database import Connection, Database
-from tidings.wire import codes
+from tidings.storage.business.shards import LeaseLost
+from tidings.storage.database import Connection
+from tidings.wire import codes, ids
 
 log = logging.getLogger(__name__)
 
 MESSAGE, MEDIA = "message", "media"
 # Deleted periodically only, whatever the settings are.
 UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
-REPLAYS, PURGES, JOB_ERRORS = "replays", "purges", "job_errors"
+REPLAYS, PURGES, JOB_ERRORS, KEPT = "replays", "purges", "job_errors", "kept"
+# Kinds that every shard deletes. The other kinds scan tables that belong to all shards, including removed ones.
+OF_EACH_SHARD = (DEAD_CALLBACKS,)
 AUDIT_DAYS = 365  # days that the audit of replays and purges is kept
 
 # Retention of messages in milliseconds: `FINAL_MS` for those that are read or failed, whose status cannot change;
@@ -44,6 +47,7 @@ AUDIT_DAYS = 365  # days that the audit of replays and purges is kept
 DAY_MS = 24 * 3600 * 1000
 FINAL_MS = DAY_MS
 SETTLED_MS = 30 * DAY_MS
+KEPT_SECONDS = 30 * 86_400  # retention of kept contents, as long as the network keeps an envelope
 INTERVAL = 3600.0  # seconds between two periodic passes
 FIRST = 60.0  # seconds to the first pass, so that a shard that is reopened every hour is cleaned too
 PAGE = 1_000  # rows that one transaction reads
@@ -55,98 +59,71 @@ Collector = Callable[[], Awaitable[int]]
 DeletePage = Callable[[Connection, int, int], Awaitable[int]]
 
 
-class MessageCollector:
-    """Deletes expired messages of the installation, one page per transaction. Runs at the owner of the first shard."""
+async def collect_messages(store: ShardStore) -> int:
+    """Delete all expired messages of the installation, one page per transaction. Runs at the owner of the first shard.
 
-    def __init__(self, database: Database, lease: Lease, clock: Clock) -> None:
-        self._database = database
-        self._lease = lease
-        self._clock = clock
-
-    async def __call__(self) -> int:
-        """Delete all expired messages. Returns their number. Raises `LeaseLost`."""
-        now = int(self._clock.now() * 1000)
-        after, total = "", 0
-        while True:
-            page = await self._database.persist(functools.partial(self._page, after=after, now=now))
-            total += page.deleted
-            DELETED.labels(MESSAGE).inc(page.deleted)
-            if page.is_last:
-                return total
-            after = page.last
-            await asyncio.sleep(PAUSE)
-
-    async def _page(self, connection: Connection, *, after: str, now: int) -> messages.Swept:
-        await shards.fence(connection, self._lease)
-        return await messages.sweep(
-            connection,
-            after=after,
-            final_before=now - FINAL_MS,
-            settled_before=now - SETTLED_MS,
-            limit=PAGE,
-        )
+    Returns their number. Raises `LeaseLost`.
+    """
+    final, settled = store.now() - FINAL_MS, store.now() - SETTLED_MS
+    after, total = "", 0
+    while True:
+        sweep = functools.partial(messages.sweep, after=after, final_before=final, settled_before=settled, limit=PAGE)
+        page = await store.persist(sweep)
+        total += page.deleted
+        DELETED.labels(MESSAGE).inc(page.deleted)
+        if page.is_last:
+            return total
+        after = page.last
+        await asyncio.sleep(PAUSE)
 
 
-class OldRows:
-    """Deletes the rows of one kind that are older than an age, one page per transaction."""
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
+class KeptCollector:
+    """Deletes expired kept contents of the installation, one page per transaction. Runs at the owner of the first
+    shard. Each pass continues where the last one ended.
+    """
 
-    def __init__(
-        self,
-        kind: str,
-        delete: DeletePage,
-        age_ms: int,
-        *,
-        database: Database,
-        lease: Lease,
-        clock: Clock,
-        page: int = PAGE,
-    ) -> None:
-        """Create the collector of one kind.
-
-        delete: deletes at most `page` rows older than a time (Unix milliseconds) and returns their number
-        """
-        self._delete = delete
-        self._age_ms = age_ms
-        self._database = database
-        self._lease = lease
-        self._clock = clock
-        self._page = page
-        self._deleted = DELETED.labels(kind)
+    store: ShardStore
+    _after: str = dataclasses.field(default="", init=False)
 
     async def __call__(self) -> int:
-        """Delete all rows past their age. Returns their number. Raises `LeaseLost`."""
-        before = int(self._clock.now() * 1000) - self._age_ms
-        total = 0
+        """Delete expired contents. Returns 0, because no row is deleted. Raises `LeaseLost`."""
+        before = ids.bound(self.store.clock.now() - KEPT_SECONDS)
         while True:
-            deleted = await self._database.persist(
-                shards.fenced(self._lease, lambda connection: self._delete(connection, before, self._page))
-            )
-            total += deleted
-            self._deleted.inc(deleted)
-            if deleted < self._page:
-                return total
+            forget = functools.partial(messages.forget_kept, after=self._after, before=before, limit=PAGE)
+            last = await self.store.persist(forget)
+            if last is None:
+                break
+            self._after = last
             await asyncio.sleep(PAUSE)
+        self._after = max(self._after, before)
+        return 0
 
 
-def old_rows(
-    database: Database,
-    lease: Lease,
-    clock: Clock,
-    *,
-    account: str,
-    unread_days: int,
-    dead_callback_days: int,
-    page: int = PAGE,
-) -> dict[str, Collector]:
+async def collect_old(store: ShardStore, count: Counter, delete: DeletePage, age_ms: int, *, page: int = PAGE) -> int:
+    """Delete all rows of one kind that are older than an age, one page per transaction. Returns their number. Raises
+    `LeaseLost`.
+
+    count: counter of deleted rows of this kind
+    delete: deletes at most `page` rows older than a time (Unix milliseconds) and returns their number
+    """
+    before, total = store.now() - age_ms, 0
+    while True:
+        deleted = await store.persist(lambda connection: delete(connection, before, page))
+        total += deleted
+        count.inc(deleted)
+        if deleted < page:
+            return total
+        await asyncio.sleep(PAUSE)
+
+
+def old_rows(store: ShardStore, *, unread_days: int, dead_callback_days: int, page: int = PAGE) -> dict[str, Collector]:
     """Return the collectors of a shard's expired rows, by kind.
 
     unread_days: retention of unread marks, days
     dead_callback_days: retention of dead letters, days; 0 keeps them forever
     """
-    shard = lease.shard
-
-    def collector(kind: str, delete: DeletePage, age_ms: int) -> Collector:
-        return OldRows(kind, delete, age_ms, database=database, lease=lease, clock=clock, page=page)
+    account, shard = store.account, store.shard
 
     async def unread(connection: Connection, before: int, limit: int) -> int:
         return await service_windows.delete_unread_before(connection, account, before, limit)
@@ -157,19 +134,49 @@ def old_rows(
     async def dead(connection: Connection, before: int, limit: int) -> int:
         return await callbacks.delete_dead_before(connection, shard, before, limit)
 
-    made = {
-        REPLAYS: collector(REPLAYS, callback_replays.delete_before, AUDIT_DAYS * DAY_MS),
-        PURGES: collector(PURGES, callback_purges.delete_before, AUDIT_DAYS * DAY_MS),
-        JOB_ERRORS: collector(JOB_ERRORS, job_errors.delete_strays, DAY_MS),
-        KEYS: collector(KEYS, idempotency.delete_older, idempotency.LIFETIME_MS),
-        UNREAD: collector(UNREAD, unread, unread_days * DAY_MS),
-        GROUP_UNREAD: collector(GROUP_UNREAD, group_unread, unread_days * DAY_MS),
+    kinds: dict[str, tuple[DeletePage, int]] = {
+        REPLAYS: (callback_replays.delete_before, AUDIT_DAYS * DAY_MS),
+        PURGES: (callback_purges.delete_before, AUDIT_DAYS * DAY_MS),
+        JOB_ERRORS: (job_errors.delete_strays, DAY_MS),
+        KEYS: (idempotency.delete_older, idempotency.LIFETIME_MS),
+        UNREAD: (unread, unread_days * DAY_MS),
+        GROUP_UNREAD: (group_unread, unread_days * DAY_MS),
     }
     if dead_callback_days:
-        made[DEAD_CALLBACKS] = collector(DEAD_CALLBACKS, dead, dead_callback_days * DAY_MS)
-    return made
+        kinds[DEAD_CALLBACKS] = (dead, dead_callback_days * DAY_MS)
+    return {
+        kind: functools.partial(collect_old, store, DELETED.labels(kind), *rest, page=page)
+        for kind, rest in kinds.items()
+    }
 
 
+def wire_retention(context: ShardContext, media: Collector, unused_media: Collector) -> RetentionService:
+    """Return the service of a shard that deletes expired rows and files.
+
+    media, unused_media: collectors of files
+    """
+    settings = context.settings
+    collectors: dict[str, Collector] = {
+        MESSAGE: functools.partial(collect_messages, context),
+        MEDIA: media,
+        UNUSED_MEDIA: unused_media,
+        **old_rows(context, unread_days=settings.unread_days, dead_callback_days=settings.dead_callback_days),
+        KEPT: KeptCollector(context),
+    }
+    if not context.lease.is_first:
+        collectors = {kind: collectors[kind] for kind in OF_EACH_SHARD if kind in collectors}
+    return RetentionService(
+        collectors,
+        lambda: context.config.settings,
+        context.journal,
+        clock=context.clock,
+        account=context.account,
+        shard=context.shard,
+        node=settings.node,
+    )
+
+
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class RetentionService:
     """Service that runs the collectors. One pass runs at a time; requests that arrive during a pass run after it, each
     kind once.
@@ -177,37 +184,23 @@ class RetentionService:
 
     name = "garbage"
 
-    def __init__(
-        self,
-        collectors: Mapping[str, Collector],
-        settings: Callable[[], ApplicationSettings],
-        journal: Journal,
-        *,
-        clock: Clock,
-        account: str,
-        shard: int,
-        node: str,
-    ) -> None:
-        """Create the service of one shard.
-
-        collectors: by kind. `message` and `media` run periodically if the settings enable them, `unused_media` only if
-            `media` is not enabled, all others always.
-        node: name of this process in the report
-        """
-        self._collectors = collectors
-        self._settings = settings
-        self._journal = journal
-        self._clock = clock
-        self._account = account
-        self._shard = shard
-        self._node = node
-        self._asked: dict[str, None] = {}
-        self._look = Wakeup()
+    # By kind. `message` and `media` run periodically if the settings enable them, `unused_media` only if `media` is not
+    # enabled, all others always.
+    collectors: Mapping[str, Collector]
+    settings: Callable[[], ApplicationSettings]
+    journal: Journal
+    _: dataclasses.KW_ONLY
+    clock: Clock
+    account: str
+    shard: int
+    node: str  # name of this process in the report
+    _asked: dict[str, None] = dataclasses.field(default_factory=dict, init=False)
+    _look: Wakeup = dataclasses.field(default_factory=Wakeup, init=False)
 
     def ask(self, kind: str) -> None:
         """Collect soon and report the result to the webhook. Raises `RequestRefused` for a kind that is not collected
         here."""
-        if kind not in self._collectors or kind not in (MESSAGE, MEDIA):
+        if kind not in self.collectors or kind not in (MESSAGE, MEDIA):
             raise RequestRefused(codes.NOT_READY, f"{kind} is not collected here")
         self._asked[kind] = None
         self._look.kick()
@@ -229,9 +222,9 @@ class RetentionService:
         """Run the requested collections and report them. Periodic passes also run those that the settings enable,
         without a report.
         """
-        wanted = self._settings().garbagecollector_enable
+        wanted = self.settings().garbagecollector_enable
         chosen = {MESSAGE: wanted.messages, MEDIA: wanted.media, UNUSED_MEDIA: not wanted.media}
-        for kind in self._collectors if by_itself else ():
+        for kind in self.collectors if by_itself else ():
             if chosen.get(kind, True) and kind not in self._asked:
                 await self._collect(kind)
         while self._asked:
@@ -241,7 +234,7 @@ class RetentionService:
 
     async def _collect(self, kind: str) -> int | None:
         try:
-            deleted = await self._collectors[kind]()
+            deleted = await self.collectors[kind]()
         except LeaseLost:
             raise
         except Exception:
@@ -252,12 +245,12 @@ class RetentionService:
         return deleted
 
     async def _report(self, kind: str, deleted: int | None) -> None:
-        now = int(self._clock.now() * 1000)
-        body = bodies.garbage_report(kind, deleted, self._node)
-        await self._journal.write(
+        now = int(self.clock.now() * 1000)
+        body = bodies.garbage_report(kind, deleted, self.node)
+        await self.journal.write(
             Change(
-                self._account,
-                new_callbacks=(Callback(0, self._shard, self._account, f"services:{kind}", "service", body, now),),
+                self.account,
+                new_callbacks=(Callback(0, self.shard, self.account, f"services:{kind}", "service", body, now),),
             )
         )
 

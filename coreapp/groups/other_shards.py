@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coreapp.context import ShardContext
+from coreapp.context import ShardContext, ShardWakeups
 from coreapp.groups import cross_shard, notices
 from coreapp.groups.arrivals import Arrivals, GroupEvents
 from coreapp.groups.cross_shard import CrossShardMessages
@@ -16,7 +16,6 @@ from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.receipts import ReceiptSteps
 from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change
-from coreapp.wakeups import ShardWakeups
 from tidings import e2ee
 from tidings.storage.business.cross_shard_messages import CrossShardMessage
 from tidings.storage.business.group_changes import GroupChanges

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from coreapp.context import ShardContext
 from coreapp.media.collector import MediaCollector
@@ -51,17 +52,7 @@ def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Sha
 
     fetcher = Fetcher(context.network, context.device, files, working=working.directory, clock=context.clock)
 
-    def collector(**more: int) -> MediaCollector:
-        return MediaCollector(
-            context.database,
-            context.lease,
-            files,
-            working=None if working is files else working,
-            clock=context.clock,
-            account=context.account,
-            **more,
-        )
-
+    collector = functools.partial(MediaCollector, context, files, working=None if working is files else working)
     return ShardMedia(
         preparation=preparation,
         preparation_queue=queue,

@@ -25,11 +25,10 @@ from coreapp.media.wiring import ShardMedia, wire_media
 from coreapp.peers.wiring import ShardPeers, wire_peers
 from coreapp.receiving.inbox import Inbox
 from coreapp.recovery.wiring import Recovery, wire_recovery
-from coreapp.retention import RetentionService
+from coreapp.retention import RetentionService, wire_retention
 from coreapp.sending.network_link import NetworkLink
 from coreapp.sending.wiring import Sending, wire_sending
 from coreapp.settings import Settings
-from coreapp.shard.retention import wire_retention
 from coreapp.statuses.wiring import wire_statuses
 from coreapp.used_keys import UsedKeys
 from coreapp.webhook.queue import FROM_RECIPIENTS
@@ -142,6 +141,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
             config=config,
             database=database,
             lease=lease,
+            account=device.number,
             device=device,
             prekeys=PreKeyPool(database, device, lease),
             journal=Journal(database, lease, last_seq=last_seq, seal=bodies.seal),
@@ -200,7 +200,7 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
         accepting=accepting,
         receiving=receiving,
         prekey_maintenance=maintenance,
-        retention=wire_retention(context, media),
+        retention=wire_retention(context, media.collector, media.unused_collector),
         cross_shard_reader=CrossShardReader(
             context, groups.notes, sending.encryption, tracker=statuses.tracker, inbox=receiving
         ),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from coreapp.context import ShardStore
 from coreapp.errors import RequestRefused
 from coreapp.retention import (
     DEAD_CALLBACKS,
@@ -17,8 +18,8 @@ from coreapp.retention import (
     REPLAYS,
     SETTLED_MS,
     UNREAD,
-    MessageCollector,
     RetentionService,
+    collect_messages,
     old_rows,
 )
 from tests.coreapp.conftest import BUSINESS, World
@@ -59,6 +60,10 @@ async def lease(world: World) -> shards.Lease:
     return claimed
 
 
+def store(world: World, held: shards.Lease) -> ShardStore:
+    return ShardStore(database=world.database, lease=held, clock=ManualClock(NOW / 1000), account=BUSINESS)
+
+
 async def test_only_old_messages_of_which_nothing_can_become_are_deleted(world: World) -> None:
     await add(
         world,
@@ -74,16 +79,15 @@ async def test_only_old_messages_of_which_nothing_can_become_are_deleted(world: 
         message("b5", Status.SENT, 10 * SETTLED_MS),
         message("b6", Status.READ, FINAL_MS + 1, shard=1),
     )
-    collect = MessageCollector(world.database, await lease(world), ManualClock(NOW / 1000))
-    assert await collect() == 5, "whichever shard they are of"
+    held = store(world, await lease(world))
+    assert await collect_messages(held) == 5, "whichever shard they are of"
     assert await left(world) == {f"b{n}" for n in range(6)}
-    assert await collect() == 0
+    assert await collect_messages(held) == 0
 
 
 async def test_many_messages_are_deleted_page_by_page(world: World) -> None:
     await add(world, *(message(f"c{n}", Status.READ, (n % 2) * 2 * FINAL_MS) for n in range(2500)))
-    collect = MessageCollector(world.database, await lease(world), ManualClock(NOW / 1000))
-    assert await collect() == 1250
+    assert await collect_messages(store(world, await lease(world))) == 1250
     assert len(await left(world)) == 1250
 
 
@@ -94,7 +98,7 @@ async def test_a_lost_lease_stops_the_deleting(world: World) -> None:
         await shards.claim(connection, 0, owner="second", address="there:1", heartbeat_timeout=30)
     await add(world, message("d0", Status.READ, 2 * FINAL_MS))
     with pytest.raises(LeaseLost):
-        await MessageCollector(world.database, held, ManualClock(NOW / 1000))()
+        await collect_messages(store(world, held))
     assert await left(world) == {"d0"}
 
 
@@ -133,8 +137,7 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
             connection, [group_messages.UnreadGroupMessage("new", BUSINESS, "g", "1", fresh)]
         )
         await callbacks.bury(connection, [Callback(99, 0, BUSINESS, "m", "service", b"{}", fresh)], [b"\x01"])
-    clock = ManualClock(NOW / 1000)
-    collectors = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=30, page=2)
+    collectors = old_rows(store(world, held), unread_days=30, dead_callback_days=30, page=2)
     assert {kind: await collect() for kind, collect in collectors.items()} == {
         KEYS: 0,
         UNREAD: 5,
@@ -148,7 +151,7 @@ async def test_what_is_old_and_asked_for_by_nobody_goes_page_by_page_and_the_res
         assert await service_windows.list_unread(connection, BUSINESS, "1", "new", limit=9) == ["new"]
         assert len(await group_messages.list_unread(connection, BUSINESS, "new", limit=9)) == 1
         assert [row.seq for row in await callbacks.list_dead(connection)] == [99]
-    kept = old_rows(world.database, held, clock, account=BUSINESS, unread_days=30, dead_callback_days=0)
+    kept = old_rows(store(world, held), unread_days=30, dead_callback_days=0)
     assert DEAD_CALLBACKS not in kept
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from coreapp.context import ShardStore
 from coreapp.media.collector import ORPHAN_SECONDS, UNUSED_MS, MediaCollector
 from tests.coreapp import media_scene as scene
 from tests.coreapp.conftest import BUSINESS, World
@@ -25,10 +26,9 @@ def now_ms() -> int:
 
 
 async def collector(world: World, held: shards.Lease | None = None, **options: Any) -> MediaCollector:
-    files = scene.directory(world)
     clock = ManualClock(SystemClock().now())
-    given = {"database": world.database, "lease": held or await lease(world), **options}
-    return MediaCollector(files=files, clock=clock, account=BUSINESS, **given)
+    store = ShardStore(database=world.database, lease=held or await lease(world), clock=clock, account=BUSINESS)
+    return MediaCollector(store, scene.directory(world), **options)
 
 
 def orphan(world: World, name: str, age: float) -> None:
@@ -127,7 +127,5 @@ async def test_by_default_what_was_not_used_for_90_days_goes_but_not_what_packs_
     await running.stopped()
     assert names(world) == {named.file, fresh.file}
     assert await scene.find(world, old.id) is None
-    forever = MediaCollector(
-        world.database, await lease(world), scene.directory(world), clock=SystemClock(), account=BUSINESS, unused_ms=0
-    )
+    forever = await collector(world, unused_ms=0)
     assert await forever() == 0

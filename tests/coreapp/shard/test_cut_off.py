@@ -28,7 +28,6 @@ from tests.coreapp import media_scene
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.real_network import RealNetwork, real_network
 from tests.coreapp.signals import Signals, soon
-from tidings.aio.clock import SystemClock
 from tidings.storage.business import media
 from tidings.storage.business.shards import Lease, LeaseLost
 from tidings.storage.database import Database
@@ -180,7 +179,7 @@ async def test_of_two_that_log_in_the_earlier_owner_is_refused_once_and_stands_b
 
 async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     running = await world.start()
-    shard, clock = running.shard, SystemClock()
+    shard = running.shard
     late = Lease(0, "first", shard.context.lease.epoch - 1)
     journal = Journal(world.database, late, last_seq=0, seal=lambda callbacks: [])
     context = dataclasses.replace(shard.context, lease=late, journal=journal)
@@ -191,7 +190,7 @@ async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     attempts: list[Callable[[], Any]] = [
         Identities(context, shard.webhook.rows).open,
         functools.partial(stored.find, MediaSource(row.id), lambda why: None),
-        *old_rows(world.database, late, clock, account=BUSINESS, unread_days=30, dead_callback_days=30).values(),
+        *old_rows(context, unread_days=30, dead_callback_days=30).values(),
         functools.partial(open_shard, running.node.process, late, context.device),
     ]
     for attempt in attempts:
