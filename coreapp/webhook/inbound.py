@@ -11,8 +11,6 @@ import msgspec
 from msgspec import Meta
 
 from coreapp.webhook import limits
-from coreapp.webhook.contact_cards import ContactCard
-from coreapp.webhook.referral import Referral
 from tidings.wire import codes, media_objects
 from tidings.wire.addresses import WaId
 from tidings.wire.content import DELETED, NULL, SENDER_KEY, SENDER_KEY_REQUEST, SenderKey, SenderKeyRequest
@@ -25,6 +23,7 @@ MAX_ID = 64
 DOWNLOADED, UNDOWNLOADED = "downloaded", "undownloaded"
 
 Id = Annotated[str, Meta(max_length=MAX_ID, pattern=r"^[!-~]+\Z")]
+ReferralText = Annotated[str, Meta(max_length=2_048)]
 UNSUPPORTED = "Message type is not currently supported"
 
 
@@ -181,6 +180,77 @@ class Context(msgspec.Struct, omit_defaults=True, gc=False, rename={"sender": "f
     forwarded: bool = False
     frequently_forwarded: bool = False
     referred_product: ReferredProduct | None = None
+
+
+class Referral(_Part):
+    """Advertisement or post that led a recipient to the business. Its pictures and videos are omitted: they are not
+    fetched.
+    """
+
+    source_url: ReferralText
+    source_type: Annotated[str, Meta(max_length=64)] | None = None
+    source_id: Annotated[str, Meta(max_length=128)] | None = None
+    headline: ReferralText | None = None
+    body: ReferralText | None = None
+
+
+class CardName(_Part):
+    formatted_name: limits.Word
+    first_name: limits.Word | None = None
+    last_name: limits.Word | None = None
+    middle_name: limits.Word | None = None
+    suffix: limits.Word | None = None
+    prefix: limits.Word | None = None
+
+
+class CardAddress(_Part):
+    street: limits.Word | None = None
+    city: limits.Word | None = None
+    state: limits.Word | None = None
+    zip: limits.Word | None = None
+    country: limits.Word | None = None
+    country_code: limits.Word | None = None
+    type: limits.Word | None = None
+
+
+class CardEmail(_Part):
+    email: limits.Word | None = None
+    type: limits.Word | None = None
+
+
+class CardPhone(_Part):
+    phone: limits.Word | None = None
+    type: limits.Word | None = None
+    wa_id: limits.Word | None = None
+
+
+class CardUrl(_Part):
+    url: limits.Word | None = None
+    type: limits.Word | None = None
+
+
+class CardMessenger(_Part):
+    service: limits.Word | None = None
+    user_id: limits.Word | None = None
+
+
+class CardOrganisation(_Part):
+    company: limits.Word | None = None
+    department: limits.Word | None = None
+    title: limits.Word | None = None
+
+
+class ContactCard(_Part):
+    """Contact card of one person."""
+
+    name: CardName
+    addresses: list[CardAddress] | None = None
+    birthday: limits.Word | None = None
+    emails: list[CardEmail] | None = None
+    org: CardOrganisation | None = None
+    phones: list[CardPhone] | None = None
+    urls: list[CardUrl] | None = None
+    ims: list[CardMessenger] | None = None
 
 
 class InboundProfile(_Part):
