@@ -26,6 +26,7 @@ from tidings.egress.responses import ReadCpuLimit
 from tidings.objects.directory import DirectoryStore
 from tidings.objects.store import FileStore
 from tidings.storage.business import shards
+from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.shards import Lease
 from tidings.storage.database import Connection, Database, Subject
 from tidings.wire.addresses import shard_of
@@ -121,6 +122,40 @@ class ShardContext(ShardStore):
     webhook_guard: EgressGuard
     media_guard: EgressGuard
     count: JobCount  # jobs in the queue
+
+    def callback(
+        self,
+        subject: str,
+        kind: str,
+        body: bytes,
+        *,
+        recipient: str = "",
+        request_id: str = "",
+        at: int | None = None,
+        due_at: int = 0,
+    ) -> Callback:
+        """Return a callback, to be committed with the event it reports. The journal sets its `seq`.
+
+        subject: message or event that it concerns, whose callbacks are posted in order
+        recipient: recipient who caused it; callbacks are posted round robin over recipients; empty for none
+        at: Unix milliseconds; None for now
+        due_at: Unix milliseconds before which it is not posted, and from which its age counts; 0 for at once
+        """
+        if at is None:
+            at = self.now()
+        return Callback(
+            0,
+            self.lease.shard,
+            self.account,
+            subject,
+            kind,
+            body,
+            max(at, due_at),
+            due_at=due_at,
+            request_id=request_id,
+            recipient=recipient,
+            volatile=not self.config.preferences().persist,
+        )
 
     def owns(self, peer: str) -> bool:
         """Return whether this recipient belongs to the shard."""

@@ -24,7 +24,6 @@ from coreapp.media.errors import DownloadFailed
 from coreapp.media.fetching import Fetcher
 from coreapp.media.retry import LAST_ATTEMPT, GiveUpDownload, after_failure, delay
 from coreapp.webhook import bodies, inbound
-from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
 from tidings.aio import service
 from tidings.client.errors import NetworkAway
@@ -59,10 +58,10 @@ class Downloads:
         self,
         context: ShardContext,
         fetcher: Fetcher,
-        rows: CallbackRows,
         *,
         in_memory: int = IN_MEMORY,
     ) -> None:
+        self._context = context
         self._database = context.database
         self._journal = context.journal
         self._sealer = context.device.sealer
@@ -71,7 +70,6 @@ class Downloads:
         self._account = context.account
         self._shard = context.shard
         self._fetcher = fetcher
-        self._rows = rows
         # Concurrent downloads of this shard, and the slots shared by all shards of the process.
         self._at_once = context.settings.media_transfers
         self._slots = context.shared.downloads
@@ -110,7 +108,7 @@ class Downloads:
             self._account,
             sender,
             group,
-            self._sealer.seal(content, context=self._context(message_id)),
+            self._sealer.seal(content, context=self._sealing_context(message_id)),
             timestamp,
             int(self._clock.now() * 1000),
             request_id=request_id,
@@ -288,13 +286,13 @@ class Downloads:
             identity,
             download.group_id,
         )
-        return self._rows.make(
+        return self._context.callback(
             download.id, "inbound_message", body, recipient=download.sender, request_id=download.request_id
         )
 
     def _read(self, download: Download) -> tuple[inbound.Inbound, bodies.DescribedIdentity | None]:
         try:
-            opened = self._sealer.open(download.content, self._context(download.id))
+            opened = self._sealer.open(download.content, self._sealing_context(download.id))
             kept = msgspec.msgpack.decode(opened, type=_Kept)
         except (e2ee.CorruptState, ValueError) as error:
             log.error("download.unreadable", extra={"id": download.id, "error": repr(error)})
@@ -305,7 +303,7 @@ class Downloads:
             message.context.group_id = download.group_id or None
         return message, kept.identity
 
-    def _context(self, message_id: str) -> tuple[str, str, str, str]:
+    def _sealing_context(self, message_id: str) -> tuple[str, str, str, str]:
         return (self._account, "", "download", message_id)
 
     def _note(self, download: Download, message: inbound.Inbound, started: float, result: str, error: str) -> None:

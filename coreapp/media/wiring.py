@@ -16,7 +16,6 @@ from coreapp.media.stored import StoredMedia
 from coreapp.media.uploads import Uploader
 from coreapp.retention import DAY_MS
 from coreapp.sending.wiring import Sending
-from coreapp.webhook.wiring import Webhook
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class ShardMedia:
         await self.preparation.close()
 
 
-def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> ShardMedia:
+def wire_media(context: ShardContext, sending: Sending) -> ShardMedia:
     """Create the parts without starting them."""
     settings, files, working = context.settings, context.files, context.working
     uploader = Uploader(context.network, context.device, context.shared.uploads)
@@ -56,7 +55,7 @@ def wire_media(context: ShardContext, webhook: Webhook, sending: Sending) -> Sha
     return ShardMedia(
         preparation=preparation,
         preparation_queue=queue,
-        downloads=Downloads(context, fetcher, webhook.rows),
+        downloads=Downloads(context, fetcher),
         collector=collector(),
         unused_collector=collector(unused_ms=settings.media_days * DAY_MS),
     )

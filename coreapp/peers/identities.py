@@ -21,7 +21,6 @@ from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import bodies
-from coreapp.webhook.rows import CallbackRows
 from tidings.aio import pinned
 from tidings.storage.business import identities, shards
 from tidings.storage.business.callbacks import Callback
@@ -72,9 +71,7 @@ class Identities:
     encryption.
     """
 
-    def __init__(
-        self, context: ShardContext, rows: CallbackRows, *, limit: int = 100_000, cached: int = 10_000
-    ) -> None:
+    def __init__(self, context: ShardContext, *, limit: int = 100_000, cached: int = 10_000) -> None:
         self._database = context.database
         self._lease = context.lease
         self._owns = context.owns
@@ -82,7 +79,7 @@ class Identities:
         self._config = context.config
         self._clock = context.clock
         self._account = context.account
-        self._rows = rows
+        self._context = context
         self._limit = limit
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
@@ -262,7 +259,7 @@ class Identities:
     def _notification(self, identity: StoredIdentity, subject: str) -> Callback:
         message_id = self._ids.new_notice()
         body = bodies.identity_changed(message_id, identity.peer, described(identity))
-        return self._rows.make(
+        return self._context.callback(
             subject or message_id, "inbound_message", body, recipient=identity.peer, at=identity.created_at
         )
 

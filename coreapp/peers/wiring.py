@@ -10,7 +10,6 @@ from coreapp.peers.identities import Identities
 from coreapp.peers.identity_requests import IdentityRequests
 from coreapp.peers.service_window import ServiceWindow
 from coreapp.peers.sessions import SessionStore
-from coreapp.webhook.wiring import Webhook
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +21,12 @@ class ShardPeers:
     window: ServiceWindow
 
 
-async def wire_peers(context: ShardContext, webhook: Webhook) -> ShardPeers:
+async def wire_peers(context: ShardContext) -> ShardPeers:
     """Wire the package and read the unacknowledged identity changes. Raises `LeaseLost`."""
     contacts = ContactCache(context)
     contacts.fill()
     sessions = SessionStore(context.database, context.device)
-    identities = Identities(context, webhook.rows)
+    identities = Identities(context)
     await identities.open()
     context.config.on_change(identities.settings_changed)
     window = ServiceWindow(

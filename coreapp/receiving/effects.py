@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from coreapp import statistics
+from coreapp.context import ShardContext
 from coreapp.groups import receipts
 from coreapp.groups.arrivals import Arrivals
 from coreapp.journal import Change
@@ -15,7 +17,6 @@ from coreapp.recovery.control_messages import ControlMessage
 from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.reports import Reached, StatusReports
 from coreapp.statuses.tracker import StatusTracker
-from coreapp.webhook.rows import CallbackRows
 from tidings import e2ee
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.business.callbacks import Callback
@@ -27,25 +28,17 @@ from tidings.storage.business.undecrypted import Undecrypted
 from tidings.wire.device import Deliver
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BatchEffects:
     """Effects of one batch. No method waits."""
 
-    def __init__(
-        self,
-        arrivals: Arrivals,
-        tracker: StatusTracker,
-        rows: CallbackRows,
-        *,
-        account: str,
-        shard: int,
-        security: bool,
-    ) -> None:
-        self.arrivals = arrivals  # changes in groups
-        self.security = security  # whether messages report the sender's identity, as set at the start of the batch
-        self._tracker = tracker
-        self._rows = rows
-        self._account = account
-        self._shard = shard
+    arrivals: Arrivals  # changes in groups
+    tracker: StatusTracker
+    context: ShardContext
+    _: dataclasses.KW_ONLY
+    security: bool  # whether messages report the sender's identity, as set at the start of the batch
+
+    def __post_init__(self) -> None:
         self.reached: list[Reached] = []
         self.records: dict[str, e2ee.SessionRecord] = {}  # changed sessions, by peer
         self.dropped: list[str] = []
@@ -62,8 +55,7 @@ class BatchEffects:
         self.lost: dict[str, list[str]] = {}  # by sender: messages to request again
         self.kept: dict[str, bytes] = {}  # by message id: the kept content, as in `Change`
         self.control_messages: list[ControlMessage] = []  # to be sent
-        # Deliveries to be tried again a little later, and not acknowledged before.
-        self.held: list[Deliver] = []
+        self.held: list[Deliver] = []  # Deliveries to be tried again a little later, and not acknowledged before.
         self._waited_for: list[Undecrypted] = []
         self._counted: dict[str, Undecrypted] = {}
         self._came: list[str] = []
@@ -73,12 +65,12 @@ class BatchEffects:
     def received(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
         """Record a new message. A later one with the same id is a duplicate."""
         statistics.received(kind).inc()
-        self._tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
+        self.tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._messages.append(
             MessageRow(
                 delivery.message_id,
-                self._account,
-                self._shard,
+                self.context.account,
+                self.context.shard,
                 delivery.sender,
                 kind,
                 Status.RECEIVED,
@@ -90,7 +82,7 @@ class BatchEffects:
     def recovered(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
         """Record a repeated message that could not be decrypted before. Its type replaces the placeholder's."""
         statistics.received(kind).inc()
-        self._tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
+        self.tracker.remember(delivery.message_id, delivery.sender, Status.RECEIVED, kind, request_id)
         self._renamed[delivery.message_id] = kind
         self._came.append(delivery.message_id)
 
@@ -110,7 +102,7 @@ class BatchEffects:
     def left_unread(self, delivery: Deliver) -> None:
         """Record an unread message, which opens the recipient's service window."""
         self.heard[delivery.sender] = delivery.timestamp
-        self.unread.append(Unread(self._account, delivery.sender, delivery.message_id, delivery.timestamp))
+        self.unread.append(Unread(self.context.account, delivery.sender, delivery.message_id, delivery.timestamp))
 
     def post(
         self, subject: str, kind: str, body: bytes, request_id: str = "", *, sender: str, author: str = ""
@@ -119,7 +111,7 @@ class BatchEffects:
 
         author: the callback is void unless the message was written by this number; empty for no condition
         """
-        callback = self._rows.make(subject, kind, body, recipient=sender, request_id=request_id)
+        callback = self.context.callback(subject, kind, body, recipient=sender, request_id=request_id)
         callback.author = author
         self.callbacks.append(callback)
 
@@ -138,7 +130,7 @@ class BatchEffects:
             return None
         steps = self.arrivals.steps
         return Change(
-            self._account,
+            self.context.account,
             new_messages=self._messages,
             enqueued_jobs=jobs,
             kept=self.kept,

@@ -30,7 +30,6 @@ from coreapp.receiving.work_budget import WorkBudget
 from coreapp.recovery.wiring import Recovery
 from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.wiring import Statuses
-from coreapp.webhook.wiring import Webhook
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
 from tidings.storage.business import messages
@@ -57,7 +56,6 @@ class Inbox:
     def __init__(
         self,
         context: ShardContext,
-        webhook: Webhook,
         statuses: Statuses,
         *,
         peers: ShardPeers,
@@ -67,7 +65,6 @@ class Inbox:
     ) -> None:
         self._context = context
         self._journal = context.journal
-        self._rows = webhook.rows
         self._tracker = statuses.tracker
         self._reports = statuses.reports
         self._peers = peers
@@ -178,9 +175,7 @@ class Inbox:
                 effects = BatchEffects(
                     arrivals,
                     self._tracker,
-                    self._rows,
-                    account=self._context.account,
-                    shard=self._context.shard,
+                    self._context,
                     security=security,
                 )
                 handled = await self._handle(deliveries, effects)

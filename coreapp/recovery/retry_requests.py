@@ -14,7 +14,6 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.webhook import bodies
-from coreapp.webhook.rows import CallbackRows
 from tidings.aio.service import wait_for
 from tidings.aio.use_limit import UseLimit
 from tidings.storage.business.callbacks import Callback
@@ -44,7 +43,6 @@ class RetryRequests:
     def __init__(
         self,
         context: ShardContext,
-        rows: CallbackRows,
         left: Sequence[Undecrypted],
     ) -> None:
         """Create the service of a shard.
@@ -55,7 +53,7 @@ class RetryRequests:
         self._clock = context.clock
         self._account = context.account
         self._shard = context.shard
-        self._rows = rows
+        self._context = context
         self._ids = MessageIds()
         self._waiting = {message.id: message for message in left if not message.counted}
         # Counted messages, by sender.
@@ -100,7 +98,7 @@ class RetryRequests:
     def error(self, message_id: str, sender: str, request_id: str) -> Callback:
         """Return the error callback about one undecryptable message."""
         body = bodies.errors(codes.MESSAGE_FAILED, f"the message {message_id} from {sender} could not be decrypted")
-        return self._rows.make(message_id, "error", body, recipient=sender, request_id=request_id)
+        return self._context.callback(message_id, "error", body, recipient=sender, request_id=request_id)
 
     @property
     def waiting(self) -> int:
@@ -145,7 +143,7 @@ class RetryRequests:
 
     def _summary(self, counted: Undecrypted) -> Callback:
         body = bodies.not_decrypted(counted.sender, counted.counted, counted.timestamp // 1000)
-        return self._rows.make(counted.id, "error", body, recipient=counted.sender)
+        return self._context.callback(counted.id, "error", body, recipient=counted.sender)
 
     def _due(self) -> Iterator[Undecrypted]:
         now = self._clock.now() * 1000

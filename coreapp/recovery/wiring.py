@@ -14,7 +14,6 @@ from coreapp.recovery.sent_content import SentContents
 from coreapp.recovery.session_repair import Budget, SessionRepair
 from coreapp.sending.wiring import Sending
 from coreapp.statuses.wiring import Statuses
-from coreapp.webhook.wiring import Webhook
 from tidings.storage.business import undecrypted
 
 
@@ -31,7 +30,6 @@ class Recovery:
 
 async def wire_recovery(
     context: ShardContext,
-    webhook: Webhook,
     statuses: Statuses,
     *,
     peers: ShardPeers,
@@ -53,5 +51,5 @@ async def wire_recovery(
         resending=Resending(
             context, contents, sessions=peers.sessions, encryption=encryption, tracker=tracker, budget=budget
         ),
-        retry_requests=RetryRequests(context, webhook.rows, left),
+        retry_requests=RetryRequests(context, left),
     )

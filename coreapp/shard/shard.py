@@ -171,15 +171,15 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
     """
     webhook = wire_webhook(context)
     statuses = await wire_statuses(context, webhook, left)
-    peers = await wire_peers(context, webhook)
+    peers = await wire_peers(context)
     sending = await wire_sending(context, webhook, statuses, peers=peers)
-    media = wire_media(context, webhook, sending)
+    media = wire_media(context, sending)
     groups = await wire_groups(context, statuses, sending, left)
-    recovery = await wire_recovery(context, webhook, statuses, peers=peers, sending=sending, media=media)
+    recovery = await wire_recovery(context, statuses, peers=peers, sending=sending, media=media)
     accepting = wire_accepting(
         context, webhook, statuses, peers=peers, sending=sending, media=media, groups=groups, recovery=recovery
     )
-    receiving = Inbox(context, webhook, statuses, peers=peers, media=media, groups=groups, recovery=recovery)
+    receiving = Inbox(context, statuses, peers=peers, media=media, groups=groups, recovery=recovery)
     maintenance = PreKeyMaintenance(
         context.database, context.lease, context.device, network=context.network, clock=context.clock
     )

@@ -38,7 +38,7 @@ class StatusReports:
         self._account = context.account
         self._names = context.settings.conversations
         self._tracker = tracker
-        self._rows = webhook.rows
+        self._context = context
         self._delay = webhook.delay
         self._admission = webhook.admission
 
@@ -82,7 +82,7 @@ class StatusReports:
         due_at = self._delay.due_at(message_id, now)
         request_id = self._tracker.request_id(message_id)
         recipient = self._tracker.peer(message_id) or ""
-        made = self._rows.make(
+        made = self._context.callback(
             message_id, "status_change", body, recipient=recipient, request_id=request_id, at=now, due_at=due_at
         )
         made.event = event

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from prometheus_client import Counter
+
+from coreapp.webhook.queue import CallbackQueue
+from coreapp.webhook.target import CurrentTarget
 
 UNTOLD = Counter(
     "tidings_statuses_untold_total", "Statuses posted to nobody, because no webhook URL is set and the queue was full"
@@ -13,23 +14,6 @@ UNTOLD = Counter(
 
 # Largest fraction of the queue's limit that callbacks caused by recipients take up when a message is to be accepted.
 RECIPIENTS_SHARE = 0.25
-
-
-class WaitingCallbacks(Protocol):
-    """Waiting callbacks."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def from_recipients(self) -> int: ...  # callbacks caused by recipients
-
-
-class Listens(Protocol):
-    """Target of callbacks."""
-
-    def is_set(self) -> bool:
-        """Return whether a URL is set."""
-        ...
 
 
 class CallbackAdmission:
@@ -41,7 +25,7 @@ class CallbackAdmission:
     at the limit.
     """
 
-    def __init__(self, target: Listens, queue: WaitingCallbacks, *, limit: int, refuses: bool) -> None:
+    def __init__(self, target: CurrentTarget, queue: CallbackQueue, *, limit: int, refuses: bool) -> None:
         self._target = target
         self._queue = queue
         self._limit = limit

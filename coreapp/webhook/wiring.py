@@ -12,7 +12,6 @@ from coreapp.webhook.delivery import Deliveries
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.purge import CallbackPurge
 from coreapp.webhook.queue import CallbackQueue
-from coreapp.webhook.rows import CallbackRows
 from coreapp.webhook.status_delay import StatusDelay
 from coreapp.webhook.target import CurrentTarget
 from tidings.storage.business import callbacks
@@ -23,7 +22,6 @@ from tidings.storage.business.callbacks import Callback
 class Webhook:
     """Callback parts of one shard."""
 
-    rows: CallbackRows  # creates callbacks
     delay: StatusDelay  # decides when a status is posted
     queue: CallbackQueue
     admission: CallbackAdmission  # decides whether a status is posted
@@ -61,7 +59,6 @@ def wire_webhook(context: ShardContext) -> Webhook:
     config.on_change(admission.settings_changed)
     config.on_change(deliveries.kick)
     return Webhook(
-        rows=CallbackRows(context),
         delay=delay,
         queue=queue,
         admission=admission,

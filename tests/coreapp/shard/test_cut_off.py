@@ -188,7 +188,7 @@ async def test_whatever_a_late_owner_writes_is_refused(world: World) -> None:
     files = media_scene.directory(world)
     stored = StoredMedia(context, files, Uploader(context.network, context.device, asyncio.Semaphore(1)))
     attempts: list[Callable[[], Any]] = [
-        Identities(context, shard.webhook.rows).open,
+        Identities(context).open,
         functools.partial(stored.find, MediaSource(row.id), lambda why: None),
         *old_rows(context, unread_days=30, dead_callback_days=30).values(),
         functools.partial(open_shard, running.node.process, late, context.device),
