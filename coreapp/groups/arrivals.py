@@ -130,7 +130,7 @@ class Arrivals:
         record = self._records.get(sender, {}).get(group_id)
         if not group_id:
             raise e2ee.InvalidMessage("a group message of no group")
-        awaited = self._events.requests.awaited
+        awaited = self._events.requests
         awaited.require_turn(delivery)
         try:
             plaintext = sender_keys.read(record, delivery.body, spend)

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 from coreapp.context import ShardContext
+from coreapp.groups import cross_shard
+from coreapp.groups.cross_shard import CrossShardMessages
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change
 from tidings.storage.business.group_changes import GroupChanges
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class LostKeys:
-    """Keys of one account that participants lack. They are sent before the next message at the latest."""
+    """Keys of one account that participants lack. They are sent before the next message at the latest. Other shards
+    than the first let that one send them.
+    """
 
-    def __init__(self, context: ShardContext, replicas: GroupReplicas, own: OwnKeys) -> None:
-        self._journal = context.journal
-        self._account = context.account
-        self._replicas = replicas
-        self._own = own
-        self._background: set[asyncio.Task[None]] = set()
+    context: ShardContext
+    replicas: GroupReplicas
+    own: OwnKeys
+    notes: CrossShardMessages
+    _background: set[asyncio.Task[None]] = dataclasses.field(default_factory=set, init=False)
 
     async def give_again(self, member: str) -> None:
         """Send our keys to a participant to whom they were refused while their identity was unacknowledged."""
-        shared = list(self._replicas.groups_of(member))
-        await self._own.load(shared)
-        holders = [holder for group_id in shared for holder in self._own.in_memory(group_id).lost_by(member)]
+        if not self.context.lease.is_first:
+            note = self.notes.to_first(cross_shard.LOST, member)
+            await self._write(GroupChanges(self.context.account, notes=(note,)))
+            self.context.shared.wakeups.wake(cross_shard.FIRST)
+            return
+        shared = list(self.replicas.groups_of(member))
+        await self.own.load(shared)
+        holders = [holder for group_id in shared for holder in self.own.in_memory(group_id).lost_by(member)]
         if holders:
-            await self._journal.write(Change(self._account, groups=GroupChanges(self._account, holders=holders)))
+            await self._write(GroupChanges(self.context.account, holders=holders))
 
     def give_again_soon(self, member: str) -> None:
         """Call `give_again` in the background."""
@@ -41,8 +51,11 @@ class LostKeys:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
 
+    async def _write(self, groups: GroupChanges) -> None:
+        await self.context.journal.write(Change(self.context.account, groups=groups))
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # The database is unreachable for long, or the shard is lost: it must be reopened in both cases.
-            self._journal.fail(error)
+            self.context.journal.fail(error)

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coreapp.context import ShardContext, ShardWakeups
+from coreapp.context import ShardWakeups
 from coreapp.groups import cross_shard, notices
 from coreapp.groups.arrivals import Arrivals, GroupEvents
 from coreapp.groups.cross_shard import CrossShardMessages
-from coreapp.groups.lost_keys import LostKeys
-from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.receipts import ReceiptSteps
-from coreapp.groups.replica import GroupReplicas
-from coreapp.journal import Change
 from tidings import e2ee
 from tidings.storage.business.cross_shard_messages import CrossShardMessage
 from tidings.storage.business.group_changes import GroupChanges
@@ -78,19 +74,3 @@ class ForwardedArrivals(Arrivals):
     def committed(self) -> None:
         if self._notes:
             self._wakeups.wake(cross_shard.FIRST)
-
-
-class ForwardedLostKeys(LostKeys):
-    """Lets the first shard send the business's keys to participants again."""
-
-    def __init__(
-        self, context: ShardContext, replicas: GroupReplicas, own: OwnKeys, *, notes: CrossShardMessages
-    ) -> None:
-        super().__init__(context, replicas, own)
-        self._notes = notes
-        self._wakeups = context.shared.wakeups
-
-    async def give_again(self, member: str) -> None:
-        note = self._notes.to_first(cross_shard.LOST, member)
-        await self._journal.write(Change(self._account, groups=GroupChanges(self._account, notes=(note,))))
-        self._wakeups.wake(cross_shard.FIRST)

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 from coreapp.context import ShardContext
 from coreapp.groups.arrivals import Events, GroupEvents
-from coreapp.groups.awaited_keys import AwaitedKeys
 from coreapp.groups.cross_shard import CrossShardMessages, SentElsewhere
 from coreapp.groups.key_messages import KeyMessages
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.lost_keys import LostKeys
-from coreapp.groups.other_shards import ForwardedEvents, ForwardedLostKeys
+from coreapp.groups.other_shards import ForwardedEvents
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.peer_keys import PeerKeys
 from coreapp.groups.receipts import GroupReceipts
@@ -77,16 +76,14 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
     sent_elsewhere.watch(elsewhere)
     sending.encryption.encrypt_groups_with(sender)
     sending.transmitter.encrypt_groups_with(sender)
-    lost_keys = LostKeys(context, replicas, own)
-    if not context.lease.is_first:
-        lost_keys = ForwardedLostKeys(context, replicas, own, notes=notes)
+    lost_keys = LostKeys(context, replicas, own, notes)
     events = GroupEvents(
         account=account,
         replicas=replicas,
         own=own,
         peers=PeerKeys(database, device),
         sender=sender,
-        requests=KeyRequests(key_messages, context.clock, AwaitedKeys(context)),
+        requests=KeyRequests(context, key_messages),
         receipts=GroupReceipts(context, statuses.reports),
         lost_keys=lost_keys,
     )

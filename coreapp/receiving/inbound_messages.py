@@ -7,7 +7,7 @@ import logging
 import msgspec
 
 from coreapp.context import ShardContext
-from coreapp.groups.awaited_keys import KeyOnItsWay
+from coreapp.groups.key_requests import KeyOnItsWay
 from coreapp.media.downloads import Downloads
 from coreapp.peers.identities import Identities, described
 from coreapp.receiving.decryption import Decryption
