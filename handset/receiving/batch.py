@@ -8,8 +8,7 @@ from handset.devices.device import Device
 from handset.groups.groups import KeyWanted
 from handset.receiving.inbox import InboxBatch
 from handset.receiving.sessions import SessionBatch
-from handset.sending.ids import ReceiptIds
-from handset.sending.outbox import LastPositions, OutboxBatch
+from handset.sending.outbox import LastPositions, OutboxBatch, ReceiptIds
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.handset.sent import SentRow
 

@@ -24,8 +24,7 @@ from handset.receiving.outgoing import MessageEncryptor
 from handset.receiving.resending import SentMessages
 from handset.receiving.sessions import DeviceSessions
 from handset.sending.dispatcher import Dispatcher
-from handset.sending.ids import ReceiptIds
-from handset.sending.outbox import LastPositions
+from handset.sending.outbox import LastPositions, ReceiptIds
 from tidings import e2ee
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from collections.abc import Sequence
 
 from handset.application import ReceivedMessage, SendReceipt
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.sending import ids
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire.device import GROUP, RETRY
 
@@ -19,6 +19,38 @@ ASK_AFTER = 2.0
 
 # number, peer, kind, group
 _Shared = tuple[str, str, str, str]
+
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_RANDOM_BITS = 95  # 16 characters of base 62
+
+
+def _base62(value: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        value, digit = divmod(value, 62)
+        digits.append(_ALPHABET[digit])
+    return "".join(reversed(digits))
+
+
+def make_id(now: float) -> str:
+    """Return a new id: `ABGG` and 23 characters of [0-9A-Za-z], of which the first 7 sort by time.
+
+    now: Unix seconds; the 7 characters of milliseconds suffice until 2081
+    """
+    return "ABGG" + _base62(int(now * 1000), 7) + _base62(secrets.randbits(_RANDOM_BITS), 16)
+
+
+class ReceiptIds:
+    """Ids of receipts: a random prefix and a counter. Only the network's detection of duplicates reads them."""
+
+    def __init__(self) -> None:
+        self._prefix = f"r{secrets.token_hex(12)}."
+        self._count = 0
+
+    def next(self) -> str:
+        """Return a new id."""
+        self._count += 1
+        return f"{self._prefix}{self._count:x}"
 
 
 @dataclasses.dataclass(slots=True)
@@ -35,7 +67,7 @@ class OutboxBatch:
     Receipts of one kind to one peer share an envelope, which has the position of the first receipt.
     """
 
-    def __init__(self, context: FleetContext, positions: LastPositions, receipt_ids: ids.ReceiptIds) -> None:
+    def __init__(self, context: FleetContext, positions: LastPositions, receipt_ids: ReceiptIds) -> None:
         self._fleet = context.name
         self._vault = context.vault
         self._positions = positions
@@ -59,7 +91,7 @@ class OutboxBatch:
         envelope_id: empty for a new id
         repeats: id of the message that it repeats; empty for none
         """
-        id_, refs = envelope_id or ids.make(self._now), (repeats,) if repeats else ()
+        id_, refs = envelope_id or make_id(self._now), (repeats,) if repeats else ()
         envelope = OutboxRow(self._fleet, self._next(), device.number, peer, id_, kind, 0, body, refs)
         self._envelopes.append((device, envelope))
         return envelope
@@ -83,7 +115,7 @@ class OutboxBatch:
 
         message_id: empty for a new id
         """
-        number, id_ = device.number, message_id or ids.make(self._now)
+        number, id_ = device.number, message_id or make_id(self._now)
         draft = self._vault.seal_draft(number, group, id_, plaintext)
         envelope = OutboxRow(self._fleet, self._next(), number, "", id_, GROUP, 0, body, (), group, epoch, draft)
         self._envelopes.append((device, envelope))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from handset.application import ReceivedMessage, SendReceipt, SendText
 from handset.robots import behaviours
 from handset.robots.behaviours import Behaviour, actions, behaviour_of, number_of
-from handset.sending import ids
+from handset.sending import outbox
 from handset.settings import RobotsSettings
 from tidings.config.env import SettingsError
 from tidings.wire import content
@@ -83,10 +83,10 @@ def test_a_slow_robot_takes_one_to_five_seconds_and_always_as_long(message_id: s
 
 
 def test_ids_look_like_inbound_ids_and_sort_by_time() -> None:
-    made = [ids.make(1_700_000_000 + n) for n in range(100)]
+    made = [outbox.make_id(1_700_000_000 + n) for n in range(100)]
     assert made == sorted(made)
     assert all(len(each) == 27 and each.startswith("ABGG") and each.isalnum() and each.isascii() for each in made)
-    assert len({ids.make(1_700_000_000) for _ in range(1000)}) == 1000
+    assert len({outbox.make_id(1_700_000_000) for _ in range(1000)}) == 1000
 
 
 @given(st.text())
