@@ -10,14 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from prometheus_client import Counter
 
+from coreapp.context import ShardContext
 from coreapp.errors import KeyInUse
-from coreapp.used_keys import UsedKeys
 from tidings.aio.batcher import Batcher
-from tidings.aio.clock import Clock
 from tidings.storage import outages
 from tidings.storage.business import idempotency
 from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, FoundKey, IdempotencyKey, UsedKey
-from tidings.storage.database import Database
 from tidings.wire import core
 
 PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
@@ -35,11 +33,8 @@ CHECKED = Counter(
 class IdempotencyKeys:
     """Idempotency keys of the messages of one account. Memory holds the keys in progress, one per request."""
 
-    def __init__(self, database: Database, clock: Clock, used: UsedKeys, *, account: str) -> None:
-        self._database = database
-        self._clock = clock
-        self._used = used
-        self._account = account
+    def __init__(self, context: ShardContext) -> None:
+        self._context = context
         # By the text of the key, without the user, so that two users never start to use one key at the same time: the
         # form in which the use is to be stored, empty until that is known.
         self._in_progress: dict[str, bytes] = {}
@@ -61,7 +56,7 @@ class IdempotencyKeys:
         key = idempotency.key_of(question.username, text)
         self._in_progress[text] = b""
         try:
-            if self._used.is_fresh(key):
+            if self._context.used_keys.is_fresh(key):
                 self._by_filter.inc()
                 self._in_progress[text] = key.shared
                 return await accept()
@@ -83,19 +78,19 @@ class IdempotencyKeys:
         """
         if not question.idempotency_key:
             return ()
-        form, now = self._in_progress[question.idempotency_key], int(self._clock.now() * 1000)
-        self._used.add(form)
+        form, now = self._in_progress[question.idempotency_key], self._context.now()
+        self._context.used_keys.add(form)
         username = question.username or None
-        return (UsedKey(self._account, MESSAGES, form, question.fingerprint, message_id, now, username),)
+        return (UsedKey(self._context.account, MESSAGES, form, question.fingerprint, message_id, now, username),)
 
     async def close(self) -> None:
         """Answer the pending requests."""
         await self._reads.close()
 
     async def _read(self, keys: Sequence[IdempotencyKey]) -> Sequence[FoundKey]:
-        since = int(self._clock.now() * 1000) - LIFETIME_MS
-        found = await self._database.query(
-            lambda connection: idempotency.look_up(connection, self._account, MESSAGES, keys, since),
+        since = self._context.now() - LIFETIME_MS
+        found = await self._context.database.query(
+            lambda connection: idempotency.look_up(connection, self._context.account, MESSAGES, keys, since),
             patience=PATIENCE,
         )
         return [found[key] for key in keys]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
@@ -12,7 +13,7 @@ from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.sending.transmission import Transmitter
 from coreapp.statuses.tracker import StatusTracker
-from tidings.storage.business import callback_purges, queue_views, shards
+from tidings.storage.business import callback_purges, queue_views
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.jobs import Job
 from tidings.wire import codes
@@ -39,20 +40,14 @@ class PurgedJobs(NamedTuple):
     stay: int  # named messages that stay: possibly sent, gone, or with another status than requested
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class JobPurge:
     """Deletes messages of one shard that were accepted and never sent. The business gets a failed status for each."""
 
-    def __init__(
-        self, context: ShardContext, tracker: StatusTracker, *, places: Sequence[WaitingQueue], transmitter: Transmitter
-    ) -> None:
-        """Create the purge of a shard.
-
-        places: all queues in which jobs wait, except the transmitter's
-        """
-        self._context = context
-        self._tracker = tracker
-        self._places = (*places, transmitter)
-        self._transmitter = transmitter
+    context: ShardContext
+    tracker: StatusTracker
+    places: Sequence[WaitingQueue]  # all queues in which jobs wait, except the transmitter's
+    transmitter: Transmitter
 
     async def purge(self, ids: Collection[str], by: str, choice: str, statuses: Collection[str] = ()) -> PurgedJobs:
         """Delete the named messages whose status is in `statuses`; an empty `statuses` means any. Returns when it is on
@@ -69,14 +64,14 @@ class JobPurge:
             # Messages being resent, and jobs that are not messages, have another status or none.
             return (
                 job.id in named
-                and self._tracker.is_unsent(job.id)
+                and self.tracker.is_unsent(job.id)
                 and (not statuses or queue_views.job_status(job.state) in statuses)
             )
 
         # Taking the jobs out and queueing the change happen in one event-loop iteration.
-        taken = [job for place in self._places for job in place.take_out(is_chosen)]
-        self._transmitter.fail(taken, *WHY)
-        await self._context.journal.write(Change(self._context.account))
+        taken = [job for place in (*self.places, self.transmitter) for job in place.take_out(is_chosen)]
+        self.transmitter.fail(taken, *WHY)
+        await self.context.journal.write(Change(self.context.account))
         PURGED.inc(len(taken))
         log.warning("jobs.purged", extra={"count": len(taken), "by": by, "choice": choice})
         if taken:
@@ -84,8 +79,5 @@ class JobPurge:
         return PurgedJobs(len(taken), len(named) - len(taken))
 
     async def _note(self, count: int, by: str, choice: str) -> None:
-        lease, now = self._context.lease, int(self._context.clock.now() * 1000)
-        purge = CallbackPurgeRow(now, lease.shard, by, choice, count, callback_purges.JOBS)
-        await self._context.database.persist(
-            shards.fenced(lease, lambda connection: callback_purges.add(connection, purge))
-        )
+        purge = CallbackPurgeRow(self.context.now(), self.context.shard, by, choice, count, callback_purges.JOBS)
+        await self.context.persist(lambda connection: callback_purges.add(connection, purge))

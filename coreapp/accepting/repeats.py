@@ -18,7 +18,7 @@ from coreapp.webhook.status_delay import StatusDelay
 from tidings.aio.batcher import Batcher
 from tidings.aio.lru import LRU
 from tidings.storage import outages
-from tidings.storage.business import messages, shards
+from tidings.storage.business import messages
 from tidings.storage.database import Connection
 from tidings.wire import core
 
@@ -30,6 +30,7 @@ REPEATED = Counter(
     "tidings_repeated_questions_total", "Messages that were asked for again, by what was found", ["found"]
 )
 
+# Accepts a message and returns its id.
 Accept = Callable[[core.AcceptMessage], Awaitable[str]]
 
 
@@ -37,13 +38,7 @@ class MessageRequests:
     """Requests for messages of one shard. Memory holds one entry per request in progress."""
 
     def __init__(self, context: ShardContext, accept: Accept, delay: StatusDelay) -> None:
-        """Create the requests of a shard.
-
-        accept: accepts a message and returns its id
-        """
-        self._database = context.database
-        self._lease = context.lease
-        self._account = context.account
+        self._context = context
         self._accept = accept
         self._delay = delay
         # Message ids being accepted. The event is set at the end if a repetition waits for it; None while no repetition
@@ -99,8 +94,8 @@ class MessageRequests:
 
     async def _read(self, message_ids: Sequence[str]) -> Sequence[bool]:
         async def work(connection: Connection) -> set[str]:
-            rows = await messages.list_progress(connection, self._account, message_ids)
+            rows = await messages.list_progress(connection, self._context.account, message_ids)
             return {row.id for row in rows}
 
-        found = await self._database.persist(shards.fenced(self._lease, work), patience=PATIENCE)
+        found = await self._context.persist(work, patience=PATIENCE)
         return [message_id in found for message_id in message_ids]

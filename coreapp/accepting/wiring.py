@@ -39,7 +39,7 @@ def wire_accepting(
     recovery: Recovery,
 ) -> Accepting:
     """Nothing that the last owner left is resumed yet."""
-    keys = IdempotencyKeys(context.database, context.clock, context.used_keys, account=context.account)
+    keys = IdempotencyKeys(context)
     jobs = JobQueue(
         context,
         RecipientChecks(context, peers, groups.requests),
@@ -53,5 +53,5 @@ def wire_accepting(
     requests = MessageRequests(context, jobs.accept, webhook.delay)
     places = (media.preparation_queue, groups.sender, sending.encryption)
     jobs.expiry.look_in(places, sending.transmitter)
-    purge = JobPurge(context, statuses.tracker, places=places, transmitter=sending.transmitter)
+    purge = JobPurge(context=context, tracker=statuses.tracker, places=places, transmitter=sending.transmitter)
     return Accepting(requests=requests, jobs=jobs, purge=purge, idempotency_keys=keys)

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tidings import e2ee
 from tidings.client import keys
 from tidings.client.keys import KeySet
 from tidings.storage.business import accounts
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class OwnDevice:
     """A registered number with its private keys in memory. Keys of each kind are in the order of their creation.
 
     A one-time pre-key is deleted from memory and table when the session that it opened is committed.
     """
 
-    def __init__(
-        self,
-        number: str,
-        token: str,
-        registration_id: int,
-        *,
-        identity: e2ee.IdentityKeyPair,
-        sealer: e2ee.Sealer,
-    ) -> None:
-        self.number = number
-        self.token = token
-        self.registration_id = registration_id
-        self.identity = identity
-        self.sealer = sealer
+    number: str
+    token: str
+    registration_id: int
+    _: dataclasses.KW_ONLY
+    identity: e2ee.IdentityKeyPair
+    sealer: e2ee.Sealer
+
+    def __post_init__(self) -> None:
         self.signed_prekeys: dict[int, e2ee.SignedPreKey] = {}
         self.prekeys: dict[int, e2ee.PreKey] = {}
         self.kyber_prekeys: dict[int, e2ee.KyberPreKey] = {}

@@ -6,6 +6,7 @@ changes to commit with the batch.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
@@ -48,29 +49,18 @@ class Events(Protocol):
     async def open(self, deliveries: Sequence[Deliver]) -> Arrivals: ...
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class GroupEvents:
     """Inbound side of one account's groups."""
 
-    def __init__(
-        self,
-        *,
-        account: str,
-        replicas: GroupReplicas,
-        own: OwnKeys,
-        peers: PeerKeys,
-        sender: GroupSender,
-        requests: KeyRequests,
-        receipts: GroupReceipts,
-        lost_keys: LostKeys,
-    ) -> None:
-        self.account = account
-        self.replicas = replicas
-        self.own = own
-        self.peers = peers
-        self.sender = sender
-        self.requests = requests
-        self.receipts = receipts
-        self.lost_keys = lost_keys
+    account: str
+    replicas: GroupReplicas
+    own: OwnKeys
+    peers: PeerKeys
+    sender: GroupSender
+    requests: KeyRequests
+    receipts: GroupReceipts
+    lost_keys: LostKeys
 
     async def open(self, deliveries: Sequence[Deliver]) -> Arrivals:
         """Load the state that these deliveries may need. One batch at a time. Does nothing where no group is

@@ -7,6 +7,7 @@ These messages go through the database: a key to send, a key that was received, 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
@@ -73,30 +74,23 @@ class CrossShardInbox(Protocol):
     def note(self, delivery: Deliver) -> asyncio.Future[None]: ...
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class CrossShardReader:
     """Service that handles the messages from other shards."""
 
     name = "shard-notes"
 
-    def __init__(
-        self,
-        context: ShardContext,
-        notes: CrossShardMessages,
-        encryption: Encryption,
-        *,
-        tracker: StatusTracker,
-        inbox: CrossShardInbox,
-    ) -> None:
-        self._context = context
-        self._notes = notes
-        self._encryption = encryption
-        self._tracker = tracker
-        self._inbox = inbox
-        # Messages that were read and whose end is not on disk.
-        self._in_hand: set[str] = set()
+    context: ShardContext
+    notes: CrossShardMessages
+    encryption: Encryption
+    _: dataclasses.KW_ONLY
+    tracker: StatusTracker
+    inbox: CrossShardInbox
+    # Messages that were read and whose end is not on disk.
+    _in_hand: set[str] = dataclasses.field(default_factory=set, init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
-        bell = self._context.shared.wakeups.of(self._context.shard)
+        bell = self.context.shared.wakeups.of(self.context.shard)
         stopping = asyncio.create_task(stop.wait())
         stopping.add_done_callback(lambda _: bell.kick())
         try:
@@ -124,36 +118,36 @@ class CrossShardReader:
 
     async def run_once(self) -> None:
         """Read the pending messages and start handling them."""
-        shard = self._context.shard
-        page = await self._context.database.query(
+        shard = self.context.shard
+        page = await self.context.database.query(
             lambda connection: cross_shard_messages.list_messages(connection, shard, limit=PAGE + len(self._in_hand))
         )
         fresh = [note for note in page if note.id not in self._in_hand]
         for note in fresh:
             self._in_hand.add(note.id)
             try:
-                body = self._notes.open(note)
+                body = self.notes.open(note)
             except e2ee.CorruptState:
                 log.exception("shard_notes.corrupt", extra={"id": note.id})
                 done = self._journal(GroupChanges(note.account, ended_notes=(note.id,)))
             else:
-                done = self._send(note, body) if note.kind == SEND else self._inbox.note(_as_delivery(note, body))
+                done = self._send(note, body) if note.kind == SEND else self.inbox.note(_as_delivery(note, body))
             done.add_done_callback(lambda _, note_id=note.id: self._in_hand.discard(note_id))  # type: ignore[misc]
         if len(page) >= PAGE + len(self._in_hand) - len(fresh):
-            self._context.shared.wakeups.wake(shard)
+            self.context.shared.wakeups.wake(shard)
 
     def _send(self, note: CrossShardMessage, content: bytes) -> asyncio.Future[None]:
-        context = self._context
+        context = self.context
         job = Job(note.id, context.shard, note.account, note.peer, JobForm.NEW, "", b"", note.created_at)
-        self._encryption.seal_content(job, content)
+        self.encryption.seal_content(job, content)
         committed = self._journal(GroupChanges(note.account, ended_notes=(note.id,)), [job])
         context.count.add(1)
-        self._tracker.hold([job.id])
-        self._encryption.enqueue(job, content)
+        self.tracker.hold([job.id])
+        self.encryption.enqueue(job, content)
         return committed
 
     def _journal(self, groups: GroupChanges, jobs: Sequence[Job] = ()) -> asyncio.Future[None]:
-        return self._context.journal.put(Change(self._context.account, enqueued_jobs=jobs, groups=groups), urgent=True)
+        return self.context.journal.put(Change(self.context.account, enqueued_jobs=jobs, groups=groups), urgent=True)
 
 
 class Finished(Protocol):

@@ -27,43 +27,29 @@ class KeyMessage:
     elsewhere: bool = False  # whether another shard sends it
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class KeyMessages:
     """Sends such messages for one account. They are jobs like others, but not messages of the business: no status is
     reported.
     """
 
-    def __init__(
-        self,
-        context: ShardContext,
-        sending: Sending,
-        tracker: StatusTracker,
-        *,
-        notes: CrossShardMessages,
-        sent_elsewhere: SentElsewhere,
-    ) -> None:
-        self._owns = context.owns
-        self._wakeups = context.shared.wakeups
-        self._notes = notes
-        self._sent_elsewhere = sent_elsewhere
-        self._journal = context.journal
-        self._count = context.count
-        self._clock = context.clock
-        self._account = context.account
-        self._shard = context.shard
-        self._encryption = sending.encryption
-        self._transmitter = sending.transmitter
-        self._tracker = tracker
-        self._ids = MessageIds()
+    context: ShardContext
+    sending: Sending
+    tracker: StatusTracker
+    _: dataclasses.KW_ONLY
+    notes: CrossShardMessages
+    sent_elsewhere: SentElsewhere
+    _ids: MessageIds = dataclasses.field(default_factory=MessageIds, init=False)
 
     def write(self, peer: str, content: bytes) -> KeyMessage:
         """Return a message, encrypted if the session is in memory. Nothing may run between this call and `post`."""
-        now = int(self._clock.now() * 1000)
-        job = Job(self._ids.new(), self._shard, self._account, peer, JobForm.NEW, "", b"", now)
-        if not self._owns(peer):
+        now = self.context.now()
+        job = Job(self._ids.new(), self.context.shard, self.context.account, peer, JobForm.NEW, "", b"", now)
+        if not self.context.owns(peer):
             return KeyMessage(job, content, None, elsewhere=True)
-        half = self._encryption.encrypt_now(job, content)
+        half = self.sending.encryption.encrypt_now(job, content)
         if half is None:
-            self._encryption.seal_content(job, content)
+            self.sending.encryption.seal_content(job, content)
         return KeyMessage(job, content, half)
 
     def post(self, messages: Sequence[KeyMessage], groups: GroupChanges | None = None) -> asyncio.Future[None]:
@@ -71,37 +57,37 @@ class KeyMessages:
         on disk.
         """
         here = [message for message in messages if not message.elsewhere]
-        notes = [self._notes.to_send(message.job, message.content) for message in messages if message.elsewhere]
+        notes = [self.notes.to_send(message.job, message.content) for message in messages if message.elsewhere]
         if notes:
-            groups = dataclasses.replace(groups or GroupChanges(self._account), notes=notes)
-        committed = self._journal.put(
+            groups = dataclasses.replace(groups or GroupChanges(self.context.account), notes=notes)
+        committed = self.context.journal.put(
             Change(
-                self._account,
+                self.context.account,
                 enqueued_jobs=[message.job for message in here],
                 sending_halves=[message.half for message in here if message.half is not None],
                 groups=groups,
             ),
             urgent=True,
         )
-        self._count.add(len(here))
-        self._tracker.hold([message.job.id for message in here])
+        self.context.count.add(len(here))
+        self.tracker.hold([message.job.id for message in here])
         encrypted = []
         for message in here:
             if message.half is None:
-                self._encryption.enqueue(message.job, message.content)
+                self.sending.encryption.enqueue(message.job, message.content)
             else:
-                self._encryption.hold(message.job.peer, committed)
+                self.sending.encryption.hold(message.job.peer, committed)
                 encrypted.append(message.job)
 
         def done(future: asyncio.Future[None]) -> None:
             if future.cancelled() or future.exception() is not None:
                 return
             if encrypted:
-                self._transmitter.offer(encrypted)
+                self.sending.transmitter.offer(encrypted)
             if notes:
-                self._sent_elsewhere.watch(note.id for note in notes)
+                self.sent_elsewhere.watch(note.id for note in notes)
                 for shard in {note.shard for note in notes}:
-                    self._wakeups.wake(shard)
+                    self.context.shared.wakeups.wake(shard)
 
         committed.add_done_callback(done)
         return committed

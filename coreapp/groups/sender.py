@@ -60,26 +60,18 @@ class _Line:
     task: asyncio.Task[None] | None = None
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class GroupSender:
     """Group messages of one account. Bounded by the job queue's limit."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        sending: Sending,
-        key_messages: KeyMessages,
-        *,
-        replicas: GroupReplicas,
-        keys: OwnKeys,
-    ) -> None:
-        self._account = context.account
-        self._journal = context.journal
-        self._encryption = sending.encryption
-        self._transmitter = sending.transmitter
-        self._failures = sending.failures
-        self._key_sender = key_messages
-        self._replicas = replicas
-        self._keys = keys
+    context: ShardContext
+    sending: Sending
+    key_messages: KeyMessages
+    _: dataclasses.KW_ONLY
+    replicas: GroupReplicas
+    keys: OwnKeys
+
+    def __post_init__(self) -> None:
         self._lines: dict[str, _Line] = {}
         # Group of each job that hands over a key.
         self._key_messages: dict[str, str] = {}
@@ -127,9 +119,9 @@ class GroupSender:
         line.refused = max(line.refused, encrypted.epoch)
         again = dataclasses.replace(job, state=JobForm.NEW, kind="", body=encrypted.content)
         try:
-            content = self._encryption.unseal_content(again)
+            content = self.sending.encryption.unseal_content(again)
         except e2ee.CorruptState:
-            self._transmitter.fail([job], codes.MESSAGE_FAILED, "the stored message cannot be read")
+            self.sending.transmitter.fail([job], codes.MESSAGE_FAILED, "the stored message cannot be read")
         else:
             self._put(again, content)
         self.kick(job.peer)
@@ -143,9 +135,9 @@ class GroupSender:
             if (group_id := self._key_messages.pop(job_id, None)) is not None:
                 handed.setdefault(group_id, set()).add(job_id)
         for group_id, jobs in handed.items():
-            changes = self._keys.handed_over(jobs, group_id)
+            changes = self.keys.handed_over(jobs, group_id)
             if changes is not None:
-                self._journal.put(Change(self._account, groups=changes))
+                self.context.journal.put(Change(self.context.account, groups=changes))
             self.kick(group_id)
         for group_id in {self._land(job_id) for job_id in ids if job_id in self._in_flight}:
             self.kick(group_id)
@@ -215,7 +207,7 @@ class GroupSender:
             return
         if (error := task.exception()) is not None:
             # Keys in memory may be ahead of the disk: the shard must be reopened.
-            self._journal.fail(error)
+            self.context.journal.fail(error)
         elif line.look:
             self.kick(line.id)
         elif not line.waiting and not line.in_flight and not line.asked:
@@ -228,7 +220,7 @@ class GroupSender:
                 line.look = await self._round(line) or line.look
             except NetworkAway as error:
                 log.warning("group.waiting", extra={"group": line.id, "error": str(error)})
-                self._failures.note([job_id for job_id, _, _ in line.waiting], failures.no_answer(error))
+                self.sending.failures.note([job_id for job_id, _, _ in line.waiting], failures.no_answer(error))
                 await service.wait_for(self._closing, RETRY_SECONDS)
                 line.look = True
 
@@ -236,20 +228,20 @@ class GroupSender:
         """Run one round. Returns whether there is more to do now. Raises `NetworkAway`."""
         if not line.waiting and not line.asked:
             return False
-        await self._keys.load((line.id,))
+        await self.keys.load((line.id,))
         group = await self._look_up(line)
         if group is None or not group.is_member:
             line.asked = False
             self._fail(line, GONE)
             return False
         # Nothing else runs from here to the journal: messages are committed and sent in the order of their encryption.
-        key = self._keys.in_memory(line.id)
+        key = self.keys.in_memory(line.id)
         if key.record is None and not line.waiting:
             line.asked = False
             return False
         # A message is sent even to a group without other members: a participant may have joined whose notice has not
         # arrived. The network refuses the message as stale then, and otherwise accepts it for no recipient.
-        members = [number for number, _ in group.participants if number != self._account]
+        members = [number for number, _ in group.participants if number != self.context.account]
         messages = self._hand_over(line, key, group.epoch, members)
         if messages is not None:
             await messages
@@ -263,9 +255,9 @@ class GroupSender:
         return bool(line.waiting)
 
     async def _look_up(self, line: _Line) -> StoredGroup | None:
-        group = self._replicas.find(line.id)
+        group = self.replicas.find(line.id)
         if group is None or (group.is_member and group.epoch <= line.refused):
-            group = await self._replicas.refresh(line.id)
+            group = await self.replicas.refresh(line.id)
             if group is not None and group.is_member and group.epoch <= line.refused:
                 raise NetworkAway(f"epoch {group.epoch} is refused, and the group has no other yet")
         return group
@@ -286,20 +278,20 @@ class GroupSender:
         if not lacking:
             if cleared:
                 # Written before the messages that are encrypted with it, and before its next holder.
-                renewed = GroupChanges(self._account, own_keys=[key.sealed()], cleared_holders=cleared)
-                self._journal.put(Change(self._account, groups=renewed))
+                renewed = GroupChanges(self.context.account, own_keys=[key.sealed()], cleared_holders=cleared)
+                self.context.journal.put(Change(self.context.account, groups=renewed))
             return None
         assert key.record is not None
         content = encode_sender_key(line.id, key.record.distribution())
-        messages = [self._key_sender.write(member, content) for member in lacking]
+        messages = [self.key_messages.write(member, content) for member in lacking]
         self._key_messages.update({message.job.id: line.id for message in messages})
         holders = [key.holds(message.job.peer, message.job.id) for message in messages]
         log.info("sender_key.handed_out", extra={"group": line.id, "members": len(lacking), "new": bool(cleared)})
         KEYS_SENT.inc(len(lacking))
-        return self._key_sender.post(
+        return self.key_messages.post(
             messages,
             GroupChanges(
-                self._account,
+                self.context.account,
                 own_keys=[key.sealed()] if cleared else (),
                 cleared_holders=cleared,
                 holders=holders,
@@ -314,24 +306,24 @@ class GroupSender:
             # A copy: the job itself may still wait in the journal to be committed as `NEW`.
             encrypted = dataclasses.replace(job)
             # The prepared content: its files have pointers now.
-            self._encryption.seal_content(encrypted, content)
+            self.sending.encryption.seal_content(encrypted, content)
             body = group_jobs.pack(group_jobs.Encrypted(epoch, encrypted.body, key.record.encrypt(content)))
             encrypted.state, encrypted.kind, encrypted.body = JobForm.ENCRYPTED, group_jobs.MESSAGE, body
             self._fly(line, encrypted, epoch)
             jobs.append(encrypted)
         ENCRYPTED.inc(len(jobs))
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
-        await self._journal.put(
+        await self.context.journal.put(
             Change(
-                self._account,
+                self.context.account,
                 enqueued_jobs=jobs,
-                groups=GroupChanges(self._account, own_keys=(key.sealed(),)),
+                groups=GroupChanges(self.context.account, own_keys=(key.sealed(),)),
             )
         )
-        self._transmitter.offer(jobs)
+        self.sending.transmitter.offer(jobs)
 
     def _fail(self, line: _Line, why: tuple[int, str]) -> None:
-        self._transmitter.fail(self._take_all(line), *why)
+        self.sending.transmitter.fail(self._take_all(line), *why)
 
     def _take_all(self, line: _Line) -> Sequence[Job]:
         return [job for job, _ in self._take(line, len(line.waiting))]

@@ -29,21 +29,16 @@ from tidings.wire.media_objects import Pointer
 VOICE = "voice"
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Fetcher:
     """Downloads files into the store. The caller writes their rows."""
 
-    def __init__(
-        self, network: NetworkApi, device: DeviceCredentials, files: FileStore, *, working: Path, clock: Clock
-    ) -> None:
-        """Create the fetcher of a shard.
-
-        working: directory for encrypted files during the download
-        """
-        self._network = network
-        self._device = device
-        self._files = files
-        self._working = working
-        self._clock = clock
+    network: NetworkApi
+    device: DeviceCredentials
+    files: FileStore
+    _: dataclasses.KW_ONLY
+    working: Path  # directory for encrypted files during the download
+    clock: Clock
 
     async def fetch(self, download: Download, message: inbound.Inbound) -> MediaRow:
         """Download the file of a message. Returns its row; the file is on disk.
@@ -56,9 +51,9 @@ class Fetcher:
         mime_type, check = _type(content.mime_type)
         stored = await self._store(download, pointer, check)
         if not _is_hash(content.sha256, stored.sha256) or stored.size != pointer.size:
-            await self._files.delete([stored.name])
+            await self.files.delete([stored.name])
             raise DownloadFailed("the file is another one than the message says", is_final=True)
-        now = int(self._clock.now() * 1000)
+        now = int(self.clock.now() * 1000)
         return MediaRow(
             str(uuid.uuid4()),
             download.account,
@@ -77,7 +72,7 @@ class Fetcher:
         content = msgspec.structs.replace(
             message.content,
             id=media.id,
-            file=self._files.place(media.file),
+            file=self.files.place(media.file),
             mime_type=media.mime_type,
             sha256=media.sha256,
             status=inbound.DOWNLOADED,
@@ -86,19 +81,19 @@ class Fetcher:
 
     async def discard(self, media: MediaRow) -> None:
         """Delete a file that is not wanted after all."""
-        await self._files.delete([media.file])
+        await self.files.delete([media.file])
 
     async def _store(self, download: Download, pointer: Pointer, check: _Fits) -> StoredObject:
         plaintext = attachments.download(
-            self._network,
-            self._device,
+            self.network,
+            self.device,
             pointer,
-            folder=self._working,
+            folder=self.working,
             progress=ProgressLog("media.downloading", id=download.id),
         )
         try:
             async with contextlib.aclosing(plaintext) as chunks:
-                return await self._files.write(chunks, limit=kinds.MAX_SIZE, check=check)
+                return await self.files.write(chunks, limit=kinds.MAX_SIZE, check=check)
         except Unauthorized as error:
             # Reopening the shard loads a new token.
             raise NetworkAway(str(error)) from error

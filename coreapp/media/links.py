@@ -59,25 +59,16 @@ class _TryAgain(Exception):
     """The server may succeed in a moment. The text is for the business."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class LinkedMedia:
     """Fetches links for one account. A fetched file serves all messages that name the link within the cache time."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        files: DirectoryStore,
-        uploader: Uploader,
-    ) -> None:
-        self._database = context.database
-        self._safe = context.safe
-        self._downloader = Downloader(context.media_guard, pace=context.shared.media_reads)
-        self._clock = context.clock
-        self._account = context.account
-        self._files = files
-        self._uploader = uploader
-        # Seconds for one link from its slot to the last byte, and seconds for which its file is cached.
-        self._timeout = context.settings.media_link_timeout
-        self._remembered = context.settings.media_link_cache
+    context: ShardContext
+    files: DirectoryStore
+    uploader: Uploader
+
+    def __post_init__(self) -> None:
+        self._downloader = Downloader(self.context.media_guard, pace=self.context.shared.media_reads)
         self._slots = asyncio.Semaphore(AT_ONCE)
         # A host has an entry while a fetch from it is running or waiting.
         self._hosts: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
@@ -106,12 +97,12 @@ class LinkedMedia:
             await turn.enter_async_context(from_host)
             async with self._slots:
                 await self._until_room(source, held_up)
-                until = self._clock.now() + self._remembered
+                until = self.context.clock.now() + self.context.settings.media_link_cache
                 stored, mime_type = await self._fetch(source, headers)
                 try:
                     await turn.aclose()
-                    pointer, _ = await self._uploader.upload(
-                        functools.partial(open_reader, self._files, stored.name),
+                    pointer, _ = await self.uploader.upload(
+                        functools.partial(open_reader, self.files, stored.name),
                         stored.size,
                         stored.sha256,
                         mime_type,
@@ -131,7 +122,7 @@ class LinkedMedia:
         delay = FIRST_WAIT_SECONDS
         while True:
             try:
-                if await asyncio.to_thread(self._files.free):
+                if await asyncio.to_thread(self.files.free):
                     return
             except OSError as error:
                 raise DiskAway(repr(error)) from error
@@ -142,7 +133,7 @@ class LinkedMedia:
 
     async def _delete(self, stored: StoredObject) -> None:
         try:
-            await self._files.delete([stored.name])
+            await self.files.delete([stored.name])
         except OSError as error:
             # Without a row it is an orphan, which the collector deletes.
             log.error("media.not_deleted", extra={"file": stored.name, "error": repr(error)})
@@ -154,13 +145,13 @@ class LinkedMedia:
         credentials.
         """
         name = source.provider
-        found = await self._database.query(
-            lambda connection: media_providers.find_provider(connection, self._account, name)
+        found = await self.context.database.query(
+            lambda connection: media_providers.find_provider(connection, self.context.account, name)
         )
         if found is None:
             raise SourceFailed(codes.NOT_FOUND, "provider.name", "there is no media provider of this name")
         try:
-            opened = self._safe.open(self._account, provider_label(name), found.config)
+            opened = self.context.safe.open(self.context.account, provider_label(name), found.config)
             config = msgspec.json.decode(opened, type=ProviderCredentials)
         except (UnreadableSecret, ValueError) as error:
             log.error("providers.unreadable", extra={"error": str(error)})
@@ -188,7 +179,7 @@ class LinkedMedia:
         return found
 
     async def _fetch_in_time(self, source: MediaSource, headers: Mapping[str, str]) -> tuple[StoredObject, str]:
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self.context.settings.media_link_timeout
         for attempt in range(1, TRIES + 1):
             try:
                 return await self._try(source, headers, max(0.0, deadline - time.monotonic()))
@@ -229,7 +220,9 @@ class LinkedMedia:
             raise SourceFailed(codes.PARAMETER_INVALID, "link", str(error)) from None
         except TimeoutError:
             raise SourceFailed(
-                codes.MEDIA_DOWNLOAD, "link", f"could not be fetched within {self._timeout:g} seconds"
+                codes.MEDIA_DOWNLOAD,
+                "link",
+                f"could not be fetched within {self.context.settings.media_link_timeout:g} seconds",
             ) from None
         except OSError as error:
             if _OURS & {error.errno, getattr(error.__cause__, "errno", None)}:
@@ -242,7 +235,7 @@ class LinkedMedia:
         and the other errors of `chunks`.
         """
         try:
-            return await self._files.write(chunks, limit=limit, check=check)
+            return await self.files.write(chunks, limit=limit, check=check)
         except (DiskFull, OSError) as error:
             raise DiskAway(str(error) or repr(error)) from error
 

@@ -48,6 +48,7 @@ class MediaOrigin(Protocol):
         ...
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Preparation:
     """Prepares the contents of one account.
 
@@ -55,19 +56,13 @@ class Preparation:
     callers.
     """
 
-    def __init__(self, stored: MediaOrigin, linked: MediaOrigin, clock: Clock) -> None:
-        """Create the preparation of a shard.
-
-        stored: files by id
-        linked: files by link
-        """
-        self._stored = stored
-        self._linked = linked
-        self._clock = clock
-        self._known: LRU[MediaSource, FoundMedia] = LRU(REMEMBERED)
-        self._under_way: dict[MediaSource, asyncio.Task[FilePointer]] = {}
-        # Callbacks of the callers that wait for each source, to be notified of its failed attempts.
-        self._listeners: dict[MediaSource, list[HeldUp]] = {}
+    stored: MediaOrigin  # files by id
+    linked: MediaOrigin  # files by link
+    clock: Clock
+    _known: LRU[MediaSource, FoundMedia] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED), init=False)
+    _under_way: dict[MediaSource, asyncio.Task[FilePointer]] = dataclasses.field(default_factory=dict, init=False)
+    # Callbacks of the callers that wait for each source, to be notified of its failed attempts.
+    _listeners: dict[MediaSource, list[HeldUp]] = dataclasses.field(default_factory=dict, init=False)
 
     def at_once(self, content: bytes) -> bytes | None:
         """Return the content with its pointers if all of them are in memory, otherwise None."""
@@ -123,7 +118,7 @@ class Preparation:
 
     def _remembered(self, source: MediaSource) -> FilePointer | None:
         found = self._known.get(source)
-        if found is None or found.until <= self._clock.now():
+        if found is None or found.until <= self.clock.now():
             return None
         return found.pointer
 
@@ -138,7 +133,7 @@ class Preparation:
         pointer = self._remembered(source)
         if pointer is not None:
             return pointer
-        origin = self._stored if source.id else self._linked
+        origin = self.stored if source.id else self.linked
         found = await origin.find(source, lambda why: self._say(source, why))
         self._known.put(source, found)
         _made.inc()

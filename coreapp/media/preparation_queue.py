@@ -41,6 +41,7 @@ class _Waiting:
     prepared: asyncio.Task[bytes] | None  # running preparation; None for a message without files
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class PreparationQueue:
     """Messages of one account that are not ready to be encrypted. Bounded by the job queue's limit.
 
@@ -48,27 +49,15 @@ class PreparationQueue:
     order.
     """
 
-    def __init__(
-        self,
-        preparation: Prepare,
-        *,
-        forward: Callable[[Job, bytes], None],
-        fail: Callable[[Sequence[Job], int, str], None],
-        held_up: Callable[[Sequence[str], str], None],
-        broken: Callable[[BaseException], None],
-    ) -> None:
-        """Create the queue of a shard.
+    preparation: Prepare
+    _: dataclasses.KW_ONLY
+    forward: Callable[[Job, bytes], None]  # called with a job and its content when it is ready to be encrypted
+    fail: Callable[[Sequence[Job], int, str], None]  # called with jobs, error code and details, to end the jobs
+    held_up: Callable[[Sequence[str], str], None]  # called with job ids and the reason after a failed attempt
+    # called with the error when messages are left on disk only, so that the shard must be reopened
+    broken: Callable[[BaseException], None]
 
-        forward: called with a job and its content when it is ready to be encrypted
-        fail: called with jobs, error code and details, to end the jobs
-        held_up: called with job ids and the reason after a failed attempt
-        broken: called with the error when messages are left on disk only, so that the shard must be reopened
-        """
-        self._preparation = preparation
-        self._forward = forward
-        self._fail = fail
-        self._held_up = held_up
-        self._broken = broken
+    def __post_init__(self) -> None:
         self._queues: dict[str, collections.deque[_Waiting]] = {}
         self._count = 0
         # Messages that have left the queue.
@@ -89,7 +78,7 @@ class PreparationQueue:
         """Return the content if it may be encrypted now; None if the message must `enter` the queue."""
         if peer in self._queues:
             return None
-        return self._preparation.at_once(content) if has_media else content
+        return self.preparation.at_once(content) if has_media else content
 
     def enter(self, job: Job, content: bytes, *, has_media: bool) -> None:
         """Queue a job that is on disk as `NEW`, or already in the journal.
@@ -100,7 +89,7 @@ class PreparationQueue:
             return
         entry = _Waiting(job, content, None)
         if has_media:
-            preparing = self._preparation.prepare(content, lambda why: self._note(entry, why))
+            preparing = self.preparation.prepare(content, lambda why: self._note(entry, why))
             entry.prepared = asyncio.create_task(preparing, name=f"media of {job.id}")
             entry.prepared.add_done_callback(lambda _: self._drain(job.peer))
         self._queues.setdefault(job.peer, collections.deque()).append(entry)
@@ -112,7 +101,7 @@ class PreparationQueue:
         if has_media or job.peer in self._queues:
             self.enter(job, content, has_media=has_media)
         else:
-            self._forward(job, content)
+            self.forward(job, content)
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs from the queue and return them; the caller ends them. The jobs behind them
@@ -149,7 +138,7 @@ class PreparationQueue:
     def _note(self, entry: _Waiting, why: str) -> None:
         # A cancelled preparation has left the queue and may not have noticed yet.
         if entry.prepared is not None and not entry.prepared.cancelling():
-            self._held_up((entry.job.id,), why)
+            self.held_up((entry.job.id,), why)
 
     def _drain(self, peer: str) -> None:
         """Release the messages at the head of the peer's queue that need not wait."""
@@ -164,21 +153,21 @@ class PreparationQueue:
 
     def _release(self, entry: _Waiting) -> None:
         if entry.prepared is None:
-            self._forward(entry.job, entry.content)
+            self.forward(entry.job, entry.content)
         elif entry.prepared.cancelled():
-            self._broken(RuntimeError("the preparation of a message was cancelled"))
+            self.broken(RuntimeError("the preparation of a message was cancelled"))
         elif (error := entry.prepared.exception()) is None:
-            self._forward(entry.job, entry.prepared.result())
+            self.forward(entry.job, entry.prepared.result())
         elif isinstance(error, MediaFailed):
             log.info(
                 "message.failed",
                 extra={"id": entry.job.id, "to": entry.job.peer, "code": error.code, "detail": error.details},
             )
-            self._fail([entry.job], error.code, error.details)
+            self.fail([entry.job], error.code, error.details)
         elif outages.is_outage(error) or isinstance(error, LeaseLost | OutcomeUnknown):
             log.error("media.broken", extra={"id": entry.job.id, "error": repr(error)})
-            self._broken(error)
+            self.broken(error)
         else:
             # An error about one message must not end the shard repeatedly.
             log.error("media.unexpected", extra={"id": entry.job.id}, exc_info=error)
-            self._fail([entry.job], codes.MESSAGE_FAILED, "the file cannot be prepared")
+            self.fail([entry.job], codes.MESSAGE_FAILED, "the file cannot be prepared")

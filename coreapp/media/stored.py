@@ -4,6 +4,7 @@ expires.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
@@ -41,22 +42,15 @@ class _Kept(msgspec.Struct):
     digest: bytes
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class StoredMedia:
     """Uploaded files of one account. The pointers to their blobs are sealed in their rows."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        files: FileStore,
-        uploader: Uploader,
-    ) -> None:
-        self._database = context.database
-        self._journal = context.journal
-        self._sealer = context.device.sealer
-        self._clock = context.clock
-        self._account = context.account
-        self._files = files
-        self._uploader = uploader
+    context: ShardContext
+    files: FileStore
+    uploader: Uploader
+
+    def __post_init__(self) -> None:
         self._rows: Batcher[str, MediaRow | None] = Batcher("media_wanted", self._read)
 
     async def find(self, source: MediaSource, held_up: HeldUp) -> FoundMedia:
@@ -67,11 +61,11 @@ class StoredMedia:
         found = await self._rows.submit(source.id)
         if found is None:
             raise SourceFailed(codes.NOT_FOUND, "id", f"there is no media {source.id}")
-        now = int(self._clock.now() * 1000)
+        now = self.context.now()
         pointer, expires_at, blob = self._kept(found), found.blob_expires_at or 0, found.blob
         if pointer is None or expires_at - now < LEAST_LEFT_MS:
-            pointer, expires_at = await self._uploader.upload(
-                functools.partial(open_reader, self._files, found.file),
+            pointer, expires_at = await self.uploader.upload(
+                functools.partial(open_reader, self.files, found.file),
                 found.size,
                 found.sha256,
                 found.mime_type,
@@ -80,27 +74,29 @@ class StoredMedia:
                 about=found.id,
                 held_up=held_up,
             )
-            now = int(self._clock.now() * 1000)
+            now = self.context.now()
             blob = self._seal(found.id, pointer)
-        await self._journal.put(Change(self._account, used_media=(media.Use(found.id, now, blob, expires_at),)))
+        await self.context.journal.put(
+            Change(self.context.account, used_media=(media.Use(found.id, now, blob, expires_at),))
+        )
         until = min(now / 1000 + IN_MEMORY_SECONDS, (expires_at - LEAST_LEFT_MS) / 1000)
         return FoundMedia(pointer, until)
 
     async def _read(self, ids: Sequence[str]) -> Sequence[MediaRow | None]:
-        rows = await self._database.query(lambda connection: media.list_media(connection, ids))
-        found = {row.id: row for row in rows if row.account == self._account}
+        rows = await self.context.database.query(lambda connection: media.list_media(connection, ids))
+        found = {row.id: row for row in rows if row.account == self.context.account}
         return [found.get(id) for id in ids]
 
     def _seal(self, media_id: str, pointer: FilePointer) -> bytes:
         content = msgspec.json.encode(_Kept(pointer.blob, pointer.key, pointer.digest))
-        return self._sealer.seal(content, context=self._context(media_id))
+        return self.context.device.sealer.seal(content, context=self._context(media_id))
 
     def _kept(self, found: MediaRow) -> FilePointer | None:
         """Return the pointer in the row; None if there is none or it cannot be read."""
         if found.blob is None:
             return None
         try:
-            opened = self._sealer.open(found.blob, self._context(found.id))
+            opened = self.context.device.sealer.open(found.blob, self._context(found.id))
             kept = msgspec.json.decode(opened, type=_Kept)
         except (e2ee.CorruptState, ValueError) as error:
             log.warning("media.unreadable_pointer", extra={"media": found.id, "error": repr(error)})
@@ -111,4 +107,4 @@ class StoredMedia:
         )
 
     def _context(self, media_id: str) -> tuple[str, str, str, str]:
-        return (self._account, "", "media", media_id)
+        return (self.context.account, "", "media", media_id)

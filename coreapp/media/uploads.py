@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -32,17 +33,13 @@ LAST_RETRY_SECONDS = 15.0  # longest delay between two attempts, seconds
 HeldUp = Callable[[str], None]
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Uploader:
     """Uploads files. They wait for a slot in the order of arrival."""
 
-    def __init__(self, network: NetworkApi, device: DeviceCredentials, slots: asyncio.Semaphore) -> None:
-        """Create the uploader of a shard.
-
-        slots: slots of concurrent uploads
-        """
-        self._network = network
-        self._device = device
-        self._slots = slots
+    network: NetworkApi
+    device: DeviceCredentials
+    slots: asyncio.Semaphore  # slots of concurrent uploads
 
     async def upload(
         self,
@@ -68,7 +65,7 @@ class Uploader:
         delay, kind = FIRST_RETRY_SECONDS, kinds.kind_of(mime_type)
         while True:
             try:
-                async with self._slots:
+                async with self.slots:
                     found = await self._try(open_file, size, sha256, mime_type, filename=filename, about=about)
                 UPLOADS.labels(kind, "stored").inc()
                 return found
@@ -100,8 +97,8 @@ class Uploader:
     ) -> tuple[FilePointer, int]:
         started = time.monotonic()
         found = await attachments.upload(
-            self._network,
-            self._device,
+            self.network,
+            self.device,
             open_file,
             size,
             mime_type=mime_type,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 from coreapp.context import ShardContext
@@ -19,30 +20,22 @@ log = logging.getLogger(__name__)
 NOT_PRESENT = "hash: is not that of the contact's present identity"
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class IdentityRequests:
     """Handles the requests for one account."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        identities: Identities,
-        sessions: SessionStore,
-        *,
-        contacts: ContactCache,
-    ) -> None:
-        self._network_connection = context.network_connection
-        self._journal = context.journal
-        self._account = context.account
-        self._identities = identities
-        self._sessions = sessions
-        self._contacts = contacts
+    context: ShardContext
+    identities: Identities
+    sessions: SessionStore
+    _: dataclasses.KW_ONLY
+    contacts: ContactCache
 
     async def describe(self, peer: str) -> StoredIdentity:
         """Return the identity of a contact; for one without previous exchange, the identity from the network.
 
         Raises `RequestRefused`: 1006 for an unknown contact, 1011 if the network is needed and unreachable.
         """
-        with self._identities.pinned((peer,)):
+        with self.identities.pinned((peer,)):
             return await self._current(peer)
 
     async def acknowledge(self, peer: str, text: str) -> None:
@@ -52,49 +45,51 @@ class IdentityRequests:
 
         text: hash of the identity, base64
         """
-        with self._identities.pinned((peer,)):
+        with self.identities.pinned((peer,)):
             identity = await self._current(peer)
             _require_present(identity, text)
             if identity.acknowledged:
                 return
-            await self._journal.write(Change(self._account, acknowledged_identities=((peer, identity.hash),)))
+            await self.context.journal.write(
+                Change(self.context.account, acknowledged_identities=((peer, identity.hash),))
+            )
             # The identity may have changed during the write; then nothing was acknowledged.
-            _require_present(self._identities.find(peer) or identity, text)
-            self._identities.acknowledged(peer)
+            _require_present(self.identities.find(peer) or identity, text)
+            self.identities.acknowledged(peer)
             log.info("identity.acknowledged", extra={"peer": peer, "hash": text})
 
     async def _current(self, peer: str) -> StoredIdentity:
-        await self._identities.load((peer,))
-        identity = self._identities.find(peer)
+        await self.identities.load((peer,))
+        identity = self.identities.find(peer)
         return identity if identity is not None else await self._learn(peer)
 
     async def _learn(self, peer: str) -> StoredIdentity:
         """Learn the identity from the session in memory, or from the network."""
-        self._sessions.pin((peer,))
+        self.sessions.pin((peer,))
         try:
-            await self._sessions.load((peer,))
-            record = self._sessions.in_memory(peer)
+            await self.sessions.load((peer,))
+            record = self.sessions.in_memory(peer)
             key = record.remote_identity if record is not None else await self._fetch(peer)
         finally:
-            self._sessions.unpin((peer,))
-        known = self._identities.find(peer)
+            self.sessions.unpin((peer,))
+        known = self.identities.find(peer)
         if known is not None:
             # It was learnt during the request, and is at least as recent.
             return known
         learnt = Learnt()
-        self._identities.learn(peer, key, learnt)
-        change = Change(self._account, learnt_identities=learnt.rows, new_callbacks=learnt.callbacks)
-        committed = self._journal.put(change, urgent=True)
-        self._identities.announce(learnt, committed)
+        self.identities.learn(peer, key, learnt)
+        change = Change(self.context.account, learnt_identities=learnt.rows, new_callbacks=learnt.callbacks)
+        committed = self.context.journal.put(change, urgent=True)
+        self.identities.announce(learnt, committed)
         await committed
-        identity = self._identities.find(peer)
+        identity = self.identities.find(peer)
         assert identity is not None
         return identity
 
     async def _fetch(self, peer: str) -> bytes:
         try:
-            await self._contacts.require_valid(peer)
-            bundles = await self._network_connection.fetch_bundles((peer,))
+            await self.contacts.require_valid(peer)
+            bundles = await self.context.network_connection.fetch_bundles((peer,))
         except ClientError as error:
             raise RequestRefused(codes.NOT_READY, "the network cannot be asked for this contact's keys", 1) from error
         except RequestRefused as refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 import msgspec
@@ -26,26 +27,17 @@ log = logging.getLogger(__name__)
 UNREADABLE = "unreadable"  # kind of a message that could not be decrypted
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class InboundMessages:
     """Handles the messages to one account."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        decryption: Decryption,
-        identities: Identities,
-        *,
-        downloads: Downloads,
-        recovery: Recovery,
-        tracker: StatusTracker,
-    ) -> None:
-        self._config = context.config
-        self._decryption = decryption
-        self._identities = identities
-        self._downloads = downloads
-        self._session_repair = recovery.session_repair
-        self._retry_requests = recovery.retry_requests
-        self._tracker = tracker
+    context: ShardContext
+    decryption: Decryption
+    identities: Identities
+    _: dataclasses.KW_ONLY
+    downloads: Downloads
+    recovery: Recovery
+    tracker: StatusTracker
 
     def receive(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Handle a message. A duplicate, or one that cannot be decrypted, is only acknowledged."""
@@ -53,17 +45,17 @@ class InboundMessages:
             log.warning("event.unusable_id", extra={"from": delivery.sender})
             count(delivery, "unusable")
             return
-        is_known = delivery.message_id in self._tracker
+        is_known = delivery.message_id in self.tracker
         if is_known and not self._is_awaited(delivery):
-            if self._tracker.peer(delivery.message_id) != delivery.sender:
+            if self.tracker.peer(delivery.message_id) != delivery.sender:
                 log.warning("event.id_taken", extra={"id": delivery.message_id, "from": delivery.sender})
             count(delivery, "duplicate")
             return
         try:
             if delivery.kind == device.GROUP:
-                plaintext = effects.arrivals.decrypt(delivery, self._decryption.spend_of(delivery.sender))
+                plaintext = effects.arrivals.decrypt(delivery, self.decryption.spend_of(delivery.sender))
             else:
-                plaintext = self._decryption.decrypt(delivery, effects)
+                plaintext = self.decryption.decrypt(delivery, effects)
         except KeyOnItsWay:
             effects.held.append(delivery)
             return
@@ -75,7 +67,7 @@ class InboundMessages:
             self._lose(delivery, error, effects, is_known=is_known)
             return
         if is_known:
-            waited_for = self._retry_requests.came(delivery.message_id)
+            waited_for = self.recovery.retry_requests.came(delivery.message_id)
             if waited_for is not None:
                 # The time of the original message, not of its repetition.
                 delivery = msgspec.structs.replace(delivery, timestamp=waited_for.timestamp)
@@ -85,8 +77,8 @@ class InboundMessages:
         """Return whether it repeats a message of the same sender that could not be decrypted."""
         return (
             delivery.is_repetition
-            and self._tracker.peer(delivery.message_id) == delivery.sender
-            and self._tracker.kind(delivery.message_id) == UNREADABLE
+            and self.tracker.peer(delivery.message_id) == delivery.sender
+            and self.tracker.kind(delivery.message_id) == UNREADABLE
         )
 
     def _take(self, delivery: Deliver, plaintext: bytes, effects: BatchEffects, *, is_known: bool) -> None:
@@ -102,17 +94,17 @@ class InboundMessages:
         if isinstance(message.content, inbound.Deleted):
             self._withdraw(delivery, message.content.id, effects)
             return
-        if isinstance(message.content, inbound.InboundSystem) and not self._config.preferences().number_changes:
+        if isinstance(message.content, inbound.InboundSystem) and not self.context.config.preferences().number_changes:
             return
         if group_id:
             effects.arrivals.received(delivery)
         else:
             effects.left_unread(delivery)
         identity = self._identity_of(delivery, effects)
-        if self._downloads.wants(message):
+        if self.downloads.wants(message):
             # The callback is created when the file is available.
             effects.downloads.append(
-                self._downloads.make(
+                self.downloads.make(
                     delivery.message_id,
                     delivery.sender,
                     delivery.timestamp,
@@ -137,7 +129,7 @@ class InboundMessages:
         """Return the sender's identity if the business wants it; None otherwise."""
         if not effects.security or delivery.kind == device.GROUP:
             return None
-        identity = self._identities.find(delivery.sender)
+        identity = self.identities.find(delivery.sender)
         return described(identity) if identity is not None else None
 
     def _lose(self, delivery: Deliver, error: e2ee.E2EEError, effects: BatchEffects, *, is_known: bool) -> None:
@@ -148,19 +140,19 @@ class InboundMessages:
         are only counted.
         """
         message_id, sender, trace = delivery.message_id, delivery.sender, request_id(delivery)
-        asks = delivery.kind != device.GROUP and self._session_repair.asks_for(sender, error)
+        asks = delivery.kind != device.GROUP and self.recovery.session_repair.asks_for(sender, error)
         waited_for = None
         if not is_known:
             if asks:
-                waited_for = self._retry_requests.wait_for(message_id, sender, delivery.timestamp, trace)
-            if waited_for is None and not self._retry_requests.tells_of(sender):
-                counted = self._retry_requests.count(sender, delivery.timestamp)
+                waited_for = self.recovery.retry_requests.wait_for(message_id, sender, delivery.timestamp, trace)
+            if waited_for is None and not self.recovery.retry_requests.tells_of(sender):
+                counted = self.recovery.retry_requests.count(sender, delivery.timestamp)
                 if counted is not None:
                     effects.counted(counted)
                 return
             effects.received(delivery, UNREADABLE)
             if waited_for is None:
-                effects.callbacks.append(self._retry_requests.error(message_id, sender, trace))
+                effects.callbacks.append(self.recovery.retry_requests.error(message_id, sender, trace))
         log.warning("message.undecryptable", extra={"id": message_id, "from": sender, "error": repr(error)})
         if asks:
             effects.asked_again(sender, message_id, waited_for)
@@ -171,13 +163,13 @@ class InboundMessages:
         The author of a message that is not in memory, for instance after a restart, is checked by the journal, because
         nothing may wait here.
         """
-        author = self._tracker.peer(message_id)
+        author = self.tracker.peer(message_id)
         if ids.made_at(message_id) is not None or author not in (None, delivery.sender):
             log.warning("event.not_theirs", extra={"id": message_id, "from": delivery.sender})
             return
         effects.arrivals.withdrawn(delivery.sender, message_id)
         effects.withdrawn.setdefault(delivery.sender, []).append(message_id)
-        waiting = self._downloads.withdraw(message_id, delivery.sender, effects.downloads)
+        waiting = self.downloads.withdraw(message_id, delivery.sender, effects.downloads)
         if waiting is not None:
             effects.ended_downloads.append(message_id)
             effects.callbacks.append(waiting)

@@ -8,6 +8,7 @@ their senders. Duplicates (receipts by message and status, messages by id) are r
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -50,45 +51,40 @@ _MESSAGES = (device.PREKEY, device.MESSAGE, device.GROUP)
 Handler = Callable[[Deliver, BatchEffects], None]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Inbox:
     """Inbound side of one shard."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        statuses: Statuses,
-        *,
-        peers: ShardPeers,
-        media: ShardMedia,
-        groups: ShardGroups,
-        recovery: Recovery,
-    ) -> None:
-        self._context = context
-        self._journal = context.journal
-        self._tracker = statuses.tracker
-        self._reports = statuses.reports
-        self._peers = peers
-        self._sessions = peers.sessions
-        self._downloads = media.downloads
-        self._groups = groups.events
-        self._recovery = recovery
-        self._work_budget = WorkBudget(context.clock)
-        self._set_ups = SetUps(context.database, context.account, context.clock)
-        key_changes = KeyChanges(peers.sessions, peers.identities)
+    context: ShardContext
+    statuses: Statuses
+    _: dataclasses.KW_ONLY
+    peers: ShardPeers
+    media: ShardMedia
+    groups: ShardGroups
+    recovery: Recovery
+
+    def __post_init__(self) -> None:
+        self._work_budget = WorkBudget(self.context.clock)
+        self._set_ups = SetUps(self.context.database, self.context.account, self.context.clock)
+        key_changes = KeyChanges(self.peers.sessions, self.peers.identities)
         inbound = InboundMessages(
-            context,
+            self.context,
             Decryption(
-                context.device, peers.sessions, key_changes, set_ups=self._set_ups, work_budget=self._work_budget
+                self.context.device,
+                self.peers.sessions,
+                key_changes,
+                set_ups=self._set_ups,
+                work_budget=self._work_budget,
             ),
-            peers.identities,
-            downloads=media.downloads,
-            recovery=recovery,
-            tracker=statuses.tracker,
+            self.peers.identities,
+            downloads=self.media.downloads,
+            recovery=self.recovery,
+            tracker=self.statuses.tracker,
         )
         self._handlers: Mapping[str, Handler] = {
-            **dict.fromkeys(inspection.STATUSES, Receipts(statuses.tracker).note),
+            **dict.fromkeys(inspection.STATUSES, Receipts(self.statuses.tracker).note),
             **dict.fromkeys(_MESSAGES, inbound.receive),
-            device.GROUP_CHANGED: GroupNotices(statuses.tracker).note,
+            device.GROUP_CHANGED: GroupNotices(self.statuses.tracker).note,
             device.IDENTITY: key_changes.note,
             device.RETRY: self._send_again,
             **dict.fromkeys(cross_shard.FOR_FIRST, _take_note),
@@ -132,7 +128,7 @@ class Inbox:
         reopened.
         """
         if not done.cancelled() and (error := done.exception()) is not None:
-            self._journal.fail(error)
+            self.context.journal.fail(error)
 
     async def _flush(self, deliveries: Sequence[Deliver]) -> Sequence[None]:
         """Handle these deliveries and the rest of the previous batch, until none is left or new ones form the next
@@ -159,50 +155,50 @@ class Inbox:
         """
         about = list({message_id for delivery in deliveries for message_id in inspection.subjects(delivery)})
         senders = inspection.by_session(deliveries)
-        self._tracker.hold(about)
-        self._sessions.pin(senders)
+        self.statuses.tracker.hold(about)
+        self.peers.sessions.pin(senders)
         try:
             await self._load_statuses(about)
             self._charge(deliveries)
-            await self._sessions.load(senders)
-            await self._context.prekeys.load(deliveries)
+            await self.peers.sessions.load(senders)
+            await self.context.prekeys.load(deliveries)
             await self._set_ups.load(deliveries)
-            await self._recovery.resending.load(deliveries)
-            arrivals = await self._groups.open(deliveries)
-            with self._peers.identities.pinned(senders):
-                security = self._context.config.preferences().security
-                await self._peers.identities.load(senders if security else inspection.with_keys(deliveries))
+            await self.recovery.resending.load(deliveries)
+            arrivals = await self.groups.events.open(deliveries)
+            with self.peers.identities.pinned(senders):
+                security = self.context.config.preferences().security
+                await self.peers.identities.load(senders if security else inspection.with_keys(deliveries))
                 effects = BatchEffects(
                     arrivals,
-                    self._tracker,
-                    self._context,
+                    self.statuses.tracker,
+                    self.context,
                     security=security,
                 )
                 handled = await self._handle(deliveries, effects)
         finally:
-            self._sessions.unpin(senders)
-            self._tracker.release(about)
+            self.peers.sessions.unpin(senders)
+            self.statuses.tracker.release(about)
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
         done = deliveries[:handled]
         if effects.held:
             waiting = {id(delivery) for delivery in effects.held}
             done = [delivery for delivery in done if id(delivery) not in waiting]
             asyncio.get_running_loop().call_later(HELD_SECONDS, self._again, effects.held)
-        self._context.network_connection.acknowledge(done)
+        self.context.network_connection.acknowledge(done)
         return handled
 
     def _send_again(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Handle a recipient's request to send messages again."""
-        self._recovery.resending.answer(delivery, effects)
+        self.recovery.resending.answer(delivery, effects)
         inspection.count(delivery, "noted")
 
     async def _load_statuses(self, ids: Sequence[str]) -> None:
         """Load the status of every message that these deliveries are about, including inbound ones."""
-        missing = [message_id for message_id in ids if message_id not in self._tracker]
+        missing = [message_id for message_id in ids if message_id not in self.statuses.tracker]
         if missing:
-            self._tracker.load(
-                await self._context.database.query(
-                    lambda connection: messages.list_progress(connection, self._context.account, missing)
+            self.statuses.tracker.load(
+                await self.context.database.query(
+                    lambda connection: messages.list_progress(connection, self.context.account, missing)
                 )
             )
 
@@ -210,7 +206,7 @@ class Inbox:
         """Consume the work budget of senders for reads of unknown message ids."""
         for delivery in deliveries:
             if len(delivery.refs) > FEW_REFS:
-                unknown = sum(message_id not in self._tracker for message_id in inspection.subjects(delivery))
+                unknown = sum(message_id not in self.statuses.tracker for message_id in inspection.subjects(delivery))
                 if unknown:
                     self._work_budget.consume(delivery.sender, unknown)
 
@@ -230,21 +226,21 @@ class Inbox:
                 break
         control_messages = [
             *effects.control_messages,
-            *self._recovery.session_repair.control_messages(effects.lost),
+            *self.recovery.session_repair.control_messages(effects.lost),
         ]
-        jobs = self._recovery.control_messages.jobs(control_messages)
-        change = effects.change(self._reports, self._sessions, self._peers.contacts, jobs)
+        jobs = self.recovery.control_messages.jobs(control_messages)
+        change = effects.change(self.statuses.reports, self.peers.sessions, self.peers.contacts, jobs)
         if change is None:
             effects.arrivals.committed()
             return handled
-        committed = self._journal.put(change)
-        self._recovery.control_messages.post(control_messages, jobs)
-        self._peers.identities.announce(effects.learnt, committed)
+        committed = self.context.journal.put(change)
+        self.recovery.control_messages.post(control_messages, jobs)
+        self.peers.identities.announce(effects.learnt, committed)
         await committed
         effects.arrivals.committed()
-        self._peers.window.heard(effects.heard)
-        self._downloads.offer(effects.downloads)
-        self._downloads.ended(effects.ended_downloads)
+        self.peers.window.heard(effects.heard)
+        self.media.downloads.offer(effects.downloads)
+        self.media.downloads.ended(effects.ended_downloads)
         self._end_prekeys(effects.used_prekeys)
         return handled
 
@@ -253,13 +249,13 @@ class Inbox:
         too.
         """
         for key in used:
-            self._context.device.one_time_of(key.kind).pop(key.key_id, None)
+            self.context.device.one_time_of(key.kind).pop(key.key_id, None)
         over = list(dict.fromkeys(key.peer for key in used if key.was_gone))
         if over:
-            committed = self._journal.put(Change(self._context.account, dropped_sessions=over))
+            committed = self.context.journal.put(Change(self.context.account, dropped_sessions=over))
             for peer in over:
-                self._sessions.forget(peer)
-                self._sessions.hold(peer, committed)
+                self.peers.sessions.forget(peer)
+                self.peers.sessions.hold(peer, committed)
 
 
 def _take_note(delivery: Deliver, effects: BatchEffects) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from typing import Protocol
@@ -34,29 +35,20 @@ class Repetitions(Protocol):
     control_messages: list[ControlMessage]
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Resending:
     """Answers retry requests for one account. `load` must be called first for each batch of deliveries."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        contents: SentContents,
-        *,
-        sessions: SessionStore,
-        encryption: Renewals,
-        tracker: StatusTracker,
-        budget: Budget,
-    ) -> None:
-        self._database = context.database
-        self._account = context.account
-        self._contents = contents
-        self._sessions = sessions
-        self._encryption = encryption
-        self._tracker = tracker
-        self._budget = budget
-        # State of the batch in progress. Bounded by the window of unacknowledged deliveries.
-        self._kept: dict[str, tuple[messages.KeptMessage, KeptContents]] = {}
-        self._renewing: set[str] = set()
+    context: ShardContext
+    contents: SentContents
+    _: dataclasses.KW_ONLY
+    sessions: SessionStore
+    encryption: Renewals
+    tracker: StatusTracker
+    budget: Budget
+    # State of the batch in progress. Bounded by the window of unacknowledged deliveries.
+    _kept: dict[str, tuple[messages.KeptMessage, KeptContents]] = dataclasses.field(default_factory=dict, init=False)
+    _renewing: set[str] = dataclasses.field(default_factory=set, init=False)
 
     async def load(self, deliveries: Sequence[Deliver]) -> None:
         """Read the kept contents that the retry requests among these deliveries name."""
@@ -68,8 +60,8 @@ class Resending:
             for ref in delivery.refs[: sessions.MAX_REFS]
         }
         if asked:
-            rows = await self._database.query(
-                lambda connection: messages.list_kept(connection, self._account, list(asked))
+            rows = await self.context.database.query(
+                lambda connection: messages.list_kept(connection, self.context.account, list(asked))
             )
             self._kept = {row.id: (row, KeptContents.decode(row.kept)) for row in rows}
 
@@ -86,22 +78,22 @@ class Resending:
         row, kept = self._kept.get(message_id, (None, None))
         if row is None or kept is None or row.peer != delivery.sender:
             return "not kept"
-        if self._tracker.status(message_id) not in (Status.ACCEPTED, Status.SENT):
+        if self.tracker.status(message_id) not in (Status.ACCEPTED, Status.SENT):
             return "settled"
         asked_by = kept.after(None, delivery.id).asked_by
         if kept.asked_by == asked_by:
             return "answered"
         if kept.attempts >= sessions.MAX_ATTEMPTS:
             return "given up"
-        record = self._sessions.in_memory(delivery.sender)
+        record = self.sessions.in_memory(delivery.sender)
         renews = self._renews(delivery.sender, record, kept)
         if renews is None:
             return "put off"
         try:
-            content = self._contents.open(row, kept)
+            content = self.contents.open(row, kept)
         except e2ee.CorruptState:
             return "unreadable"
-        if not self._budget.answers.take(delivery.sender):
+        if not self.budget.answers.take(delivery.sender):
             return "too many"
         kept = kept.after(None if self._is_renewing(delivery.sender) else record, delivery.id)
         self._kept[message_id] = (row, kept)
@@ -113,7 +105,7 @@ class Resending:
         return "again"
 
     def _is_renewing(self, peer: str) -> bool:
-        return peer in self._renewing or self._encryption.is_renewing(peer)
+        return peer in self._renewing or self.encryption.is_renewing(peer)
 
     def _renews(self, peer: str, record: e2ee.SessionRecord | None, kept: KeptContents) -> bool | None:
         """Return whether the message must use a new session, because it was encrypted in the one in memory; None if a
@@ -125,10 +117,10 @@ class Resending:
             same = kept.session == sessions.tag_of(record)
         else:
             # It waited for a session. A session on which the peer has since replied is not the one that failed.
-            same = record.unacknowledged and not self._budget.renewals.used(peer)
+            same = record.unacknowledged and not self.budget.renewals.used(peer)
         if not same:
             return False
-        if not self._budget.renewals.take(peer):
+        if not self.budget.renewals.take(peer):
             return None
         self._renewing.add(peer)
         return True

@@ -35,37 +35,28 @@ MAX_SUMMARIES = 1_000  # senders whose messages are being counted; those of furt
 REMEMBERED = 10_000  # senders
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class RetryRequests:
     """Service that reports undecryptable messages of one shard, in the order in which they are given up."""
 
     name = "undecrypted"
 
-    def __init__(
-        self,
-        context: ShardContext,
-        left: Sequence[Undecrypted],
-    ) -> None:
-        """Create the service of a shard.
+    context: ShardContext
+    left: dataclasses.InitVar[Sequence[Undecrypted]]  # messages that the previous owner waited for
 
-        left: messages that the previous owner waited for
-        """
-        self._journal = context.journal
-        self._clock = context.clock
-        self._account = context.account
-        self._shard = context.shard
-        self._context = context
+    def __post_init__(self, left: Sequence[Undecrypted]) -> None:
         self._ids = MessageIds()
         self._waiting = {message.id: message for message in left if not message.counted}
         # Counted messages, by sender.
         self._counted = {message.sender: message for message in left if message.counted}
-        self._told: UseLimit[str] = UseLimit(context.clock, limit=TOLD_EACH, period=PERIOD, remembered=REMEMBERED)
+        self._told: UseLimit[str] = UseLimit(self.context.clock, limit=TOLD_EACH, period=PERIOD, remembered=REMEMBERED)
 
     def wait_for(self, message_id: str, sender: str, timestamp: int, request_id: str) -> Undecrypted | None:
         """Wait for a requested message. Returns the row to commit with the request; None if too many are waited for."""
         if len(self._waiting) >= LIMIT:
             return None
-        due = int((self._clock.now() + PATIENCE_SECONDS) * 1000)
-        message = Undecrypted(message_id, self._shard, self._account, sender, timestamp, due, request_id)
+        due = int((self.context.clock.now() + PATIENCE_SECONDS) * 1000)
+        message = Undecrypted(message_id, self.context.shard, self.context.account, sender, timestamp, due, request_id)
         self._waiting[message_id] = message
         return message
 
@@ -90,15 +81,15 @@ class RetryRequests:
             if len(self._counted) >= MAX_SUMMARIES:
                 log.warning("message.undecryptable", extra={"from": sender, "error": "too many senders of such"})
                 return None
-            due = int((self._clock.now() + SUMMARY_SECONDS) * 1000)
-            before = Undecrypted(self._ids.new(), self._shard, self._account, sender, timestamp, due)
+            due = int((self.context.clock.now() + SUMMARY_SECONDS) * 1000)
+            before = Undecrypted(self._ids.new(), self.context.shard, self.context.account, sender, timestamp, due)
         self._counted[sender] = counted = dataclasses.replace(before, counted=before.counted + 1)
         return counted
 
     def error(self, message_id: str, sender: str, request_id: str) -> Callback:
         """Return the error callback about one undecryptable message."""
         body = bodies.errors(codes.MESSAGE_FAILED, f"the message {message_id} from {sender} could not be decrypted")
-        return self._context.callback(message_id, "error", body, recipient=sender, request_id=request_id)
+        return self.context.callback(message_id, "error", body, recipient=sender, request_id=request_id)
 
     @property
     def waiting(self) -> int:
@@ -112,7 +103,7 @@ class RetryRequests:
 
     async def run_once(self) -> None:
         """Report the messages and summaries that are due."""
-        now = self._clock.now() * 1000
+        now = self.context.clock.now() * 1000
         summaries = [counted for counted in self._counted.values() if counted.due_at <= now]
         for counted in summaries:
             del self._counted[counted.sender]
@@ -132,9 +123,9 @@ class RetryRequests:
         log.info(
             "messages.not_decrypted", extra={"count": len(due), "counted": sum(each.counted for each in summaries)}
         )
-        await self._journal.write(
+        await self.context.journal.write(
             Change(
-                self._account,
+                self.context.account,
                 new_undecrypted=list(newly_counted.values()),
                 ended_undecrypted=[message.id for message in (*due, *summaries)],
                 new_callbacks=callbacks,
@@ -143,10 +134,10 @@ class RetryRequests:
 
     def _summary(self, counted: Undecrypted) -> Callback:
         body = bodies.not_decrypted(counted.sender, counted.counted, counted.timestamp // 1000)
-        return self._context.callback(counted.id, "error", body, recipient=counted.sender)
+        return self.context.callback(counted.id, "error", body, recipient=counted.sender)
 
     def _due(self) -> Iterator[Undecrypted]:
-        now = self._clock.now() * 1000
+        now = self.context.clock.now() * 1000
         for message in self._waiting.values():
             if message.due_at > now:
                 return

@@ -88,26 +88,18 @@ class _Round:
         )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Encryption:
     """Encrypts the jobs of one account."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        sessions: SessionStore,
-        identities: Identities,
-        *,
-        outlet: Outlet,
-        failures: JobFailures,
-    ) -> None:
-        self._device = context.device
-        self._network_connection = context.network_connection
-        self._journal = context.journal
-        self._require_pq = context.settings.require_pq
-        self._store = sessions
-        self._identities = identities
-        self._outlet = outlet
-        self._failures = failures
+    context: ShardContext
+    sessions: SessionStore
+    identities: Identities
+    _: dataclasses.KW_ONLY
+    outlet: Outlet
+    failures: JobFailures
+
+    def __post_init__(self) -> None:
         # Jobs and contents whose recipient waits for a session, by recipient. Bounded by the job queue's limit.
         self._waiting: dict[str, list[tuple[Job, bytes]]] = {}
         # By recipient whose session is to be replaced: its base key; None for any session.
@@ -133,25 +125,25 @@ class Encryption:
         """
         if addresses.names_group(job.peer) or job.peer in self._waiting:
             return None
-        if not self._identities.is_complete or self._identities.blocks(job.peer):
+        if not self.identities.is_complete or self.identities.blocks(job.peer):
             return None
-        record = self._store.in_memory(job.peer)
+        record = self.sessions.in_memory(job.peer)
         if record is None:
             return None
         return self._encrypt(job, content, record)
 
     def hold(self, peer: str, committed: asyncio.Future[None]) -> None:
         """Keep the peer's session in memory until the commit of the row that `encrypt_now` returned."""
-        self._store.hold(peer, committed)
+        self.sessions.hold(peer, committed)
 
     def seal_content(self, job: Job, content: bytes) -> None:
         """Seal a content into its job, which stores it until it can be encrypted for its recipient."""
         job.state, job.kind = JobForm.NEW, ""
-        job.body = self._device.sealer.seal(content, context=(job.account, "", "job", job.id))
+        job.body = self.context.device.sealer.seal(content, context=(job.account, "", "job", job.id))
 
     def unseal_content(self, job: Job) -> bytes:
         """Return the content of a `NEW` job. Raises `e2ee.CorruptState`."""
-        return self._device.sealer.open(job.body, (job.account, "", "job", job.id))
+        return self.context.device.sealer.open(job.body, (job.account, "", "job", job.id))
 
     def enqueue(self, job: Job, content: bytes) -> None:
         """Queue a job for a session. The job is on disk as `NEW`, or already in the journal.
@@ -163,7 +155,7 @@ class Encryption:
         if self._closing.is_set():
             return
         if job.kind == RENEW and job.peer not in self._outdated:
-            record = self._store.in_memory(job.peer)
+            record = self.sessions.in_memory(job.peer)
             self._outdated[job.peer] = record.base_key if record is not None else None
         if addresses.names_group(job.peer):
             assert self._groups is not None, "encrypt_groups_with() comes first"
@@ -202,8 +194,8 @@ class Encryption:
 
     def turn_away(self, peer: str) -> None:
         """Fail the waiting jobs of a peer whose identity changed, if the change must be acknowledged."""
-        if self._identities.blocks(peer):
-            self._outlet.fail([job for job, _ in self._take(peer)], *CHANGED)
+        if self.identities.blocks(peer):
+            self.outlet.fail([job for job, _ in self._take(peer)], *CHANGED)
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs from the queue and return them; the caller ends them."""
@@ -229,11 +221,11 @@ class Encryption:
     def _round_done(self, done: asyncio.Future[None]) -> None:
         """Fail the journal after a failed round: its messages exist on disk only, so the shard must be reopened."""
         if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, BatcherClosed):
-            self._journal.fail(error)
+            self.context.journal.fail(error)
 
     def _encrypt(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> SealedSendingHalf:
         self._encrypt_job(job, content, record)
-        return self._store.seal_sending(job.peer, record)
+        return self.sessions.seal_sending(job.peer, record)
 
     def _encrypt_job(self, job: Job, content: bytes, record: e2ee.SessionRecord) -> None:
         if job.kind == device.RETRY:
@@ -257,28 +249,28 @@ class Encryption:
         return outdated is None or outdated == record.base_key
 
     async def _round(self, peers: Sequence[str]) -> Sequence[None]:
-        self._store.pin(peers)
+        self.sessions.pin(peers)
         try:
-            with self._identities.pinned(peers):
+            with self.identities.pinned(peers):
                 await self._serve(peers)
         finally:
-            self._store.unpin(peers)
+            self.sessions.unpin(peers)
         return [None] * len(peers)
 
     async def _serve(self, peers: Sequence[str]) -> None:
-        drops = {peer: self._store.drops(peer) for peer in peers}
-        await self._store.load(peers)
-        missing = [peer for peer in peers if (r := self._store.in_memory(peer)) is None or self._is_outdated(peer, r)]
-        await self._identities.load(missing if self._identities.is_complete else peers)
+        drops = {peer: self.sessions.drops(peer) for peer in peers}
+        await self.sessions.load(peers)
+        missing = [peer for peer in peers if (r := self.sessions.in_memory(peer)) is None or self._is_outdated(peer, r)]
+        await self.identities.load(missing if self.identities.is_complete else peers)
         bundles = await self._fetch(missing) if missing else {}
         opened, weaker = await self._open_sessions(missing, bundles)
         # Nothing else runs from here to the journal: messages are committed and sent in the order of their encryption.
-        made = _Round(self._device.number)
+        made = _Round(self.context.device.number)
         for peer in peers:
-            record = before = self._store.in_memory(peer)
+            record = before = self.sessions.in_memory(peer)
             is_new = before is None or self._is_outdated(peer, before)
             if is_new:
-                if self._store.drops(peer) != drops[peer] or peer not in opened:
+                if self.sessions.drops(peer) != drops[peer] or peer not in opened:
                     # The peer registered again during the fetch, so the new session may use its old keys. Or no bundle
                     # was fetched, because the session became outdated only now.
                     self._again(peer)
@@ -292,19 +284,19 @@ class Encryption:
             waiting = self._take(peer)
             if not waiting:
                 continue
-            if self._identities.blocks(peer):
-                self._outlet.fail([job for job, _ in waiting], *CHANGED)
+            if self.identities.blocks(peer):
+                self.outlet.fail([job for job, _ in waiting], *CHANGED)
             elif record is None and peer in weaker:
-                self._outlet.fail([job for job, _ in waiting], *WEAKER)
+                self.outlet.fail([job for job, _ in waiting], *WEAKER)
             elif record is None:
                 self._give_up(peer, waiting, bundles)
             else:
-                self._store.keep(peer, record)
+                self.sessions.keep(peer, record)
                 made.jobs += self._encrypt_all(waiting, record)
                 if is_new:
-                    made.whole.append(self._store.seal_whole(peer, record))
+                    made.whole.append(self.sessions.seal_whole(peer, record))
                 else:
-                    made.halves.append(self._store.seal_sending(peer, record))
+                    made.halves.append(self.sessions.seal_sending(peer, record))
         if not made.is_empty:
             await self._commit(made)
 
@@ -318,7 +310,7 @@ class Encryption:
         weaker: set[str] = set()
         for count, peer in enumerate(peers, 1):
             bundle = bundles.get(peer)
-            if bundle and not bundle.has_kyber and self._identities.is_downgrade(peer, bundle.identity_key):
+            if bundle and not bundle.has_kyber and self.identities.is_downgrade(peer, bundle.identity_key):
                 log.error("session.downgraded", extra={"peer": peer})
                 weaker.add(peer)
                 opened[peer] = None
@@ -331,12 +323,12 @@ class Encryption:
     async def _commit(self, made: _Round) -> None:
         """Commit a round, then send it."""
         crashpoints.reach(crashpoints.AFTER_SEAL_BEFORE_COMMIT)
-        committed = self._journal.put(made.change())
-        self._identities.announce(made.learnt, committed)
+        committed = self.context.journal.put(made.change())
+        self.identities.announce(made.learnt, committed)
         for peer in [session.peer for session in made.whole] + [half.peer for half in made.halves]:
-            self._store.hold(peer, committed)
+            self.sessions.hold(peer, committed)
         await committed
-        self._outlet.offer(made.jobs)
+        self.outlet.offer(made.jobs)
 
     def _encrypt_all(self, waiting: Sequence[tuple[Job, bytes]], record: e2ee.SessionRecord) -> list[Job]:
         """Return encrypted copies: the jobs themselves may still wait in the journal to be committed as `NEW`."""
@@ -347,7 +339,7 @@ class Encryption:
                 self._encrypt_job(encrypted, content, record)
             except e2ee.E2EEError as error:
                 log.error("message.unencryptable", extra={"id": job.id, "to": job.peer, "error": repr(error)})
-                self._outlet.fail([job], codes.MESSAGE_FAILED, "the message cannot be encrypted")
+                self.outlet.fail([job], codes.MESSAGE_FAILED, "the message cannot be encrypted")
                 continue
             jobs.append(encrypted)
         return jobs
@@ -363,11 +355,11 @@ class Encryption:
         """
         while not self._closing.is_set():
             try:
-                return await self._network_connection.fetch_bundles(peers)
+                return await self.context.network_connection.fetch_bundles(peers)
             except NetworkAway as error:
                 log.warning("prekeys.waiting", extra={"recipients": len(peers), "error": str(error)})
                 held_up = [job.id for peer in peers for job, _ in self._waiting.get(peer, ())]
-                self._failures.note(held_up, failures.no_answer(error))
+                self.failures.note(held_up, failures.no_answer(error))
             except NetworkRefusal as error:
                 log.error("prekeys.refused", extra={"recipients": len(peers), "error": str(error)})
                 if len(peers) == 1:
@@ -382,7 +374,7 @@ class Encryption:
         """Replace a session by a new one, which still decrypts messages in flight on the old one."""
         identity = before.remote_identity if before is not None else None
         kyber = fresh.version >= e2ee.VERSION_4
-        self._identities.learn(peer, fresh.remote_identity, learnt, before=identity, kyber=kyber)
+        self.identities.learn(peer, fresh.remote_identity, learnt, before=identity, kyber=kyber)
         sessions.replace(fresh, before)
         return fresh
 
@@ -391,7 +383,10 @@ class Encryption:
             return None
         try:
             record = sessions.initiate(
-                self._device.identity, self._device.registration_id, bundle, require_pq=self._require_pq
+                self.context.device.identity,
+                self.context.device.registration_id,
+                bundle,
+                require_pq=self.context.settings.require_pq,
             )
         except e2ee.E2EEError as error:
             log.error("session.refused", extra={"peer": peer, "error": repr(error)})
@@ -404,6 +399,6 @@ class Encryption:
     ) -> None:
         jobs = [job for job, _ in waiting]
         if peer in bundles:
-            self._outlet.fail(jobs, codes.MESSAGE_FAILED, "the recipient's keys cannot be used")
+            self.outlet.fail(jobs, codes.MESSAGE_FAILED, "the recipient's keys cannot be used")
         else:
-            self._outlet.fail(jobs, codes.INVALID_USER, "the recipient is not on the network any more")
+            self.outlet.fail(jobs, codes.INVALID_USER, "the recipient is not on the network any more")

@@ -39,22 +39,19 @@ def no_answer(error: NetworkAway) -> str:
     return "the network cannot answer now"
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class JobFailures:
     """Failures of one shard's jobs by job id; at most one per job.
 
     A crash loses only failures that were not written yet; the jobs themselves are resumed.
     """
 
-    def __init__(self, context: ShardContext, left: Iterable[JobError], *, seconds: float = WRITE_SECONDS) -> None:
-        """Create the failures of a shard.
+    context: ShardContext
+    left: dataclasses.InitVar[Iterable[JobError]]  # failures of queued jobs that the previous owner wrote
+    _: dataclasses.KW_ONLY
+    seconds: float = WRITE_SECONDS  # delay from a failure to its write
 
-        left: failures of queued jobs that the previous owner wrote
-        seconds: delay from a failure to its write
-        """
-        self._journal = context.journal
-        self._account = context.account
-        self._clock = context.clock
-        self._seconds = seconds
+    def __post_init__(self, left: Iterable[JobError]) -> None:
         self._known = {error.id: error for error in left}
         # Known failures that differ from their row on disk.
         self._changed: dict[str, None] = {}
@@ -69,7 +66,7 @@ class JobFailures:
         """Record one more failed attempt at each of these queued jobs, which will be tried again."""
         if self._closed:
             return
-        now = int(self._clock.now() * 1000)
+        now = self.context.now()
         for job_id in job_ids:
             known = self._known.get(job_id)
             if known is None:
@@ -96,19 +93,19 @@ class JobFailures:
 
     def _write_later(self) -> None:
         if self._timer is None and self._changed and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._write)
+            self._timer = asyncio.get_running_loop().call_later(self.seconds, self._write)
 
     def _write(self) -> None:
         self._timer = None
         # While the database is unreachable, there is only one pending write.
-        if (self._written is None or self._written.done()) and not self._journal.broken.done():
+        if (self._written is None or self._written.done()) and not self.context.journal.broken.done():
             chosen = [job_id for job_id, _ in zip(self._changed, range(MAX_ROWS), strict=False)]
             for job_id in chosen:
                 del self._changed[job_id]
             # Copies, because a job may fail again before they are committed.
             rows = [dataclasses.replace(self._known[job_id]) for job_id in chosen]
             if rows:
-                self._written = self._journal.put(
-                    Change(self._account, failures=job_errors.JobErrorChanges(saved=rows))
+                self._written = self.context.journal.put(
+                    Change(self.context.account, failures=job_errors.JobErrorChanges(saved=rows))
                 )
         self._write_later()

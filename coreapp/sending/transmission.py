@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -57,6 +58,7 @@ class GroupJobs(Protocol):
         ...
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Transmitter:
     """Encrypted jobs of one shard, from commit to acceptance.
 
@@ -66,28 +68,15 @@ class Transmitter:
     peer is delayed.
     """
 
-    def __init__(
-        self,
-        context: ShardContext,
-        statuses: Statuses,
-        *,
-        failures: JobFailures,
-        window: int = 2000,
-        window_bytes: int = 4 * 1024 * 1024,
-    ) -> None:
-        self._network_connection = context.network_connection
-        self._failures = failures
-        self._journal = context.journal
-        self._count = context.count
-        self._account = context.account
-        self._clock = context.clock
-        # Whether a blocked message stays `sent`, so that the business does not learn who has blocked it.
-        self._blocked_is_sent = context.settings.blocked_is_sent
-        self._tracker = statuses.tracker
-        self._reports = statuses.reports
+    context: ShardContext
+    statuses: Statuses
+    _: dataclasses.KW_ONLY
+    failures: JobFailures
+    window: int = 2000
+    window_bytes: int = 4 * 1024 * 1024
+
+    def __post_init__(self) -> None:
         self._groups: GroupJobs | None = None
-        self._window = window
-        self._window_bytes = window_bytes
         self._waiting: collections.deque[Job] = collections.deque()
         self._unanswered: dict[str, Job] = {}
         self._unanswered_bytes = 0
@@ -145,7 +134,7 @@ class Transmitter:
         self._unanswered_bytes = sum(len(job.body) for job in self._unanswered.values())
         self._held_back.clear()
         if self._unanswered:
-            self._failures.note(self._unanswered, failures.UNANSWERED)
+            self.failures.note(self._unanswered, failures.UNANSWERED)
         # Iterate over a copy: jobs that are held back again leave the window during the loop.
         for job in list(self._unanswered.values()):
             self._send(job)
@@ -169,7 +158,7 @@ class Transmitter:
             return
         SENT.labels(reason).inc()
         if reason == device.OVERLOADED:
-            self._failures.note((envelope_id,), failures.OVERLOADED)
+            self.failures.note((envelope_id,), failures.OVERLOADED)
             if not self._refused:
                 asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again)
             self._refused.add(envelope_id)
@@ -177,7 +166,7 @@ class Transmitter:
         job = self._answered(envelope_id, reason)
         assert job is not None
         if reason == device.STALE_GROUP and self._groups is not None:
-            self._failures.note((envelope_id,), failures.STALE_GROUP)
+            self.failures.note((envelope_id,), failures.STALE_GROUP)
             self._groups.returned(job)
             self._pump()
             return
@@ -186,7 +175,7 @@ class Transmitter:
             "message.failed",
             extra={"id": envelope_id, "to": job.peer, "reason": reason, "detail": detail, "request_id": job.request_id},
         )
-        if reason == device.BLOCKED and self._blocked_is_sent:
+        if reason == device.BLOCKED and self.context.settings.blocked_is_sent:
             self.settle([job])
         else:
             self.fail([job], code, details)
@@ -197,7 +186,7 @@ class Transmitter:
         job = self._unanswered.get(envelope_id)
         if job is None:
             return
-        self._failures.note((envelope_id,), failures.HELD_BACK)
+        self.failures.note((envelope_id,), failures.HELD_BACK)
         if envelope_id not in self._held_back:
             self._held_back.add(envelope_id)
             self._unanswered_bytes -= len(job.body)
@@ -237,20 +226,20 @@ class Transmitter:
     def _end(self, jobs: Sequence[Job], reached: Sequence[Reached]) -> None:
         if not jobs:
             return
-        report = self._reports.report(reached)
+        report = self.statuses.reports.report(reached)
         finished = [job.id for job in jobs]
-        committed = self._journal.put(
+        committed = self.context.journal.put(
             Change(
-                self._account,
+                self.context.account,
                 finished_jobs=finished,
-                failures=self._failures.ended(finished),
+                failures=self.failures.ended(finished),
                 statuses=report.statuses,
                 new_callbacks=report.callbacks,
             )
         )
-        self._count.remove(len(finished))
+        self.context.count.remove(len(finished))
         messages = [ids.message_of(job_id) for job_id in finished]
-        committed.add_done_callback(lambda _: self._tracker.release(messages))
+        committed.add_done_callback(lambda _: self.statuses.tracker.release(messages))
         if self._groups is not None:
             self._groups.finished(finished)
 
@@ -284,7 +273,7 @@ class Transmitter:
 
     def _pump(self) -> None:
         self._pumping = True
-        while self._waiting and self._has_room() and self._network_connection.connected:
+        while self._waiting and self._has_room() and self.context.network_connection.connected:
             job = self._waiting.popleft()
             self._inherited.discard(job.id)
             self._unanswered[job.id] = job
@@ -295,29 +284,29 @@ class Transmitter:
     def _has_room(self) -> bool:
         return (
             not self._refused
-            and len(self._unanswered) - len(self._held_back) < self._window
-            and (self._unanswered_bytes < self._window_bytes or not self._unanswered)
+            and len(self._unanswered) - len(self._held_back) < self.window
+            and (self._unanswered_bytes < self.window_bytes or not self._unanswered)
         )
 
     def _send(self, job: Job) -> None:
         if job.kind in group_jobs.KINDS:
-            self._network_connection.send(group_jobs.envelope_of(job, self._account, ttl=self._ttl(job)))
+            self.context.network_connection.send(group_jobs.envelope_of(job, self.context.account, ttl=self._ttl(job)))
         elif job.kind in (device.READ, device.RETRY):
             # These jobs are not encrypted: the body is the list of the message ids.
             refs = _decode_refs(job.body)
-            self._network_connection.send(
-                device.Send(0, self._account, job.peer, job.id, job.kind, refs=refs, trace=job.request_id)
+            self.context.network_connection.send(
+                device.Send(0, self.context.account, job.peer, job.id, job.kind, refs=refs, trace=job.request_id)
             )
         else:
             refs = [ids.message_of(job.id)] if ids.is_repetition(job.id) else []
             trace = self._trace(job) if job.traceparent else job.request_id
             ttl = self._ttl(job)
-            self._network_connection.send(
-                device.Send(0, self._account, job.peer, job.id, job.kind, job.body, refs, ttl=ttl, trace=trace)
+            self.context.network_connection.send(
+                device.Send(0, self.context.account, job.peer, job.id, job.kind, job.body, refs, ttl=ttl, trace=trace)
             )
 
     def _ttl(self, job: Job) -> int:
-        return job.ttl(int(self._clock.now() * 1000)) if job.expires_at is not None else 0
+        return job.ttl(self.context.now()) if job.expires_at is not None else 0
 
     def _trace(self, job: Job) -> str:
         """Return the trace parent for the network: a span that ends with its response, however often the job is

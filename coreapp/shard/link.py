@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hmac
 import logging
 import time
@@ -42,55 +43,42 @@ class _NotLookedUp(RequestRefused):
     """The request was refused before a check whether an earlier attempt was carried out."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class LinkHandler:
     """Connection of one Webapp. The first frame must be a `Hello` with the installation's link key."""
 
-    def __init__(
-        self,
-        key: str,
-        node: str,
-        shards: OpenShards,
-        *,
-        config: ConfigSource,
-        unauthenticated_links: UnauthenticatedLinks,
-        links: OpenLinks | None = None,
-        requests: AccountRequests | None = None,
-        databases: Databases | None = None,
-    ) -> None:
-        """Create the handler of one connection.
+    key: str
+    node: str
+    shards: OpenShards
+    _: dataclasses.KW_ONLY
+    config: ConfigSource  # of the process
+    unauthenticated_links: UnauthenticatedLinks  # limits on connections before their `Hello`
+    links: OpenLinks | None = None  # open connections of the process, which end with it
+    requests: AccountRequests | None = None  # handles requests about the number itself; None to refuse them
+    # probed for health requests in addition to the connection to the network; None to omit them
+    databases: Databases | None = None
 
-        unauthenticated_links: limits on connections before their `Hello`
-        config: of the process
-        links: open connections of the process, which end with it
-        requests: handles requests about the number itself; None to refuse them
-        databases: probed for health requests in addition to the connection to the network; None to omit them
-        """
-        self._key = key.encode()
-        self._node = node
-        self._shards = shards
-        self._config = config
-        self._requests = requests
-        self._databases = databases
-        self._unauthenticated_links = unauthenticated_links
-        self._links = links if links is not None else OpenLinks()
+    def __post_init__(self) -> None:
+        self._key = self.key.encode()
+        self._links = self.links if self.links is not None else OpenLinks()
         self._trusted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def opened(self, connection: Connection) -> None:
         """Register the connection. Nothing is sent before the `Hello`."""
-        self._unauthenticated_links.opened(connection)
+        self.unauthenticated_links.opened(connection)
 
     def received(self, connection: Connection, frame: Any) -> None:
         if isinstance(frame, core.Hello):
             self._trusted = hmac.compare_digest(frame.key.encode(), self._key)
             if self._trusted:
-                self._unauthenticated_links.authenticated(connection)
+                self.unauthenticated_links.authenticated(connection)
                 connection.send(core.Done(frame.n, core.LINK_VERSION))
                 self._links.add(connection, is_notified=frame.version >= 3)
             else:
-                self._unauthenticated_links.refuse(connection, unauthenticated.WRONG_KEY)
+                self.unauthenticated_links.refuse(connection, unauthenticated.WRONG_KEY)
         elif not self._trusted:
-            self._unauthenticated_links.refuse(connection, unauthenticated.NO_HELLO)
+            self.unauthenticated_links.refuse(connection, unauthenticated.NO_HELLO)
         elif isinstance(frame, core.Ping):
             connection.send(core.Done(frame.n))
         elif len(self._tasks) >= MAX_IN_FLIGHT:
@@ -103,7 +91,7 @@ class LinkHandler:
 
     def closed(self, connection: Connection, reason: str) -> None:
         """Unregister the connection. Requests in flight continue and may commit, but their responses are dropped."""
-        self._unauthenticated_links.closed(connection)
+        self.unauthenticated_links.closed(connection)
         self._links.remove(connection)
         log.log(
             logging.INFO if self._trusted else logging.DEBUG,
@@ -160,19 +148,19 @@ class LinkHandler:
             return core.Metrics(question.n, generate_latest().decode())
         if isinstance(question, core.GetHealth):
             return await self._health(question.n)
-        if self._requests is not None and isinstance(question, _ABOUT_THE_NUMBER):
-            return await _ask_about_the_number(self._requests, question)
+        if self.requests is not None and isinstance(question, _ABOUT_THE_NUMBER):
+            return await _ask_about_the_number(self.requests, question)
         if isinstance(question, core.SettingsChanged):
             self._require_any()
-            await self._config.load()
+            await self.config.load()
             return core.Done(question.n)
         if isinstance(question, core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs):
-            return await _operate(self._usable(self._shards.get(question.shard)), question)
+            return await _operate(self._usable(self.shards.get(question.shard)), question)
         if isinstance(question, core.CollectGarbage):
             # Runs once for the installation; other owners have nothing to do.
             self._require_any()
-            if self._shards.first is not None:
-                self._shards.first.retention.ask(question.kind)
+            if self.shards.first is not None:
+                self.shards.first.retention.ask(question.kind)
             return core.Done(question.n)
         if isinstance(question, core.GetIdentity | core.AcknowledgeIdentity):
             return await _ask_about_a_contact(self._of(question.wa_id), question)
@@ -195,7 +183,7 @@ class LinkHandler:
         """Return the shard of a recipient, or the first one for an empty recipient. Raises `RequestRefused` if it
         cannot work now.
         """
-        shard = self._usable(self._shards.of(recipient) if recipient else self._shards.first)
+        shard = self._usable(self.shards.of(recipient) if recipient else self.shards.first)
         if shard.link.is_refused:
             raise _NotLookedUp(codes.NOT_READY, ELSEWHERE, retry_after=5)
         return shard
@@ -209,7 +197,7 @@ class LinkHandler:
         return shard
 
     def _require_any(self) -> None:
-        if not len(self._shards):
+        if not len(self.shards):
             raise self._not_owner()
 
     def _not_owner(self) -> _NotLookedUp:
@@ -218,21 +206,21 @@ class LinkHandler:
         return _NotLookedUp(codes.NOT_PRIMARY_COREAPP, "this Coreapp does not own the shard", retry_after=1)
 
     async def _health(self, n: int) -> core.Health:
-        if not len(self._shards):
+        if not len(self.shards):
             status = "unregistered" if self._waits_for_code() else "disconnected"
-            return core.Health(n, status, self._node)
-        status = "connected" if all(shard.link.connected for shard in self._shards) else "connecting"
-        away = await self._databases.away() if self._databases is not None else []
+            return core.Health(n, status, self.node)
+        status = "connected" if all(shard.link.connected for shard in self.shards) else "connecting"
+        away = await self.databases.away() if self.databases is not None else []
         if away:
             status = "disconnected"
-        is_elsewhere = any(shard.link.is_refused for shard in self._shards)
+        is_elsewhere = any(shard.link.is_refused for shard in self.shards)
         if is_elsewhere:
             status = "unregistered"
-        dropped = sum(shard.webhook.admission.dropped for shard in self._shards)
-        return core.Health(n, status, self._node, self._shards.numbers, dropped, away, is_elsewhere)
+        dropped = sum(shard.webhook.admission.dropped for shard in self.shards)
+        return core.Health(n, status, self.node, self.shards.numbers, dropped, away, is_elsewhere)
 
     def _waits_for_code(self) -> bool:
-        return self._requests is not None and self._requests.waits_for_code
+        return self.requests is not None and self.requests.waits_for_code
 
 
 async def _operate(shard: Shard, question: core.ReplayCallbacks | core.PurgeCallbacks | core.PurgeJobs) -> core.Answer:

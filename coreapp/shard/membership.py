@@ -77,47 +77,43 @@ def list_live(
     )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class CoreappMembership:
     """Joins the installation, sends heartbeats, and leaves."""
 
-    def __init__(self, database: Database, settings: Settings, address: Callable[[], str]) -> None:
-        """Create the membership of this process.
+    database: Database
+    settings: Settings
+    address: Callable[[], str]  # returns the address at which Webapps connect, `host:port`
 
-        address: returns the address at which Webapps connect, `host:port`
-        """
-        self._database = database
-        self._lease_seconds = settings.lease_seconds
-        self._name = settings.node
-        self._interval = settings.heartbeat_seconds
-        self._address = address
+    def __post_init__(self) -> None:
         self._incarnation = secrets.token_hex(8)
         # Completed with the error when another process takes this one's name.
         self.replaced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def _node(self) -> CoreappNode:
-        return CoreappNode(self._name, self._incarnation, self._address(), self._interval)
+        return CoreappNode(self.settings.node, self._incarnation, self.address(), self.settings.heartbeat_seconds)
 
     async def join(self, stop: asyncio.Event) -> None:
         """Join the list of processes. Raises `SettingsError` while a process of the same name is alive."""
         while not stop.is_set():
             try:
                 await self._wait_for_namesake()
-                await self._database.commit(self._list)
+                await self.database.commit(self._list)
                 return
             except Exception as error:
                 if not outages.is_outage(error):
                     raise
                 log.warning("membership.unreachable", extra={"error": repr(error)})
-                await service.wait_for(stop, self._interval)
+                await service.wait_for(stop, self.settings.heartbeat_seconds)
 
     async def keep(self, stop: asyncio.Event) -> None:
         """Send heartbeats until `stop` is set, or until another process takes the name."""
-        while not await service.wait_for(stop, self._interval):
+        while not await service.wait_for(stop, self.settings.heartbeat_seconds):
             try:
-                await self._database.commit(functools.partial(nodes.beat, node=self._node))
+                await self.database.commit(functools.partial(nodes.beat, node=self._node))
             except Replaced as error:
-                log.error("membership.replaced", extra={"node": self._name})
+                log.error("membership.replaced", extra={"node": self.settings.node})
                 self.replaced.set_exception(error)
                 self.replaced.exception()
                 return
@@ -128,19 +124,19 @@ class CoreappMembership:
 
     async def survey(self) -> Survey:
         """Read the live processes and the owners of all shards."""
-        async with self._database.reading() as connection:
+        async with self.database.reading() as connection:
             states = await shards.list_states(connection)
             members = await nodes.list_members(connection)
             layout = await layouts.find(connection)
             addressed = await cross_shard_messages.list_addressed(connection) if len(states) > 1 else ()
             reports = await webapp_unreached.list_reports(connection)
-        live = list_live(members, states, heartbeat_timeout=self._lease_seconds) | {self._name}
+        live = list_live(members, states, heartbeat_timeout=self.settings.lease_seconds) | {self.settings.node}
         return Survey(states, live, layout, addressed, reach.judge(reports, members, live))
 
     async def leave(self) -> None:
         """Leave the list of processes."""
         try:
-            await self._database.commit(functools.partial(nodes.leave, node=self._node))
+            await self.database.commit(functools.partial(nodes.leave, node=self._node))
         except Exception as error:
             log.warning("membership.not_left", extra={"error": repr(error)})
 
@@ -155,22 +151,22 @@ class CoreappMembership:
         there. Otherwise it gets the time of two heartbeats to send one.
         """
         known = await self._namesake()
-        if known is None or known.heartbeat_age > self._lease_seconds:
+        if known is None or known.heartbeat_age > self.settings.lease_seconds:
             return
-        if known.node.address == self._address() or await _is_deserted(known.node.address):
+        if known.node.address == self.address() or await _is_deserted(known.node.address):
             return
-        log.info("membership.namesake", extra={"node": self._name, "address": known.node.address})
+        log.info("membership.namesake", extra={"node": self.settings.node, "address": known.node.address})
         await asyncio.sleep(max(0.0, 2 * known.node.interval + nodes.MARGIN - known.heartbeat_age))
         now = await self._namesake()
         if now is not None and (now.node != known.node or now.heartbeat_at != known.heartbeat_at):
             raise SettingsError(
-                f"another Coreapp of this installation runs under the name {self._name}, at {now.node.address}: "
+                f"another Coreapp of this installation runs under the name {now.node.name}, at {now.node.address}: "
                 "give each a COREAPP_HOSTNAME of its own"
             )
 
     async def _namesake(self) -> NodeRecord | None:
-        async with self._database.reading() as connection:
-            return await nodes.find(connection, self._name)
+        async with self.database.reading() as connection:
+            return await nodes.find(connection, self.settings.node)
 
 
 async def _is_deserted(address: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,7 @@ SURE = 0.9
 Open = Callable[[Lease, OwnDevice], Awaitable[Shard]]
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Term:
     """Opens the shard, renews its lease, and closes it.
 
@@ -35,30 +37,16 @@ class Term:
     the network reports a later owner at a login, or the lease expires.
     """
 
-    def __init__(
-        self,
-        lease: Lease,
-        asked: float,
-        *,
-        settings: Settings,
-        database: Database,
-        requests: AccountRequests,
-        open_shards: OpenShards,
-        open_shard: Open,
-    ) -> None:
-        """Create the term of a lease.
-
-        asked: loop time before the lease was requested
-        """
-        self.lease = lease
-        self._asked = asked
-        self._settings = settings
-        self._database = database
-        self._requests = requests
-        self._open_shards = open_shards
-        self._open_shard = open_shard
-        self._leaving = asyncio.Event()
-        self._successor = ""
+    lease: Lease
+    asked: float  # loop time before the lease was requested
+    _: dataclasses.KW_ONLY
+    settings: Settings
+    database: Database
+    requests: AccountRequests
+    open_shards: OpenShards
+    open_shard: Open
+    _leaving: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
+    _successor: str = dataclasses.field(default="", init=False)
 
     def give_up(self, successor: str = "") -> None:
         """End the term as soon as the work in flight is on disk, and release the shard.
@@ -106,34 +94,34 @@ class Term:
             await self._release()
 
     def _disown(self) -> None:
-        self._open_shards.remove(self.lease)
+        self.open_shards.remove(self.lease)
         if self.lease.is_first:
-            self._requests.term_ended(self.lease)
+            self.requests.term_ended(self.lease)
 
     async def _reopen(self) -> None:
         """Return when the account's keys are to change, in the term of the first shard. Other shards end with their
         leases.
         """
         if self.lease.is_first:
-            await self._requests.reopen.wait()
+            await self.requests.reopen.wait()
         else:
             await asyncio.Event().wait()
 
     async def _work(self, ended: asyncio.Event, opened: Callable[[], None]) -> None:
         if self.lease.is_first:
-            device = await self._requests.device(self.lease, ended)
+            device = await self.requests.device(self.lease, ended)
         else:
-            device = await self._requests.registered_device(ended)
+            device = await self.requests.registered_device(ended)
         if device is None:
             return
-        shard = await self._open_shard(self.lease, device)
+        shard = await self.open_shard(self.lease, device)
         if self.lease.is_first:
-            shard.link.on_refused(self._requests.login_refused)
-        self._open_shards.put(shard)
+            shard.link.on_refused(self.requests.login_refused)
+        self.open_shards.put(shard)
         gauges.publish(shard)
         opened()
         if self.lease.is_first:
-            self._requests.term_opened()
+            self.requests.term_opened()
         try:
             await shard.run(ended, self._disown)
         finally:
@@ -145,9 +133,9 @@ class Term:
         This process may be the only one that cannot reach the database, so another one may take the shard unnoticed. A
         hanging heartbeat is therefore not waited for.
         """
-        loop, seconds = asyncio.get_running_loop(), self._settings.lease_seconds * SURE
-        until = self._asked + seconds
-        while not await service.wait_for(ended, min(self._settings.heartbeat_seconds, until - loop.time())):
+        loop, seconds = asyncio.get_running_loop(), self.settings.lease_seconds * SURE
+        until = self.asked + seconds
+        while not await service.wait_for(ended, min(self.settings.heartbeat_seconds, until - loop.time())):
             renewing = asyncio.create_task(self._renew(), name="renew")
             ending = asyncio.create_task(ended.wait())
             left = max(0.0, until - loop.time())
@@ -167,14 +155,14 @@ class Term:
     async def _renew(self) -> float:
         """Renew the lease. Returns the loop time before the request."""
         asked = asyncio.get_running_loop().time()
-        await self._database.commit(lambda connection: shards.renew(connection, self.lease))
+        await self.database.commit(lambda connection: shards.renew(connection, self.lease))
         return asked
 
     async def _release(self) -> None:
         fields = {"shard": self.lease.shard, "epoch": self.lease.epoch, "successor": self._successor}
         try:
             release = functools.partial(shards.release, lease=self.lease, successor=self._successor)
-            await self._database.commit(release)
+            await self.database.commit(release)
         except Exception as error:
             log.warning("lease.not_released", extra={**fields, "error": repr(error)})
         else:

@@ -29,30 +29,25 @@ class StatusRows:
     callbacks: list[Callback]
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class StatusReports:
     """Reports of reached statuses. The messages must be held by the tracker; unknown ones report nothing."""
 
-    def __init__(self, context: ShardContext, tracker: StatusTracker, webhook: Webhook) -> None:
-        self._config = context.config
-        self._clock = context.clock
-        self._account = context.account
-        self._names = context.settings.conversations
-        self._tracker = tracker
-        self._context = context
-        self._delay = webhook.delay
-        self._admission = webhook.admission
+    context: ShardContext
+    tracker: StatusTracker
+    webhook: Webhook
 
     def report(self, events: Iterable[Reached]) -> StatusRows:
         """Return the rows for these events in their order; each status of a message at most once."""
-        now = self._clock.now()
+        now = self.context.clock.now()
         report = StatusRows({}, [])
         for message_id, reached, timestamp, error in events:
-            steps = self._tracker.advance(message_id, reached)
+            steps = self.tracker.advance(message_id, reached)
             if not steps:
                 continue
             report.statuses[message_id] = steps[-1]
-            peer = self._tracker.peer(message_id) or ""
-            kind, accepted_at = self._tracker.kind(message_id), ids.made_at(message_id) or now
+            peer = self.tracker.peer(message_id) or ""
+            kind, accepted_at = self.tracker.kind(message_id), ids.made_at(message_id) or now
             for step in steps:
                 statistics.reached(step, kind, now - accepted_at)
                 if self.is_posted(step):
@@ -66,10 +61,10 @@ class StatusReports:
         """Return whether the webhook gets this status. A wanted status that is dropped because the callback queue is
         full is counted.
         """
-        if not self._config.preferences().wants(step):
+        if not self.context.config.preferences().wants(step):
             return False
-        if self._admission.is_full():
-            self._admission.drop()
+        if self.webhook.admission.is_full():
+            self.webhook.admission.drop()
             return False
         return True
 
@@ -79,15 +74,15 @@ class StatusReports:
         now: time of the report, Unix milliseconds
         event: event id, from `callbacks.status_event`
         """
-        due_at = self._delay.due_at(message_id, now)
-        request_id = self._tracker.request_id(message_id)
-        recipient = self._tracker.peer(message_id) or ""
-        made = self._context.callback(
+        due_at = self.webhook.delay.due_at(message_id, now)
+        request_id = self.tracker.request_id(message_id)
+        recipient = self.tracker.peer(message_id) or ""
+        made = self.context.callback(
             message_id, "status_change", body, recipient=recipient, request_id=request_id, at=now, due_at=due_at
         )
         made.event = event
         if TRACES.tracer is not None:
-            made.traceparent = self._tracker.traceparent(message_id)
+            made.traceparent = self.tracker.traceparent(message_id)
         return made
 
     def _conversation_of(
@@ -96,11 +91,11 @@ class StatusReports:
         """Return the conversation for a status: for `sent`, and for the first status after it that is posted; None for
         others.
         """
-        preferences = self._config.preferences()
+        preferences = self.context.config.preferences()
         if not preferences.conversations or addresses.names_group(peer):
             return None
         second = Status.DELIVERED if preferences.wants(Status.DELIVERED) else Status.READ
         if step is not Status.SENT and step is not second:
             return None
-        origin = origin_of(kind, self._tracker.category(message_id), self._names)
-        return conversation_of(self._account, peer, origin, accepted_at)
+        origin = origin_of(kind, self.tracker.category(message_id), self.context.settings.conversations)
+        return conversation_of(self.context.account, peer, origin, accepted_at)

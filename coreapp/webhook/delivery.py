@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import time
@@ -33,6 +34,7 @@ DEAD = Counter("tidings_callbacks_dead_total", "Callbacks given up and kept as d
 UNMARKED_SECONDS = 1.0  # seconds until a callback is posted again whose outcome could not be written
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Deliveries:
     """Service that empties the callback queue. `target` is read before every attempt, so a change takes effect at
     once.
@@ -40,26 +42,17 @@ class Deliveries:
 
     name = "callbacks"
 
-    def __init__(
-        self,
-        queue: CallbackQueue,
-        journal: Journal,
-        target: Callable[[], CallbackTarget],
-        *,
-        poster: Poster,
-        clock: Clock,
-        slots: Slots | None = None,
-    ) -> None:
-        """Create the service of a shard.
+    queue: CallbackQueue
+    journal: Journal
+    target: Callable[[], CallbackTarget]
+    _: dataclasses.KW_ONLY
+    poster: Poster
+    clock: Clock
+    # slots of concurrent posts, which other shards may share; None for slots of this shard alone
+    slots: Slots | None = None
 
-        slots: slots of concurrent posts, which other shards may share; None for slots of this shard alone
-        """
-        self._slots = slots if slots is not None else Slots()
-        self._queue = queue
-        self._journal = journal
-        self._target = target
-        self._clock = clock
-        self._poster = poster
+    def __post_init__(self) -> None:
+        self._slots = self.slots if self.slots is not None else Slots()
         self._changed = asyncio.Event()
         self._workers: list[asyncio.Task[None]] = []
 
@@ -83,16 +76,16 @@ class Deliveries:
                 worker.cancel()
             await asyncio.gather(*self._workers, return_exceptions=True)
             self._workers.clear()
-            self._poster.close()
+            self.poster.close()
 
     def _staff(self) -> None:
         """Adjust the number of workers to the target's concurrency: none while there is no URL."""
-        target = self._target()
-        self._poster.trust(target.authorities)
+        target = self.target()
+        self.poster.trust(target.authorities)
         wanted = target.concurrency if target.url else 0
         self._slots.resize(max(1, target.concurrency))
-        if not target.url and len(self._queue):
-            log.warning("callbacks.waiting_for_url", extra={"waiting": len(self._queue)})
+        if not target.url and len(self.queue):
+            log.warning("callbacks.waiting_for_url", extra={"waiting": len(self.queue)})
         while len(self._workers) > wanted:
             self._workers.pop().cancel()
         while len(self._workers) < wanted:
@@ -100,12 +93,12 @@ class Deliveries:
 
     async def _work(self) -> None:
         while True:
-            callback = await self._queue.take()
-            attempts, now = callback.attempt, self._clock.now()
+            callback = await self.queue.take()
+            attempts, now = callback.attempt, self.clock.now()
             try:
                 await self._attempt(callback)
             except asyncio.CancelledError:
-                self._queue.retry(callback)
+                self.queue.retry(callback)
                 raise
             except (BatcherFull, BatcherClosed):
                 self._come_again(callback)
@@ -115,15 +108,15 @@ class Deliveries:
                 log.exception("webhook.unexpected", extra={"event_id": callback.event_id})
                 callback.attempt = attempts
                 try:
-                    self._settle(callback, self._target(), now, None, f"{type(error).__name__}: {error}", 0.0)
+                    self._settle(callback, self.target(), now, None, f"{type(error).__name__}: {error}", 0.0)
                 except Exception as failure:
                     self._come_again(callback, failure)
 
     def _come_again(self, callback: Callback, failure: Exception | None = None) -> None:
         """Post a callback again whose outcome could not be written, which is no fault of the webhook's."""
         log.error("webhook.not_marked", extra={"event_id": callback.event_id}, exc_info=failure)
-        callback.due_at = int((self._clock.now() + UNMARKED_SECONDS) * 1000)
-        self._queue.retry(callback)
+        callback.due_at = int((self.clock.now() + UNMARKED_SECONDS) * 1000)
+        self.queue.retry(callback)
 
     async def _attempt(self, callback: Callback) -> None:
         if not self._slots.try_take():
@@ -135,8 +128,8 @@ class Deliveries:
 
     async def run_once(self, callback: Callback) -> None:
         """Make one attempt at one callback, and handle its outcome."""
-        target = self._target()
-        now = self._clock.now()
+        target = self.target()
+        now = self.clock.now()
         if not callback.body:
             callback.attempt += 1
             callback.last_error = "the stored body cannot be read"
@@ -155,7 +148,7 @@ class Deliveries:
         status: int | None = None
         error = ""
         try:
-            status = await self._poster.post(target.url, headers, callback.body)
+            status = await self.poster.post(target.url, headers, callback.body)
         except (TimeoutError, OSError, ValueError) as failure:
             error = f"{type(failure).__name__}: {failure}"
         finally:
@@ -195,20 +188,20 @@ class Deliveries:
         outcome = {"error": callback.last_error, "retry_in_s": decision.seconds}
         log.warning("webhook.attempted", extra=fields | outcome)
         if not callback.volatile:
-            self._journal.put(Change(callback.account, failed_callbacks=(callback,)))
-        self._queue.retry(callback)
+            self.journal.put(Change(callback.account, failed_callbacks=(callback,)))
+        self.queue.retry(callback)
 
     def _give_up(self, callback: Callback, fields: Mapping[str, object]) -> None:
         log.error("webhook.given_up", extra={**fields, "error": callback.last_error})
         if not callback.volatile:
-            self._journal.put(Change(callback.account, dead_callbacks=(callback,)))
+            self.journal.put(Change(callback.account, dead_callbacks=(callback,)))
         DEAD.inc()
-        self._queue.done(callback)
+        self.queue.done(callback)
 
     def _finish(self, callback: Callback) -> None:
         if not callback.volatile:
-            self._journal.put(Change(callback.account, finished_callbacks=(callback.seq,)))
-        self._queue.done(callback)
+            self.journal.put(Change(callback.account, finished_callbacks=(callback.seq,)))
+        self.queue.done(callback)
 
 
 @functools.cache

@@ -48,29 +48,21 @@ class ReceiverAddress:
     head: bytes  # request line, and the headers that are the same for every post
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Poster:
     """Posts JSON. Must be closed after use."""
 
-    def __init__(
-        self,
-        guard: Connect,
-        *,
-        timeout: float,
-        tls: ssl.SSLContext | None = None,
-        pace: ReadCpuLimit | None = None,
-        revocations: Path | None = None,
-    ) -> None:
-        """Create a poster.
+    guard: Connect
+    _: dataclasses.KW_ONLY
+    timeout: float
+    tls: ssl.SSLContext | None = None
+    pace: ReadCpuLimit | None = None  # of reads of long responses, which other posters may share
+    # file of certificate revocation lists, read again when it has changed; None for no check
+    revocations: Path | None = None
 
-        pace: of reads of long responses, which other posters may share.
-        revocations: file of certificate revocation lists, read again when it has changed; None for no check.
-        """
-        self._guard = guard
-        self._revocations = revocations
+    def __post_init__(self) -> None:
         self._seen: tuple[int, ...] | None = None
-        self._timeout = timeout
-        self._pace = pace or ReadCpuLimit()
-        self._tls = tls
+        self._pace = self.pace or ReadCpuLimit()
         self._authorities = b""
         self._mistrust = ""
         # Increases when servers are verified against other certificates or lists: earlier connections are not kept.
@@ -91,11 +83,11 @@ class Poster:
         self._mistrust = ""
         self._generation += 1
         try:
-            is_plain = not self._authorities and self._revocations is None
-            self._tls = None if is_plain else trust.context(self._authorities, self._revocations)
+            is_plain = not self._authorities and self.revocations is None
+            self.tls = None if is_plain else trust.context(self._authorities, self.revocations)
         except (OSError, ValueError, TypeError) as error:
-            self._tls = None
-            lists = f" or the revocation lists of {self._revocations}" if self._revocations is not None else ""
+            self.tls = None
+            lists = f" or the revocation lists of {self.revocations}" if self.revocations is not None else ""
             self._mistrust = f"the authorities that are set for webhooks{lists} cannot be loaded: {error}"
             log.error("webhook.authorities_unusable", extra={"error": str(error)[:200]})
         # Their servers were verified against other certificates.
@@ -103,11 +95,11 @@ class Poster:
 
     def _follow_revocations(self) -> None:
         """Read the revocation lists again if their file has changed. If it cannot be read, no server is trusted."""
-        if self._revocations is None:
+        if self.revocations is None:
             return
         seen: tuple[int, ...] = ()
         try:
-            found = self._revocations.stat()
+            found = self.revocations.stat()
             # The change time, because other rights make an unreadable file readable.
             seen = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
         except OSError:
@@ -127,7 +119,7 @@ class Poster:
         self._follow_revocations()
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         request = b"%s%sContent-Length: %d\r\n\r\n%s" % (address.head, lines.encode("latin-1"), len(body), body)
-        async with asyncio.timeout(self._timeout):
+        async with asyncio.timeout(self.timeout):
             kept = self._take_idle(address.origin)
             if kept is not None:
                 try:
@@ -154,15 +146,15 @@ class Poster:
         host, port, secure = origin
         if secure and self._mistrust:
             raise ssl.SSLError(self._mistrust)
-        if secure and self._tls is None:
-            self._tls = trust.context()
-        sock = await self._guard.connect(host, port)
+        if secure and self.tls is None:
+            self.tls = trust.context()
+        sock = await self.guard.connect(host, port)
         exchange = _Exchange(origin, self._pace, self._generation)
         try:
             await asyncio.get_running_loop().create_connection(
                 lambda: exchange.connection,
                 sock=sock,
-                ssl=self._tls if secure else None,
+                ssl=self.tls if secure else None,
                 server_hostname=host if secure else None,
             )
         except BaseException:

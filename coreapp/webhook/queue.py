@@ -99,19 +99,17 @@ class ReadyCallbacks:
         return [callback for queue in list(self._queues.values()) for callback in itertools.islice(queue, 1)]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class CallbackQueue:
     """Callbacks of one shard. `offer` adds callbacks, `take` hands them out, and `done` or `retry` ends each `take`."""
 
-    def __init__(self, limit: int, clock: Clock, load: LoadPage, *, retry_seconds: float = RETRY_SECONDS) -> None:
-        """Create the queue of a shard.
+    limit: int
+    clock: Clock
+    load: LoadPage  # called as load(after, limit); returns pending callbacks with a `seq` above `after`, in order
+    _: dataclasses.KW_ONLY
+    retry_seconds: float = RETRY_SECONDS  # seconds until the next read after a failed one
 
-        load: called as load(after, limit); returns pending callbacks with a `seq` above `after`, in order
-        retry_seconds: seconds until the next read after a failed one
-        """
-        self._limit = limit
-        self._clock = clock
-        self._load = load
-        self._retry_seconds = retry_seconds
+    def __post_init__(self) -> None:
         self._ready = ReadyCallbacks()
         self._parked: list[tuple[int, int, Callback]] = []
         # A subject is a key while one of its callbacks is ready, parked or being delivered. Its later callbacks wait
@@ -182,13 +180,13 @@ class CallbackQueue:
         """
         for callback in callbacks:
             if callback.volatile:
-                if self._in_memory >= 2 * self._limit:
+                if self._in_memory >= 2 * self.limit:
                     DROPPED.inc()
                 else:
                     self._admit(callback)
             elif callback.seq <= self._highest:
                 continue
-            elif self._in_database or self._in_memory >= self._limit:
+            elif self._in_database or self._in_memory >= self.limit:
                 self._in_database += 1
                 self._theirs_in_database += callback.kind in FROM_RECIPIENTS
             else:
@@ -301,7 +299,7 @@ class CallbackQueue:
         """
         waiting = [*self._ready.first(), *(callback for _, _, callback in list(self._parked))]
         oldest = min((callback.created_at for callback in waiting), default=math.inf)
-        return max(0.0, self._clock.now() - oldest / 1000)
+        return max(0.0, self.clock.now() - oldest / 1000)
 
     def _admit(self, callback: Callback) -> None:
         subject = callback.subject
@@ -324,7 +322,7 @@ class CallbackQueue:
 
     def _place(self, callback: Callback) -> bool:
         """Make a callback ready if it is due. Returns whether it is."""
-        if not _is_due(callback, self._clock.now()):
+        if not _is_due(callback, self.clock.now()):
             heapq.heappush(self._parked, (callback.due_at, callback.seq, callback))
             if self._parked[0][2] is callback:
                 self._set_alarm()
@@ -342,7 +340,7 @@ class CallbackQueue:
 
     def _set_alarm(self) -> None:
         loop = asyncio.get_running_loop()
-        at = loop.time() + max(SPACING, self._parked[0][0] / 1000 - self._clock.now())
+        at = loop.time() + max(SPACING, self._parked[0][0] / 1000 - self.clock.now())
         if self._alarm is not None:
             if self._alarm.when() <= at:
                 return
@@ -354,7 +352,7 @@ class CallbackQueue:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        now = self._clock.now()
+        now = self.clock.now()
         while self._parked and _is_due(self._parked[0][2], now):
             callback = heapq.heappop(self._parked)[2]
             self._ready.add(callback)
@@ -364,26 +362,26 @@ class CallbackQueue:
             self._set_alarm()
 
     def _load_if_low(self) -> None:
-        if self._in_database and self._in_memory <= self._limit // 2 and self._loading is None and not self._closed:
+        if self._in_database and self._in_memory <= self.limit // 2 and self._loading is None and not self._closed:
             self._loading = asyncio.get_running_loop().create_task(self._load_more())
 
     async def _load_more(self) -> None:
         try:
-            while self._in_database and self._in_memory < self._limit:
+            while self._in_database and self._in_memory < self.limit:
                 try:
                     await self._load_page()
                 except Exception:
                     log.exception("callbacks.load_failed")
-                    await asyncio.sleep(self._retry_seconds)
+                    await asyncio.sleep(self.retry_seconds)
         finally:
             self._loading = None
 
     async def _load_page(self) -> None:
         async with self._paging:
-            before, room = self._in_database, min(PAGE, self._limit - self._in_memory)
+            before, room = self._in_database, min(PAGE, self.limit - self._in_memory)
             if room <= 0:
                 return
-            page = await self._load(self._highest, room)
+            page = await self.load(self._highest, room)
             for callback in page:
                 self._highest = callback.seq
                 if callback.seq in self._brought_back:

@@ -219,7 +219,7 @@ async def test_a_group_message_is_taken_back_by_its_author_alone(scene: Scene) -
     group, (ann, ben) = await talking(scene, ANN, BEN)
     await ann.say(group, "a1", text("mine"))
     await scene.hears(lambda: len(received(scene)) == 1)
-    scene.running.shard.receiving._tracker.forget()
+    scene.running.shard.receiving.statuses.tracker.forget()
     await ben.say(group, "b1", {"type": "deleted", "deleted": {"id": "a1"}})
     ben.whisper("b2", {"type": "deleted", "deleted": {"id": "a1"}})
     await ben.say(group, "b3", text("done"))

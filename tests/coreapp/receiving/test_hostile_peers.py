@@ -78,7 +78,7 @@ async def test_300_first_messages_far_ahead_leave_a_small_row_and_an_honest_mess
     world.network.deliver(NUMBER, kind, id="honest", body=body)
     await world.sink.signals.until(lambda: ("honest", "received") in world.sink.labels())
     # A record of this length is not kept in memory.
-    assert running.shard.receiving._sessions.in_memory(NUMBER) is None
+    assert running.shard.peers.sessions.in_memory(NUMBER) is None
     await running.stopped()
 
     again = await world.start(node="second")

@@ -219,7 +219,7 @@ async def test_only_its_own_sender_takes_a_message_back_after_a_restart_too(worl
         running = await world.start(node="second")
         await world.connected(running)
     else:
-        running.shard.receiving._tracker.forget()
+        running.shard.receiving.statuses.tracker.forget()
     for n, (who, target) in enumerate(((other, "a"), (other, "never"), (phone, "a"), (phone, "never"), (other, "b"))):
         await write(world, who, f"del-{n}", content=json.dumps({"type": "deleted", "deleted": {"id": target}}).encode())
     await write(world, phone, "c", timestamp=NOW + 9)

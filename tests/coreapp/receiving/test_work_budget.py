@@ -116,13 +116,13 @@ async def test_a_sender_of_very_many_set_ups_is_not_set_up_any_more_until_time_h
     await acknowledged(world, "refused")
     assert phone.record is not None
     refused = phone.record.base_key
-    kept = running.shard.receiving._sessions.in_memory(NUMBER)
+    kept = running.shard.peers.sessions.in_memory(NUMBER)
     assert kept is not None
     assert kept.base_key != refused
     clock.advance(60)
     world.network.deliver(NUMBER, frames.PREKEY, id="set-up", body=first_message(phone, business, 0))
     await acknowledged(world, "set-up")
-    kept = running.shard.receiving._sessions.in_memory(NUMBER)
+    kept = running.shard.peers.sessions.in_memory(NUMBER)
     assert kept is not None
     assert kept.base_key == phone.record.base_key
     await running.stopped()

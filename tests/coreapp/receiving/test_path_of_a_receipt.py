@@ -1,0 +1,65 @@
+"""Modules that a receipt passes through: from the network's frame to the callback that the webhook has accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from tests.coreapp.conftest import World
+from tests.test_import_direction import ROOT
+from tidings.wire import core
+from tidings.wire import device as frames
+
+NUMBER = "15550110001"
+PRODUCT = tuple(f"{ROOT / name}/" for name in ("coreapp", "tidings"))
+# Tasks of a Coreapp that run whether or not a receipt arrives.
+BESIDE = {"membership", "look", "heartbeat", "renew", "config", "changes", "used-keys"}
+
+
+@contextlib.contextmanager
+def entered() -> Iterator[set[str]]:
+    """Collect the product's files in which a function starts or resumes, except in tasks that run beside."""
+    found: set[str] = set()
+
+    def called(frame: FrameType, event: str, arg: object) -> None:
+        name = frame.f_code.co_filename
+        if event != "call" or not name.startswith(PRODUCT):
+            return
+        with contextlib.suppress(RuntimeError):
+            task = asyncio.current_task()
+            if task is not None and task.get_name() in BESIDE:
+                return
+        found.add(str(Path(name).relative_to(ROOT)))
+
+    threading.setprofile(called)
+    sys.setprofile(called)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+async def test_a_receipt_enters_at_most_46_files(world: World) -> None:
+    world.add_phones(NUMBER)
+    running = await world.start(heartbeat_seconds=4.0)
+    await world.connected(running)
+    await running.client.check(NUMBER)
+    answer = await running.client.send(NUMBER)
+    assert isinstance(answer, core.Accepted)
+    await world.sink.signals.until(lambda: world.sink.labels() == [(answer.id, "sent")])
+
+    with entered() as files:
+        world.network.deliver(NUMBER, frames.DELIVERED, id="receipt", refs=[answer.id])
+        await world.sink.signals.until(lambda: len(world.sink.taken()) == 2)
+        await world.network.signals.until(lambda: world.network.acknowledged == ["receipt"])
+
+    assert world.sink.labels()[1] == (answer.id, "delivered")
+
+    print("\n".join(sorted(files)))
+    assert len(files) <= 46, "\n".join(sorted(files))
