@@ -84,8 +84,9 @@ class GroupEvents:
             elif delivery.group and delivery.kind in _RECEIPTS:
                 messages += delivery.refs
                 members.append(delivery.sender)
-        await self.own.load(shared_groups)
-        records = await self.peers.load(senders)
+        if shared_groups:
+            await self.own.load(shared_groups)
+        records = await self.peers.load(senders) if senders else {}
         return Arrivals(self, records, await self.receipts.load(messages, members))
 
 

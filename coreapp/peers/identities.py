@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import Counter
 
@@ -37,17 +37,15 @@ IDENTITY_KEY = 33  # bytes of a typed identity key
 PAGE = 1000  # rows per read
 
 
+@dataclasses.dataclass(slots=True)
 class Learnt:
     """Identity findings of one unit of work. They must be committed with it, then passed to `announce`."""
 
-    __slots__ = ("callbacks", "changed", "kyber", "rows")
-
-    def __init__(self) -> None:
-        self.rows: list[StoredIdentity] = []
-        # (peer, hash) of known identities that have post-quantum protection for the first time.
-        self.kyber: list[tuple[str, bytes]] = []
-        self.callbacks: list[Callback] = []
-        self.changed: list[str] = []
+    rows: list[StoredIdentity] = dataclasses.field(default_factory=list)
+    # (peer, hash) of known identities that have post-quantum protection for the first time.
+    kyber: list[tuple[str, bytes]] = dataclasses.field(default_factory=list)
+    callbacks: list[Callback] = dataclasses.field(default_factory=list)
+    changed: list[str] = dataclasses.field(default_factory=list)
 
 
 class _Peer(pinned.Entry):
@@ -138,14 +136,9 @@ class Identities:
         if self.blocks(peer):
             raise RequestRefused(codes.IDENTITY_UNACKNOWLEDGED, UNACKNOWLEDGED)
 
-    @contextlib.contextmanager
-    def pinned(self, peers: Sequence[str]) -> Iterator[None]:
-        """Keep the state of these peers in memory."""
-        self._peers.pin(peers)
-        try:
-            yield
-        finally:
-            self._peers.unpin(peers)
+    def pinned(self, peers: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+        """Keep the state of these peers in memory for the duration of the block."""
+        return self._peers.pinning(peers)
 
     async def load(self, peers: Iterable[str]) -> None:
         """Load the state of these peers, which must be pinned."""

@@ -65,13 +65,10 @@ class IdentityRequests:
 
     async def _learn(self, peer: str) -> StoredIdentity:
         """Learn the identity from the session in memory, or from the network."""
-        self.sessions.pin((peer,))
-        try:
+        with self.sessions.pinned((peer,)):
             await self.sessions.load((peer,))
             record = self.sessions.in_memory(peer)
             key = record.remote_identity if record is not None else await self._fetch(peer)
-        finally:
-            self.sessions.unpin((peer,))
         known = self.identities.find(peer)
         if known is not None:
             # It was learnt during the request, and is at least as recent.

@@ -8,8 +8,9 @@ a second message with the same key.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from coreapp.account.own_device import OwnDevice
 from tidings import e2ee
@@ -54,18 +55,14 @@ class SessionStore:
         session = self._sessions.get(peer)
         return None if session is None else session.record
 
-    def pin(self, peers: Iterable[str]) -> None:
-        """Keep the records of these peers in memory until each peer has been unpinned as often as it was pinned."""
-        self._sessions.pin(peers)
-
-    def unpin(self, peers: Iterable[str]) -> None:
-        """Remove one pin of each peer."""
-        self._sessions.unpin(peers)
+    def pinned(self, peers: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+        """Keep the records of these peers in memory for the duration of the block."""
+        return self._sessions.pinning(peers)
 
     def hold(self, peer: str, committed: asyncio.Future[None]) -> None:
         """Keep a changed record, or the fact that there is none, in memory until the commit is on disk."""
-        self.pin((peer,))
-        committed.add_done_callback(lambda _: self.unpin((peer,)))
+        self._sessions.pin((peer,))
+        committed.add_done_callback(lambda _: self._sessions.unpin((peer,)))
 
     async def load(self, peers: Sequence[str]) -> None:
         """Load the records of these peers, which must be pinned. A damaged row counts as none."""

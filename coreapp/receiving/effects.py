@@ -9,6 +9,7 @@ from coreapp import statistics
 from coreapp.context import ShardContext
 from coreapp.groups import receipts
 from coreapp.groups.arrivals import Arrivals
+from coreapp.groups.receipts import ReceiptSteps
 from coreapp.journal import Change
 from coreapp.peers.contact_cache import ContactCache
 from coreapp.peers.identities import Learnt
@@ -32,7 +33,8 @@ from tidings.wire.device import Deliver
 class BatchEffects:
     """Effects of one batch. No method waits."""
 
-    arrivals: Arrivals  # changes in groups
+    # Changes in groups; None in a batch of nothing but receipts for messages to single recipients.
+    groups: Arrivals | None
     tracker: StatusTracker
     context: ShardContext
     _: dataclasses.KW_ONLY
@@ -61,6 +63,12 @@ class BatchEffects:
         self._came: list[str] = []
         self._renamed: dict[str, str] = {}
         self._messages: list[MessageRow] = []
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """Changes in groups, in a batch that may have some."""
+        assert self.groups is not None
+        return self.groups
 
     def received(self, delivery: Deliver, kind: str, request_id: str = "") -> None:
         """Record a new message. A later one with the same id is a duplicate."""
@@ -123,12 +131,12 @@ class BatchEffects:
         jobs: those of the control messages
         """
         report = reports.report(self.reached)
-        groups = self.arrivals.changes()
-        checked = contacts.met((*self.heard, *self.registered))
+        groups = self.groups.changes() if self.groups is not None else None
+        checked = contacts.met((*self.heard, *self.registered)) if self.heard or self.registered else ()
         news = report.statuses or self._messages or self._renamed or self._counted or jobs
         if not (news or self.records or self.dropped or groups or self.learnt.rows or checked):
             return None
-        steps = self.arrivals.steps
+        steps = self.groups.steps if self.groups is not None else ReceiptSteps({})
         return Change(
             self.context.account,
             new_messages=self._messages,
@@ -141,7 +149,7 @@ class BatchEffects:
             dropped_sessions=self.dropped,
             used_prekeys=self.used_prekeys,
             new_base_keys=self.base_keys,
-            statuses=receipts.merged(report.statuses, steps.statuses),
+            statuses=receipts.merged(report.statuses, steps.statuses) if steps.statuses else report.statuses,
             checked_contacts=checked,
             heard=self.heard,
             unread_messages=self.unread,

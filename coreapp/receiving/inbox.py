@@ -8,6 +8,7 @@ their senders. Duplicates (receipts by message and status, messages by id) are r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from coreapp.context import ShardContext
 from coreapp.groups import cross_shard
+from coreapp.groups.arrivals import Arrivals
 from coreapp.groups.wiring import ShardGroups
 from coreapp.journal import Change
 from coreapp.media.wiring import ShardMedia
@@ -22,19 +24,20 @@ from coreapp.peers.wiring import ShardPeers
 from coreapp.receiving import delivery_order, inspection
 from coreapp.receiving.decryption import Decryption
 from coreapp.receiving.effects import BatchEffects
-from coreapp.receiving.group_notices import GroupNotices
 from coreapp.receiving.inbound_messages import InboundMessages
 from coreapp.receiving.key_changes import KeyChanges
-from coreapp.receiving.receipts import Receipts
 from coreapp.receiving.set_ups import SetUps
 from coreapp.receiving.work_budget import WorkBudget
+from coreapp.recovery.control_messages import ControlMessage
 from coreapp.recovery.wiring import Recovery
 from coreapp.session_rows import UsedPreKey
 from coreapp.statuses.wiring import Statuses
+from coreapp.webhook import bodies, inbound
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
 from tidings.storage.business import messages
-from tidings.wire import device
+from tidings.storage.business.messages import Status
+from tidings.wire import codes, device
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ ITERATION_SECONDS = 0.1
 HELD_SECONDS = 0.05  # seconds until a message whose key may still arrive is tried again
 PAUSE_SECONDS = 0.02  # seconds for other work between two such parts
 FEW_REFS = 20  # ids kept of an envelope whose sender has exhausted the work budget
+EXPIRED = (codes.EXPIRED, "the message was not delivered within its time to live")
 _MESSAGES = (device.PREKEY, device.MESSAGE, device.GROUP)
 
 # Handles one delivery by adding to the effects of the batch. It must not wait.
@@ -67,7 +71,7 @@ class Inbox:
         self._work_budget = WorkBudget(self.context.clock)
         self._set_ups = SetUps(self.context.database, self.context.account, self.context.clock)
         key_changes = KeyChanges(self.peers.sessions, self.peers.identities)
-        inbound = InboundMessages(
+        messages = InboundMessages(
             self.context,
             Decryption(
                 self.context.device,
@@ -82,9 +86,9 @@ class Inbox:
             tracker=self.statuses.tracker,
         )
         self._handlers: Mapping[str, Handler] = {
-            **dict.fromkeys(inspection.STATUSES, Receipts(self.statuses.tracker).note),
-            **dict.fromkeys(_MESSAGES, inbound.receive),
-            device.GROUP_CHANGED: GroupNotices(self.statuses.tracker).note,
+            **dict.fromkeys(inspection.STATUSES, self._note_receipt),
+            **dict.fromkeys(_MESSAGES, messages.receive),
+            device.GROUP_CHANGED: self._note_group_change,
             device.IDENTITY: key_changes.note,
             device.RETRY: self._send_again,
             **dict.fromkeys(cross_shard.FOR_FIRST, _take_note),
@@ -154,29 +158,14 @@ class Inbox:
         number.
         """
         about = list({message_id for delivery in deliveries for message_id in inspection.subjects(delivery)})
-        senders = inspection.by_session(deliveries)
         self.statuses.tracker.hold(about)
-        self.peers.sessions.pin(senders)
         try:
             await self._load_statuses(about)
             self._charge(deliveries)
-            await self.peers.sessions.load(senders)
-            await self.context.prekeys.load(deliveries)
-            await self._set_ups.load(deliveries)
-            await self.recovery.resending.load(deliveries)
-            arrivals = await self.groups.events.open(deliveries)
-            with self.peers.identities.pinned(senders):
-                security = self.context.config.preferences().security
-                await self.peers.identities.load(senders if security else inspection.with_keys(deliveries))
-                effects = BatchEffects(
-                    arrivals,
-                    self.statuses.tracker,
-                    self.context,
-                    security=security,
-                )
+            with contextlib.ExitStack() as loaded:
+                effects = await self._prepare(deliveries, loaded)
                 handled = await self._handle(deliveries, effects)
         finally:
-            self.peers.sessions.unpin(senders)
             self.statuses.tracker.release(about)
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
         done = deliveries[:handled]
@@ -186,6 +175,66 @@ class Inbox:
             asyncio.get_running_loop().call_later(HELD_SECONDS, self._again, effects.held)
         self.context.network_connection.acknowledge(done)
         return handled
+
+    async def _prepare(self, deliveries: Sequence[Deliver], loaded: contextlib.ExitStack) -> BatchEffects:
+        """Load the state that deliveries of these kinds need, and no other. It stays in memory until `loaded` is
+        closed. Returns the empty effects.
+        """
+        kinds, senders = {delivery.kind for delivery in deliveries}, inspection.by_session(deliveries)
+        if senders:
+            loaded.enter_context(self.peers.sessions.pinned(senders))
+            loaded.enter_context(self.peers.identities.pinned(senders))
+            await self.peers.sessions.load(senders)
+        if device.PREKEY in kinds:
+            await self.context.prekeys.load(deliveries)
+            await self._set_ups.load(deliveries)
+        if device.RETRY in kinds:
+            loaded.callback(self.recovery.resending.forget)
+            await self.recovery.resending.load(deliveries)
+        groups: Arrivals | None = None
+        if not kinds <= inspection.STATUSES.keys() or any(delivery.group for delivery in deliveries):
+            groups = await self.groups.events.open(deliveries)
+        security = self.context.config.preferences().security
+        if senders:
+            await self.peers.identities.load(senders if security else inspection.with_keys(deliveries))
+        return BatchEffects(groups, self.statuses.tracker, self.context, security=security)
+
+    def _note_receipt(self, delivery: Deliver, effects: BatchEffects) -> None:
+        """Record a receipt: a recipient received or read our messages, or the network gave them up.
+
+        Each status is reported once, however often it arrives. Receipts of unknown messages are ignored.
+        """
+        tracker, status = self.statuses.tracker, inspection.STATUSES[delivery.kind]
+        error = EXPIRED if status is Status.FAILED else None
+        for message_id in inspection.subjects(delivery):
+            peer, seconds = tracker.peer(message_id), delivery.timestamp // 1000
+            if delivery.group and peer == delivery.group and status is not Status.FAILED:
+                effects.reached.append((message_id, Status.SENT, seconds, None))
+                news = effects.arrivals.receipt(delivery, message_id, status)
+                inspection.count(delivery, "noted" if news else "duplicate")
+            elif peer == delivery.sender:
+                inspection.count(delivery, "noted")
+                effects.reached.append((message_id, status, seconds, error))
+            else:
+                # Only the recipient of a message can report its status.
+                inspection.count(delivery, "unknown")
+
+    def _note_group_change(self, delivery: Deliver, effects: BatchEffects) -> None:
+        """Apply a notice of the network about a changed group, and report it to the webhook once, as a message of type
+        `system`.
+        """
+        if not inspection.subjects(delivery) or delivery.id in self.statuses.tracker:
+            inspection.count(delivery, "duplicate")
+            return
+        said = effects.arrivals.changed(delivery)
+        if said is None:
+            inspection.count(delivery, "unusable")
+            return
+        inspection.count(delivery, "noted")
+        effects.received(delivery, inbound.SYSTEM)
+        message, seconds = inbound.Inbound(inbound.SYSTEM, said), delivery.timestamp // 1000
+        body = bodies.inbound(delivery.id, delivery.sender, seconds, message, group_id=delivery.group)
+        effects.post(delivery.id, "inbound_message", body, sender=delivery.sender)
 
     def _send_again(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Handle a recipient's request to send messages again."""
@@ -224,25 +273,32 @@ class Inbox:
             handled += 1
             if time.perf_counter() >= until:
                 break
-        control_messages = [
-            *effects.control_messages,
-            *self.recovery.session_repair.control_messages(effects.lost),
-        ]
-        jobs = self.recovery.control_messages.jobs(control_messages)
+        control_messages = effects.control_messages
+        if effects.lost:
+            control_messages = [*control_messages, *self.recovery.session_repair.control_messages(effects.lost)]
+        jobs = self.recovery.control_messages.jobs(control_messages) if control_messages else ()
         change = effects.change(self.statuses.reports, self.peers.sessions, self.peers.contacts, jobs)
-        if change is None:
-            effects.arrivals.committed()
-            return handled
-        committed = self.context.journal.put(change)
-        self.recovery.control_messages.post(control_messages, jobs)
-        self.peers.identities.announce(effects.learnt, committed)
-        await committed
-        effects.arrivals.committed()
-        self.peers.window.heard(effects.heard)
-        self.media.downloads.offer(effects.downloads)
-        self.media.downloads.ended(effects.ended_downloads)
-        self._end_prekeys(effects.used_prekeys)
+        if change is not None:
+            await self._commit(change, effects, control_messages)
+        if effects.groups is not None:
+            effects.groups.committed()
         return handled
+
+    async def _commit(self, change: Change, effects: BatchEffects, control_messages: Sequence[ControlMessage]) -> None:
+        """Commit a change, and start what was waiting for it."""
+        committed = self.context.journal.put(change)
+        if control_messages:
+            self.recovery.control_messages.post(control_messages, change.enqueued_jobs)
+        if effects.learnt.rows or effects.learnt.kyber:
+            self.peers.identities.announce(effects.learnt, committed)
+        await committed
+        if effects.heard:
+            self.peers.window.heard(effects.heard)
+        if effects.downloads or effects.ended_downloads:
+            self.media.downloads.offer(effects.downloads)
+            self.media.downloads.ended(effects.ended_downloads)
+        if effects.used_prekeys:
+            self._end_prekeys(effects.used_prekeys)
 
     def _end_prekeys(self, used: Sequence[UsedPreKey]) -> None:
         """Drop used pre-keys, whose deletion is on disk. A session whose key another session had used is dropped

@@ -52,7 +52,7 @@ class Resending:
 
     async def load(self, deliveries: Sequence[Deliver]) -> None:
         """Read the kept contents that the retry requests among these deliveries name."""
-        self._kept, self._renewing = {}, set()
+        self.forget()
         asked = {
             ref
             for delivery in deliveries
@@ -64,6 +64,10 @@ class Resending:
                 lambda connection: messages.list_kept(connection, self.context.account, list(asked))
             )
             self._kept = {row.id: (row, KeptContents.decode(row.kept)) for row in rows}
+
+    def forget(self) -> None:
+        """Drop what was loaded for a batch."""
+        self._kept, self._renewing = {}, set()
 
     def answer(self, delivery: Deliver, repetitions: Repetitions) -> None:
         """Repeat the messages that were sent to this peer and are not delivered. The limits of sessions and budget

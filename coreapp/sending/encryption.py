@@ -249,12 +249,8 @@ class Encryption:
         return outdated is None or outdated == record.base_key
 
     async def _round(self, peers: Sequence[str]) -> Sequence[None]:
-        self.sessions.pin(peers)
-        try:
-            with self.identities.pinned(peers):
-                await self._serve(peers)
-        finally:
-            self.sessions.unpin(peers)
+        with self.sessions.pinned(peers), self.identities.pinned(peers):
+            await self._serve(peers)
         return [None] * len(peers)
 
     async def _serve(self, peers: Sequence[str]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import contextlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from tidings.aio.lru import LRU
@@ -54,6 +55,15 @@ class PinnedCache(Generic[Key, Held]):
                 del self.pinned[key]
                 if entry.is_known():
                     self._others.put(key, entry)
+
+    @contextlib.contextmanager
+    def pinning(self, keys: Sequence[Key]) -> Iterator[None]:
+        """Pin one entry per key for the duration of the block."""
+        self.pin(keys)
+        try:
+            yield
+        finally:
+            self.unpin(keys)
 
     def get(self, key: Key) -> Held | None:
         """Return the entry, pinned or not; `None` when it is not in memory."""
