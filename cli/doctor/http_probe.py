@@ -10,13 +10,7 @@ import time
 from collections.abc import Mapping
 
 from cli.doctor import clock
-from tidings.egress.responses import BadResponse, ContentParser
-
-READ = 64 * 1024  # bytes per read
-
-
-class NoHttp(ConnectionError):
-    """The server does not speak HTTP/1.1, or closed the connection before its response."""
+from tidings.egress.responses import BadResponse, Closed, ContentParser, EgressConnection, ReadCpuLimit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,18 +45,20 @@ async def ask(
 
     started: monotonic seconds when the connection attempt started.
     """
-    reader, writer = await asyncio.open_connection(
-        sock=sock, ssl=tls, server_hostname=host if tls is not None else None, limit=READ
-    )
+    response = ContentParser()
+    connection = EgressConnection(response, ReadCpuLimit())
     try:
-        connected = time.monotonic() - started
-        writer.write(request)
-        response = await _read_head(reader)
+        await connection.open(sock, host, tls)
+        connected, (over, ends) = time.monotonic() - started, _describe(connection.secured)
+        await connection.ask(request)
         answered, at = time.monotonic() - started, time.time()
-        over, ends = _describe(writer)
         return ProbeResponse(response.status, response.headers, connected, answered, at, over, ends)
+    except Closed:
+        raise
+    except BadResponse as error:
+        raise ConnectionError(f"what answers there does not speak HTTP/1.1: {error}") from None
     finally:
-        writer.transport.abort()
+        connection.abort()
 
 
 async def dial(host: str, port: int) -> socket.socket:
@@ -88,21 +84,7 @@ async def dial(host: str, port: int) -> socket.socket:
     raise failure
 
 
-async def _read_head(reader: asyncio.StreamReader) -> ContentParser:
-    response = ContentParser()
-    while not response.is_headed:
-        data = await reader.read(READ)
-        if not data:
-            raise NoHttp("the connection was closed without an answer of HTTP")
-        try:
-            response.feed(data)
-        except BadResponse as error:
-            raise NoHttp(f"what answers there does not speak HTTP/1.1: {error}") from None
-    return response
-
-
-def _describe(writer: asyncio.StreamWriter) -> tuple[str, float]:
-    secured = writer.get_extra_info("ssl_object")
+def _describe(secured: ssl.SSLObject | None) -> tuple[str, float]:
     if secured is None:
         return "", 0.0
     shown = secured.getpeercert() or {}

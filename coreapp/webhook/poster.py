@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tidings.egress import trust, urls
-from tidings.egress.responses import EgressConnection, ReadCpuLimit, ResponseParser
+from tidings.egress.responses import Closed, EgressConnection, ReadCpuLimit, ResponseParser
 from tidings.egress.urls import Origin
 
 log = logging.getLogger(__name__)
@@ -32,14 +32,6 @@ class Connect(Protocol):
     """Opens connections."""
 
     async def connect(self, host: str, port: int) -> socket.socket: ...
-
-
-class Closed(ConnectionError):
-    """The receiver closed the connection before its response."""
-
-    def __init__(self, *, unused: bool) -> None:
-        super().__init__("the connection was closed before an answer came")
-        self.unused = unused  # whether it closed before it had sent a single byte
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ class Poster:
         self._mistrust = ""
         # Increases when servers are verified against other certificates or lists: earlier connections are not kept.
         self._generation = 0
-        self._idle: collections.deque[_Exchange] = collections.deque()
+        self._idle: collections.deque[_KeptConnection] = collections.deque()
 
     def trust(self, authorities: bytes) -> None:
         """Verify servers against these certificates, PEM; empty for those of the system.
@@ -134,80 +126,44 @@ class Poster:
         while self._idle:
             self._idle.pop().abort()
 
-    def _take_idle(self, origin: Origin) -> _Exchange | None:
+    def _take_idle(self, origin: Origin) -> _KeptConnection | None:
         while self._idle:
-            exchange = self._idle.pop()
-            if exchange.reusable and exchange.origin == origin:
-                return exchange
-            exchange.abort()
+            connection = self._idle.pop()
+            if connection.is_reusable and connection.origin == origin:
+                return connection
+            connection.abort()
         return None
 
-    async def _connect(self, origin: Origin) -> _Exchange:
+    async def _connect(self, origin: Origin) -> _KeptConnection:
         host, port, secure = origin
         if secure and self._mistrust:
             raise ssl.SSLError(self._mistrust)
         if secure and self.tls is None:
             self.tls = trust.context()
-        sock = await self.guard.connect(host, port)
-        exchange = _Exchange(origin, self._pace, self._generation)
-        try:
-            await asyncio.get_running_loop().create_connection(
-                lambda: exchange.connection,
-                sock=sock,
-                ssl=self.tls if secure else None,
-                server_hostname=host if secure else None,
-            )
-        except BaseException:
-            sock.close()
-            raise
-        return exchange
+        connection = _KeptConnection(origin, self._generation, self._pace)
+        await connection.open(await self.guard.connect(host, port), host, self.tls if secure else None)
+        return connection
 
-    async def _exchange(self, exchange: _Exchange, request: bytes) -> int:
+    async def _exchange(self, connection: _KeptConnection, request: bytes) -> int:
         try:
-            status = await exchange.send(request)
+            await connection.ask(request, limit=RESPONSE_LIMIT)
         except BaseException:
-            exchange.abort()
+            connection.abort()
             raise
-        if exchange.reusable and exchange.generation == self._generation and len(self._idle) < MAX_IDLE:
-            self._idle.append(exchange)
+        if connection.is_reusable and connection.generation == self._generation and len(self._idle) < MAX_IDLE:
+            self._idle.append(connection)
         else:
-            exchange.abort()
-        return status
+            connection.abort()
+        return connection.parser.status
 
 
-class _Exchange:
-    """One connection, used for one request after another."""
+class _KeptConnection(EgressConnection):
+    """Connection for one request after another."""
 
-    def __init__(self, origin: Origin, pace: ReadCpuLimit, generation: int) -> None:
+    def __init__(self, origin: Origin, generation: int, pace: ReadCpuLimit) -> None:
+        super().__init__(ResponseParser(), pace)
         self.origin = origin
         self.generation = generation  # of the certificates that the server was verified against
-        self._parser = ResponseParser()
-        self.connection = EgressConnection(self._parser, pace)
-
-    @property
-    def reusable(self) -> bool:
-        """Return whether the connection may be used for another request."""
-        return self._parser.keep_alive and self.connection.is_usable
-
-    async def send(self, request: bytes) -> int:
-        """Send a request. Returns the status once the response has been read to its end or to the limit. Raises
-        `OSError`.
-        """
-        connection, parser = self.connection, self._parser
-        if not connection.is_usable:
-            raise Closed(unused=True)
-        await connection.send(request)
-        while not parser.is_complete:
-            if parser.is_headed and (connection.is_lost or parser.size > RESPONSE_LIMIT):
-                # A response may end with its connection.
-                break
-            if connection.is_lost:
-                raise connection.error or Closed(unused=not parser.size)
-            await connection.read()
-        return parser.status
-
-    def abort(self) -> None:
-        self.connection.abort()
 
 
 @functools.lru_cache(8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import ssl
 from collections.abc import AsyncIterator, Mapping
 
@@ -20,29 +21,28 @@ class DownloadTooLarge(Exception):
     """The file has more bytes than the caller accepts: ask for a smaller one."""
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class DownloadAnswer:
     """Response whose head has arrived."""
 
-    def __init__(self, connection: EgressConnection, parser: ContentParser, limit: int) -> None:
-        self._connection = connection
-        self._parser = parser
-        self._limit = limit
-        self._received = 0
+    connection: EgressConnection
+    parser: ContentParser
+    limit: int  # bytes of the body
 
     @property
     def status(self) -> int:
         """HTTP status, also 3xx, as no redirect is followed, and 101, whose body is empty."""
-        return self._parser.status
+        return self.parser.status
 
     @property
     def headers(self) -> Mapping[str, str]:
         """Response headers by lower-case name; of several with one name, the last."""
-        return self._parser.headers
+        return self.parser.headers
 
     @property
     def length(self) -> int | None:
         """Bytes of the body that the server declared; `None` when it declared none."""
-        return self._parser.length
+        return self.parser.length
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body, once; the content of one read comes in one piece.
@@ -50,31 +50,17 @@ class DownloadAnswer:
         Raises `DownloadTooLarge` before more than the limit was yielded, `BadResponse` when the body is cut off or
         exceeds the limits on responses, and `OSError`.
         """
+        received = 0
         while True:
-            piece = self._parser.take_content()
-            self._received += len(piece)
-            if self._received > self._limit:
-                raise DownloadTooLarge(f"more than {self._limit} bytes")
+            piece = self.parser.take_content()
+            received += len(piece)
+            if received > self.limit:
+                raise DownloadTooLarge(f"more than {self.limit} bytes")
             if piece:
                 yield piece
-            if self._parser.is_complete:
+            if self.parser.is_complete:
                 return
-            await self._read()
-
-    async def _head(self, request: bytes) -> None:
-        await self._connection.send(request)
-        while not self._parser.is_headed:
-            await self._read()
-        if self.length is not None and self.length > self._limit:
-            raise DownloadTooLarge(f"{self.length} bytes, more than {self._limit}")
-
-    async def _read(self) -> None:
-        if not self._connection.is_lost:
-            await self._connection.read()
-        elif self._connection.error is not None:
-            raise self._connection.error
-        else:
-            self._parser.end()
+            await self.connection.read()
 
 
 class Downloader:
@@ -104,32 +90,21 @@ class Downloader:
         """
         place = urls.parse(url)
         request = _request(place, headers or {})
+        host, port, secure = place.origin
+        if secure and self._tls is None:
+            self._tls = trust.context()
         async with asyncio.timeout(seconds):
             parser = ContentParser()
             connection = EgressConnection(parser, self._pace)
             try:
-                await self._open(place, connection)
+                await connection.open(await self._guard.connect(host, port), host, self._tls if secure else None)
+                await connection.ask(request)
                 answer = DownloadAnswer(connection, parser, limit)
-                await answer._head(request)
+                if answer.length is not None and answer.length > limit:
+                    raise DownloadTooLarge(f"{answer.length} bytes, more than {limit}")
                 yield answer
             finally:
                 connection.abort()
-
-    async def _open(self, place: urls.HttpTarget, connection: EgressConnection) -> None:
-        host, port, secure = place.origin
-        if secure and self._tls is None:
-            self._tls = trust.context()
-        sock = await self._guard.connect(host, port)
-        try:
-            await asyncio.get_running_loop().create_connection(
-                lambda: connection,
-                sock=sock,
-                ssl=self._tls if secure else None,
-                server_hostname=host if secure else None,
-            )
-        except BaseException:
-            sock.close()
-            raise
 
 
 def _request(place: urls.HttpTarget, headers: Mapping[str, str]) -> bytes:

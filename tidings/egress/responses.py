@@ -1,4 +1,4 @@
-"""Bounded reader of HTTP/1.1 responses from hosts that others name: webhooks, media hosts, proxies.
+"""HTTP/1.1 connections to hosts that others name (webhooks, media hosts, proxies), with a bounded reader of responses.
 
 A hostile response costs a bounded amount of memory, CPU and time on the event loop, whatever its form. `ResponseParser`
 bounds the head and the interim responses, `ContentParser` the overhead of the body as well, and `EgressConnection` the
@@ -8,6 +8,8 @@ reads.
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 import time
 from typing import Any
 
@@ -36,6 +38,14 @@ class BadResponse(ConnectionError):
     """The peer sent no response of HTTP/1.1, or one beyond the limits."""
 
 
+class Closed(BadResponse):
+    """The peer closed the connection before its response."""
+
+    def __init__(self, *, unused: bool) -> None:
+        super().__init__("the connection was closed without an answer")
+        self.unused = unused  # whether it closed before it had sent a single byte
+
+
 class ResponseParser:
     """Parses the responses on one connection, one after the other, without I/O; content is not kept."""
 
@@ -58,6 +68,14 @@ class ResponseParser:
         """Expect no more bytes. Without it, this parser and the library's, which refer to each other, stay in memory
         with up to 32 KiB of a head until the interpreter GC runs."""
         self._parser = None
+
+    def end(self) -> None:
+        """Record that the connection was closed, which is the end of a response whose head is complete. Raises
+        `Closed` before that.
+        """
+        if not self.is_headed:
+            raise Closed(unused=not self.size)
+        self.is_complete = True
 
     def feed(self, data: bytes) -> None:
         """Parse the next bytes; bytes behind a complete response are dropped. Raises `BadResponse`."""
@@ -159,11 +177,10 @@ class ContentParser(ResponseParser):
         """Record that the connection was closed. Raises `BadResponse` unless that is a valid end of the response."""
         if self.is_complete:
             return
-        if not self.is_headed:
-            raise BadResponse("the connection was closed before a response came")
-        if self.length is not None or "chunked" in self.headers.get("transfer-encoding", "").lower():
+        is_framed = self.length is not None or "chunked" in self.headers.get("transfer-encoding", "").lower()
+        if self.is_headed and is_framed:
             raise BadResponse("the connection was closed before the end of the response")
-        self.is_complete = True
+        super().end()
 
     def _feed(self, part: bytes | memoryview) -> None:
         was_headed, count = self.is_headed, len(self._pieces)
@@ -223,7 +240,7 @@ class EgressConnection(asyncio.Protocol):
         self.is_lost = False
         # Why it was closed; `None` when the peer closed it normally.
         self.error: Exception | None = None
-        self._parser = parser
+        self.parser = parser
         self._pace = pace
         # An `asyncio.Transport`; uvloop's transports are not instances of it.
         self._transport: Any = None
@@ -238,19 +255,64 @@ class EgressConnection(asyncio.Protocol):
         """Return whether a request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def is_reusable(self) -> bool:
+        """Return whether the response is complete and another request can be sent."""
+        return self.parser.keep_alive and self.is_usable
+
+    @property
+    def secured(self) -> ssl.SSLObject | None:
+        """State of TLS; `None` without TLS or a connection."""
+        found: ssl.SSLObject | None = self._transport and self._transport.get_extra_info("ssl_object")
+        return found
+
+    async def open(self, sock: socket.socket, host: str, tls: ssl.SSLContext | None) -> None:
+        """Take over a connected socket, which is closed on failure. Raises `OSError`.
+
+        host: name that the server's certificate must have.
+        tls: context that verifies it; `None` for no TLS.
+        """
+        name = host if tls is not None else None
+        try:
+            loop = asyncio.get_running_loop()
+            await loop.create_connection(lambda: self, sock=sock, ssl=tls, server_hostname=name)
+        except BaseException:
+            sock.close()
+            raise
+
+    async def ask(self, request: bytes, *, limit: int = 0) -> None:
+        """Send a request, and read its response up to the end of its head and further to its end or beyond `limit`
+        bytes.
+
+        Raises `BadResponse`, `Closed` and other `OSError`s. A response that breaks off after its head raises nothing.
+        """
+        if not self.is_usable:
+            raise Closed(unused=True)
+        await self.send(request)
+        parser = self.parser
+        while not parser.is_complete and not (parser.is_headed and (self.is_lost or parser.size > limit)):
+            await self.read()
+
     def send(self, request: bytes) -> asyncio.Future[None]:
         """Send a request; returns a future for the first read of its response, or for the end of the connection.
 
         The future raises `BadResponse`, after which the connection is unusable. Not a coroutine: a post is a hot path.
         """
         self._reads = 1
-        self._parser.begin()
+        self.parser.begin()
         self._waiter = waiter = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return waiter
 
     async def read(self) -> None:
-        """Wait for one more read, or for the end of the connection. Raises `BadResponse`."""
+        """Wait for one more read, or for the end of the connection. After that end, raise its error or end the
+        response. Raises `BadResponse` and `OSError`.
+        """
+        if self.is_lost:
+            if self.error is not None:
+                raise self.error
+            self.parser.end()
+            return
         self._reads += 1
         if self._reads > FREE_READS:
             delay = self._pace.consume(self._read_seconds + self._parsing)
@@ -279,7 +341,7 @@ class EgressConnection(asyncio.Protocol):
             # Data without a request.
             self.abort()
             return
-        parser = self._parser
+        parser = self.parser
         try:
             if self._reads > FREE_READS:
                 started = time.thread_time()
@@ -300,6 +362,6 @@ class EgressConnection(asyncio.Protocol):
         self.is_lost = True
         self.error = exc
         self._transport = None
-        self._parser.close()
+        self.parser.close()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
