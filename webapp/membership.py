@@ -9,9 +9,7 @@ from collections.abc import Callable
 
 from prometheus_client import Gauge
 
-from tidings.aio import service
-from tidings.storage.business import webapp_nodes
-from tidings.runtime import service
+from tidings.aio.membership import Membership
 from tidings.storage.business import webapp_nodes, webapp_unreached
 from tidings.storage.business.webapp_nodes import WebappNode
 from tidings.storage.database import Connection, Database
@@ -24,10 +22,11 @@ HEARTBEAT, FORGOTTEN = 5.0, 3600.0
 MEMBERS = Gauge("tidings_webapps", "Webapps of the installation that this one knows of, itself among them")
 
 
-class WebappMembership:
-    """Service that sends heartbeats of this Webapp."""
+class WebappMembership(Membership):
+    """Service that sends heartbeats of this Webapp, and removes its row at the end."""
 
-    name = "membership"
+    interval = HEARTBEAT
+    events = "webapps"
 
     def __init__(self, database: Database, node: str, changed: Callable[[int], None]) -> None:
         """Create the service.
@@ -61,17 +60,13 @@ class WebappMembership:
             self._changed(count)
 
     async def run(self, stop: asyncio.Event) -> None:
-        while not await service.wait_for(stop, HEARTBEAT):
-            try:
-                await self._renew()
-            except Exception as error:
-                log.warning("webapps.not_renewed", extra={"error": repr(error)[:200]})
-        try:
-            async with self._database.transaction(seconds=1.0) as connection:
-                await webapp_nodes.remove(connection, self.webapp.incarnation)
-        except Exception as error:
-            log.warning("webapps.not_removed", extra={"error": repr(error)[:200]})
+        await super().run(stop)
+        await self.leave()
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
         async with self._database.transaction() as connection:
             await webapp_nodes.renew(connection, self.webapp, forget=FORGOTTEN)
+
+    async def remove(self) -> None:
+        async with self._database.transaction(seconds=1.0) as connection:
+            await webapp_nodes.remove(connection, self.webapp.incarnation)

@@ -17,6 +17,7 @@ from coreapp.shard import reach
 from coreapp.shard.balancing import Holding
 from coreapp.shard.reach import CoreappReach
 from tidings.aio import service
+from tidings.aio.membership import Membership
 from tidings.config.env import SettingsError
 from tidings.storage import outages
 from tidings.storage.business import cross_shard_messages, layouts, nodes, shards, webapp_unreached
@@ -77,68 +78,59 @@ def list_live(
     )
 
 
-@dataclasses.dataclass(eq=False, repr=False)
-class CoreappMembership:
-    """Joins the installation, sends heartbeats, and leaves."""
+class CoreappMembership(Membership):
+    """Joins the installation, sends heartbeats, and leaves. `run` raises `Replaced` when another process takes the
+    name.
+    """
 
-    database: Database
-    settings: Settings
-    address: Callable[[], str]  # returns the address at which Webapps connect, `host:port`
-
-    def __post_init__(self) -> None:
+    def __init__(self, database: Database, settings: Settings, address: Callable[[], str]) -> None:
+        """address: returns the address at which Webapps connect, `host:port`"""
+        self.interval = settings.heartbeat_seconds
+        self._database = database
+        self._settings = settings
+        self._address = address
         self._incarnation = secrets.token_hex(8)
-        # Completed with the error when another process takes this one's name.
-        self.replaced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def _node(self) -> CoreappNode:
-        return CoreappNode(self.settings.node, self._incarnation, self.address(), self.settings.heartbeat_seconds)
+        return CoreappNode(self._settings.node, self._incarnation, self._address(), self.interval)
 
     async def join(self, stop: asyncio.Event) -> None:
         """Join the list of processes. Raises `SettingsError` while a process of the same name is alive."""
         while not stop.is_set():
             try:
                 await self._wait_for_namesake()
-                await self.database.commit(self._list)
+                await self._database.commit(self._list)
                 return
             except Exception as error:
                 if not outages.is_outage(error):
                     raise
                 log.warning("membership.unreachable", extra={"error": repr(error)})
-                await service.wait_for(stop, self.settings.heartbeat_seconds)
+                await service.wait_for(stop, self.interval)
 
-    async def keep(self, stop: asyncio.Event) -> None:
-        """Send heartbeats until `stop` is set, or until another process takes the name."""
-        while not await service.wait_for(stop, self.settings.heartbeat_seconds):
-            try:
-                await self.database.commit(functools.partial(nodes.beat, node=self._node))
-            except Replaced as error:
-                log.error("membership.replaced", extra={"node": self.settings.node})
-                self.replaced.set_exception(error)
-                self.replaced.exception()
-                return
-            except Exception as error:
-                if not outages.is_outage(error):
-                    raise
-                log.warning("membership.not_renewed", extra={"error": repr(error)})
+    async def renew(self) -> None:
+        await self._database.commit(functools.partial(nodes.beat, node=self._node))
+
+    def missed(self, error: Exception) -> None:
+        if isinstance(error, Replaced):
+            log.error("membership.replaced", extra={"node": self._settings.node})
+        if not outages.is_outage(error):
+            raise error
+        super().missed(error)
 
     async def survey(self) -> Survey:
         """Read the live processes and the owners of all shards."""
-        async with self.database.reading() as connection:
+        async with self._database.reading() as connection:
             states = await shards.list_states(connection)
             members = await nodes.list_members(connection)
             layout = await layouts.find(connection)
             addressed = await cross_shard_messages.list_addressed(connection) if len(states) > 1 else ()
             reports = await webapp_unreached.list_reports(connection)
-        live = list_live(members, states, heartbeat_timeout=self.settings.lease_seconds) | {self.settings.node}
+        live = list_live(members, states, heartbeat_timeout=self._settings.lease_seconds) | {self._settings.node}
         return Survey(states, live, layout, addressed, reach.judge(reports, members, live))
 
-    async def leave(self) -> None:
-        """Leave the list of processes."""
-        try:
-            await self.database.commit(functools.partial(nodes.leave, node=self._node))
-        except Exception as error:
-            log.warning("membership.not_left", extra={"error": repr(error)})
+    async def remove(self) -> None:
+        await self._database.commit(functools.partial(nodes.leave, node=self._node))
 
     async def _list(self, connection: Connection) -> None:
         await nodes.forget_lost(connection, FORGET_SECONDS)
@@ -151,11 +143,11 @@ class CoreappMembership:
         there. Otherwise it gets the time of two heartbeats to send one.
         """
         known = await self._namesake()
-        if known is None or known.heartbeat_age > self.settings.lease_seconds:
+        if known is None or known.heartbeat_age > self._settings.lease_seconds:
             return
-        if known.node.address == self.address() or await _is_deserted(known.node.address):
+        if known.node.address == self._address() or await _is_deserted(known.node.address):
             return
-        log.info("membership.namesake", extra={"node": self.settings.node, "address": known.node.address})
+        log.info("membership.namesake", extra={"node": self._settings.node, "address": known.node.address})
         await asyncio.sleep(max(0.0, 2 * known.node.interval + nodes.MARGIN - known.heartbeat_age))
         now = await self._namesake()
         if now is not None and (now.node != known.node or now.heartbeat_at != known.heartbeat_at):
@@ -165,8 +157,8 @@ class CoreappMembership:
             )
 
     async def _namesake(self) -> NodeRecord | None:
-        async with self.database.reading() as connection:
-            return await nodes.find(connection, self.settings.node)
+        async with self._database.reading() as connection:
+            return await nodes.find(connection, self._settings.node)
 
 
 async def _is_deserted(address: str) -> bool:

@@ -123,7 +123,7 @@ class ShardNode:
         )
         await self._membership.join(stop)
         leaving, left = asyncio.Event(), asyncio.Event()
-        beating = asyncio.create_task(self._membership.keep(leaving), name="membership")
+        beating = asyncio.create_task(self._membership.run(leaving), name="membership")
         beside = [
             asyncio.create_task(self.config.run(left), name=self.config.name),
             asyncio.create_task(self._changes.run(left), name=self._changes.name),
@@ -131,7 +131,7 @@ class ShardNode:
         ]
         looking = asyncio.create_task(self._keep_looking(stop), name="look")
         try:
-            either = [looking, self._failure, self._membership.replaced, beating, *beside]
+            either = [looking, self._failure, beating, *beside]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             for done in either:
                 if done.done():

@@ -4,7 +4,6 @@ each.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 import secrets
@@ -20,7 +19,7 @@ from network.cluster.shared_clock import SharedClock
 from network.routing.sequence import SLOTS
 from network.settings import Cluster
 from tidings.aio.clock import Clock, SystemClock
-from tidings.aio.service import wait_for
+from tidings.aio.membership import Membership
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class MembershipChange:
 _NONE = MembershipChange(frozenset(), frozenset(), was_away=False)
 
 
-class NodeMembership:
+class NodeMembership(Membership):
     """Service with this node's heartbeat and its view of the other nodes.
 
     me: incarnation of this process: the node's name and a random part.
@@ -61,7 +60,8 @@ class NodeMembership:
     clock: clock of Redis, estimated from the heartbeats.
     """
 
-    name = "membership"
+    interval = HEARTBEAT
+    events = "cluster"
 
     def __init__(
         self, server: RedisClient, settings: Cluster, measure: Callable[[], Load], *, clock: Clock | None = None
@@ -82,6 +82,7 @@ class NodeMembership:
         self._key, self._loads_key = server.key("nodes"), server.key("loads")
         # Called with each change; `None` for no call.
         self.on_change: Callable[[MembershipChange], Awaitable[None]] | None = None
+        self._beats = 0
         self._change = _NONE
         # Servers that responded to the last heartbeat. After a fail-over the new server may lack the last claims.
         self._servers: tuple[bytes, frozenset[str]] | None = None
@@ -100,15 +101,12 @@ class NodeMembership:
         self._change = _NONE
         log.info("cluster.joined", extra={"node": self.me, "slot": self.slot, "nodes": len(self.nodes)})
 
-    async def leave(self) -> None:
+    async def remove(self) -> None:
         """Leave the cluster; the others notice at their next heartbeat."""
-        try:
-            await self._server.leave(self._key, self.me)
-            await self._server.delete_fields(self._loads_key, [self.me])
-            await self._server.remove(self._slot_key)
-            await self._server.remove(self._link_key(self.me))
-        except RedisAway as error:
-            log.warning("cluster.not_left", extra={"error": str(error)})
+        await self._server.leave(self._key, self.me)
+        await self._server.delete_fields(self._loads_key, [self.me])
+        await self._server.remove(self._slot_key)
+        await self._server.remove(self._link_key(self.me))
 
     async def find_link(self, node: str) -> LinkAddress | None:
         """Return the link address of another process; `None` when it has none.
@@ -118,30 +116,28 @@ class NodeMembership:
         found = await self._server.get(self._link_key(node))
         return None if found is None else frames.decode_address(found)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        beats = 0
-        while not await wait_for(stop, HEARTBEAT):
-            beats += 1
-            await self.run_once(renew=beats % 600 == 0)
-
-    async def run_once(self, *, renew: bool = False) -> None:
-        """Send one heartbeat and handle the changes that it finds.
-
-        renew: renew the slot's reservation too.
-        """
-        try:
-            await self.beat()
-            if renew:
-                await self._server.renew(self._slot_key, self.me, SLOT_SECONDS)
-        except RedisAway as error:
-            if self.in_touch:
-                log.warning("redis.away", extra={"error": str(error)})
-            self.in_touch = False
-            IN_TOUCH.set(0)
-            return
+    async def run_once(self) -> bool:
+        """Send one heartbeat and handle the changes that it finds."""
+        if not await super().run_once():
+            return False
         change, self._change = self._change, _NONE
         if self.on_change is not None and change != _NONE:
             await self.on_change(change)
+        return True
+
+    async def renew(self) -> None:
+        await self.beat()
+        self._beats += 1
+        if self._beats % 600 == 0:
+            await self._server.renew(self._slot_key, self.me, SLOT_SECONDS)
+
+    def missed(self, error: Exception) -> None:
+        if not isinstance(error, RedisAway):
+            raise error
+        if self.in_touch:
+            log.warning("redis.away", extra={"error": str(error)})
+        self.in_touch = False
+        IN_TOUCH.set(0)
 
     async def beat(self) -> None:
         """Send a heartbeat and read the live nodes. Raises `RedisAway`."""

@@ -41,7 +41,7 @@ async def test_a_second_process_of_a_name_is_refused_while_the_first_gives_signs
     first = membership(world, "one", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
     await first.join(asyncio.Event())
     stop = asyncio.Event()
-    beating = asyncio.create_task(first.keep(stop))
+    beating = asyncio.create_task(first.run(stop))
     with pytest.raises(SettingsError, match="another Coreapp of this installation runs under the name one"):
         await membership(world, "one", "127.0.0.1:2").join(asyncio.Event())
     stop.set()
@@ -63,9 +63,8 @@ async def test_a_process_whose_name_another_has_taken_says_so(world: World) -> N
     first = membership(world, "one", "127.0.0.1:1")
     await first.join(asyncio.Event())
     await membership(world, "one", "127.0.0.1:1").join(asyncio.Event())
-    await first.keep(asyncio.Event())
     with pytest.raises(Replaced, match="one"):
-        first.replaced.result()
+        await first.run(asyncio.Event())
 
 
 async def test_a_process_that_was_forgotten_is_listed_again(world: World) -> None:
@@ -75,7 +74,7 @@ async def test_a_process_that_was_forgotten_is_listed_again(world: World) -> Non
         await nodes.forget_lost(connection, -1.0)
     assert await listed(world) == []
     stop = asyncio.Event()
-    beating = asyncio.create_task(first.keep(stop))
+    beating = asyncio.create_task(first.run(stop))
     await soon_listed(world, "one")
     stop.set()
     await beating
