@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Protocol
 
 from tidings import e2ee
-from tidings.storage.handset import outbox
+from tidings.storage.handset.outbox import OutboxRow
 
 
 class Channel(Protocol):
     """Connection through which a logged-in device sends its envelopes."""
 
-    def offer(self, device: Device, envelope: outbox.OutboxRow) -> None:
+    def offer(self, device: Device, envelope: OutboxRow) -> None:
         """Send an envelope as soon as there is room."""
         ...
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Device:
     """Number with its identity and its token."""
 
-    __slots__ = ("blocked", "channel", "identity", "next_key_id", "number", "outbox", "registration_id", "token")
-
-    def __init__(
-        self,
-        number: str,
-        registration_id: int,
-        identity: e2ee.IdentityKeyPair,
-        *,
-        token: str | None = None,
-        next_key_id: int = 1,
-        blocked: str = "",
-    ) -> None:
-        self.number = number
-        self.registration_id = registration_id
-        self.identity = identity
-        self.token = token  # of the network; `None` before the registration or when it was refused
-        self.next_key_id = next_key_id  # of the next pre-key
-        self.blocked = blocked  # number that this device blocks; empty for none
-        self.channel: Channel | None = None  # connection on which the device is logged in; `None` for none
-        # Committed envelopes that the network has not accepted, by position. All of them are sent again after the
-        # connection is lost. The fleet's `Mailroom` bounds their total number.
-        self.outbox: dict[int, outbox.OutboxRow] = {}
+    number: str
+    registration_id: int
+    identity: e2ee.IdentityKeyPair
+    _: dataclasses.KW_ONLY
+    token: str | None = None  # of the network; `None` before the registration or when it was refused
+    next_key_id: int = 1  # of the next pre-key
+    blocked: str = ""  # number that this device blocks; empty for none
+    # connection on which the device is logged in; `None` for none
+    channel: Channel | None = dataclasses.field(default=None, init=False)
+    # Committed envelopes that the network has not accepted, by position. All of them are sent again after the
+    # connection is lost. The fleet's `Mailroom` bounds their total number.
+    outbox: dict[int, OutboxRow] = dataclasses.field(default_factory=dict, init=False)
 
     def __repr__(self) -> str:
         return f"Device({self.number})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Mapping
 
@@ -17,20 +18,16 @@ log = logging.getLogger(__name__)
 INTERVAL = 3600.0  # seconds between two passes
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class PreKeyRotation:
     """Service that rotates lasting pre-keys."""
 
     name = "rotation"
 
-    def __init__(self, registry: DeviceRegistry, devices: Mapping[str, Device]) -> None:
-        """Create the service.
-
-        devices: of the fleet, by number
-        """
-        self._registry = registry
-        self._devices = devices
-        # Numbers that the network refused. They are not tried again by this process.
-        self._refused: set[str] = set()
+    registry: DeviceRegistry
+    devices: Mapping[str, Device]  # of the fleet, by number
+    # Numbers that the network refused. They are not tried again by this process.
+    _refused: set[str] = dataclasses.field(default_factory=set, init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -47,10 +44,10 @@ class PreKeyRotation:
     async def run_once(self, stop: asyncio.Event) -> int:
         """Rotate the keys of all devices that are due. Returns the number of devices. Raises `NetworkAway`."""
         rotated, after = 0, ""
-        while not stop.is_set() and (page := await self._registry.list_due(after)):
+        while not stop.is_set() and (page := await self.registry.list_due(after)):
             after = page[-1]
-            due = [self._devices[number] for number in page if number in self._devices.keys() - self._refused]
-            refused = await self._registry.rotate(due)
+            due = [self.devices[number] for number in page if number in self.devices.keys() - self._refused]
+            refused = await self.registry.rotate(due)
             self._refused.update(device.number for device in refused)
             rotated += len(due) - len(refused)
         if rotated:

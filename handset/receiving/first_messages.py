@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
@@ -25,57 +26,47 @@ from tidings.wire.device import PREKEY
 PreKey = TypeVar("PreKey")
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class FirstMessages:
     """First messages of one batch."""
 
-    def __init__(
-        self,
-        vault: Vault,
-        named: Mapping[tuple[str, int], HandsetPreKeyRow],
-        *,
-        accepted: Mapping[str, AcceptedBaseKeys],
-        batch: InboundBatch,
-    ) -> None:
-        """Create the state of a batch.
-
-        named: existing pre-keys that the first messages name, by number and key id
-        accepted: base keys of accepted first messages, by number
-        """
-        self._vault = vault
-        self._prekeys = named
-        self._accepted = accepted
-        self._batch = batch
+    vault: Vault
+    # existing pre-keys that the first messages name, by number and key id
+    named: Mapping[tuple[str, int], HandsetPreKeyRow]
+    _: dataclasses.KW_ONLY
+    accepted: Mapping[str, AcceptedBaseKeys]  # base keys of accepted first messages, by number
+    batch: InboundBatch
 
     def check(self, device: Device, peer: str, first: e2ee.PreKeySignalMessage) -> None:
         """Require that a message may open a session. Raises `e2ee.KnownBaseKey` and `e2ee.TooManySetUps`."""
-        if device.number in self._accepted:
-            self._accepted[device.number].check(peer, first)
+        if device.number in self.accepted:
+            self.accepted[device.number].check(peer, first)
 
     def prekeys_of(self, device: Device) -> PreKeys:
         """Return the pre-keys of a device, without those that an earlier message of the batch has used."""
         number = device.number
         return PreKeys(
-            functools.partial(self._find, self._vault.signed, (SIGNED,), number),
-            functools.partial(self._find, self._vault.one_time, (ONE_TIME,), number),
-            functools.partial(self._find, self._vault.kyber, (KYBER_ONE_TIME, KYBER_LAST), number),
+            functools.partial(self._find, self.vault.signed, (SIGNED,), number),
+            functools.partial(self._find, self.vault.one_time, (ONE_TIME,), number),
+            functools.partial(self._find, self.vault.kyber, (KYBER_ONE_TIME, KYBER_LAST), number),
         )
 
     def use_up(self, device: Device, peer: str, first: e2ee.PreKeySignalMessage) -> None:
         """Record that this message has set up a session: its one-time pre-keys or base key cannot set up another."""
-        if device.number in self._accepted:
-            name = self._accepted[device.number].accept(peer, first)
+        if device.number in self.accepted:
+            name = self.accepted[device.number].accept(peer, first)
             if name is not None:
-                self._batch.base_keys.append(BaseKey(device.number, name, peer, first.signed_prekey_id))
+                self.batch.base_keys.append(BaseKey(device.number, name, peer, first.signed_prekey_id))
         for key_id, kind in ((first.prekey_id, ONE_TIME), (first.kyber_prekey_id, KYBER_ONE_TIME)):
-            row = self._prekeys.get((device.number, key_id)) if key_id is not None else None
+            row = self.named.get((device.number, key_id)) if key_id is not None else None
             if row is not None and row.kind == kind:
-                self._batch.used_prekeys.append((row.number, row.key_id))
+                self.batch.used_prekeys.append((row.number, row.key_id))
 
     def _find(
         self, unseal: Callable[[HandsetPreKeyRow], PreKey], kinds: Collection[str], number: str, key_id: int
     ) -> PreKey | None:
-        row = self._prekeys.get((number, key_id))
-        if row is None or row.kind not in kinds or (number, key_id) in self._batch.used_prekeys:
+        row = self.named.get((number, key_id))
+        if row is None or row.kind not in kinds or (number, key_id) in self.batch.used_prekeys:
             return None
         return unseal(row)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -37,30 +38,17 @@ from tidings.wire.device import (
 log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class DeliveryHandler:
     """Handles the new deliveries of one batch, in order."""
 
-    def __init__(
-        self,
-        batch: InboundBatch,
-        encryptor: MessageEncryptor,
-        *,
-        first_messages: FirstMessages,
-        sender_keys: SenderKeyStore,
-        decide: Callable[[ReceivedMessage], Sequence[Action]],
-        may_ask: Callable[[PeerKey], bool],
-    ) -> None:
-        """Create the handler.
-
-        decide: returns the application's actions for a message
-        may_ask: returns whether one more message may be requested from a peer
-        """
-        self._batch = batch
-        self._encryptor = encryptor
-        self._first_messages = first_messages
-        self._sender_keys = sender_keys
-        self._decide = decide
-        self._may_ask = may_ask
+    batch: InboundBatch
+    encryptor: MessageEncryptor
+    _: dataclasses.KW_ONLY
+    first_messages: FirstMessages
+    sender_keys: SenderKeyStore
+    decide: Callable[[ReceivedMessage], Sequence[Action]]  # returns the application's actions for a message
+    may_ask: Callable[[PeerKey], bool]  # returns whether one more message may be requested from a peer
 
     async def handle(self, connection: Connection, delivery: Delivery) -> None:
         """Handle a delivery that is not in the inbox."""
@@ -71,30 +59,30 @@ class DeliveryHandler:
         elif kind == GROUP:
             self._decrypt_for_group(delivery)
         elif kind in (DELIVERED, READ, EXPIRED):
-            self._batch.events.append(
+            self.batch.events.append(
                 DeviceEvent(device.number, frame.sender, kind, tuple(frame.refs), group=frame.group)
             )
         elif kind == RETRY:
-            await self._encryptor.send_again(connection, device, frame)
+            await self.encryptor.send_again(connection, device, frame)
         elif kind == GROUP_CHANGED:
             await self._follow_group(connection, delivery)
         elif kind == IDENTITY:
-            record = self._batch.sessions.get(delivery.peer_key)
+            record = self.batch.sessions.get(delivery.peer_key)
             if not sessions.goes_on(record, frame.body):
                 await self._new_identity(connection, device, frame.sender)
-                self._batch.sessions.drop(delivery.peer_key)
+                self.batch.sessions.drop(delivery.peer_key)
         else:
             log.warning("delivery.unknown_kind", extra={"number": device.number, "kind": kind, "id": frame.id})
 
     async def _decrypt(self, connection: Connection, delivery: Delivery) -> None:
         device, peer = delivery.device, delivery.frame.sender
-        before = self._batch.sessions.get(delivery.peer_key)
+        before = self.batch.sessions.get(delivery.peer_key)
         try:
             record, plaintext = await self._open(connection, device, delivery.frame, before)
         except e2ee.E2EEError as error:
             self._undecryptable(delivery, error)
             return
-        self._batch.sessions.put(delivery.peer_key, record)
+        self.batch.sessions.put(delivery.peer_key, record)
         try:
             inside = content.decode(plaintext)
         except content.UnreadableContent as error:
@@ -103,9 +91,9 @@ class DeliveryHandler:
             answered = await self._read(connection, delivery, record, inside, plaintext)
             if record is not before and not answered:
                 # Until the initiator receives a reply, it repeats the key exchange in every message.
-                self._encryptor.encrypt(device, peer, record, content.NULL_CONTENT, resendable=False)
+                self.encryptor.encrypt(device, peer, record, content.NULL_CONTENT, resendable=False)
         if record is not before:
-            await self._encryptor.send_waiting(connection, device, peer)
+            await self.encryptor.send_waiting(connection, device, peer)
 
     async def _open(
         self, connection: Connection, device: Device, frame: Deliver, record: e2ee.SessionRecord | None
@@ -117,12 +105,12 @@ class DeliveryHandler:
             # Trust on first use. The application is notified when a later key differs.
             await self._new_identity(connection, device, frame.sender)
             record = None
-        prekeys = self._first_messages.prekeys_of(device)
-        check = functools.partial(self._first_messages.check, device, frame.sender)
+        prekeys = self.first_messages.prekeys_of(device)
+        check = functools.partial(self.first_messages.check, device, frame.sender)
         opened, plaintext = sessions.read_first(record, device.identity, first, frame.body, prekeys, check=check)
         if opened is not record:
             SESSIONS.labels("peer").inc()
-            self._first_messages.use_up(device, frame.sender, first)
+            self.first_messages.use_up(device, frame.sender, first)
         return opened, plaintext
 
     async def _read(
@@ -137,7 +125,7 @@ class DeliveryHandler:
         if inside.type in (content.SENDER_KEY, content.SENDER_KEY_REQUEST):
             await self._handle_control(connection, delivery, plaintext)
         elif inside.type == content.NULL:
-            self._batch.inbox.add(delivery, inbox.EMPTY)
+            self.batch.inbox.add(delivery, inbox.EMPTY)
             RECEIVED.labels("empty").inc()
         else:
             return self._act(delivery.device, record, self._show(delivery, inside, plaintext))
@@ -145,13 +133,13 @@ class DeliveryHandler:
 
     def _decrypt_for_group(self, delivery: Delivery) -> None:
         try:
-            plaintext = self._sender_keys.read(delivery.device.number, delivery.frame)
+            plaintext = self.sender_keys.read(delivery.device.number, delivery.frame)
             inside = content.decode(plaintext)
         except (e2ee.E2EEError, content.UnreadableContent) as error:
             self._undecryptable(delivery, error)
             return
         if inside.type in (content.NULL, content.SENDER_KEY, content.SENDER_KEY_REQUEST):
-            self._batch.inbox.add(delivery, inbox.EMPTY)
+            self.batch.inbox.add(delivery, inbox.EMPTY)
         else:
             self._act(delivery.device, None, self._show(delivery, inside, plaintext))
 
@@ -165,12 +153,12 @@ class DeliveryHandler:
             stored = inbox.TEXT if inside.context is None else inbox.ANSWER
         if stored != inbox.TEXT:
             raw = plaintext.decode(errors="replace")
-        row = self._batch.inbox.add(delivery, stored, raw or text)
+        row = self.batch.inbox.add(delivery, stored, raw or text)
         number, attempt = delivery.device.number, delivery.attempt
         message = ReceivedMessage(
             number, frame.sender, row.id, row.position, attempt, row.received_at, kind, text, raw, frame.group
         )
-        self._batch.shown.append(message)
+        self.batch.shown.append(message)
         return message
 
     def _act(self, device: Device, record: e2ee.SessionRecord | None, message: ReceivedMessage) -> bool:
@@ -179,7 +167,7 @@ class DeliveryHandler:
         A group message has no session, so only receipts can be sent for it.
         """
         try:
-            actions = self._decide(message)
+            actions = self.decide(message)
         except Exception:
             # If this were raised, each redelivery of the message would fail again.
             log.exception("application.failed", extra={"number": message.number, "id": message.id})
@@ -187,17 +175,17 @@ class DeliveryHandler:
         answered = False
         for action in actions:
             if isinstance(action, SendReceipt):
-                self._batch.outbox.add_receipt(device, message, action)
+                self.batch.outbox.add_receipt(device, message, action)
             elif record is not None:
                 answer = composing.text(action.text) if isinstance(action, SendText) else action.content
-                self._encryptor.encrypt(device, message.peer, record, content.encode(answer))
+                self.encryptor.encrypt(device, message.peer, record, content.encode(answer))
                 answered = True
         return answered
 
     async def _handle_control(self, connection: Connection, delivery: Delivery, plaintext: bytes) -> None:
         """Handle a message about the keys of a group. It is not shown, and its secrets are not stored in the inbox."""
         device, peer = delivery.device, delivery.frame.sender
-        self._batch.inbox.add(delivery, inbox.CONTROL)
+        self.batch.inbox.add(delivery, inbox.CONTROL)
         RECEIVED.labels("control").inc()
         try:
             control = content.decode_about_keys(plaintext)
@@ -205,9 +193,9 @@ class DeliveryHandler:
             log.warning("control.not_understood", extra={"number": device.number, "from": peer, "error": str(error)})
             return
         if isinstance(control, content.SenderKey):
-            await self._sender_keys.accept(connection, device.number, peer, control)
+            await self.sender_keys.accept(connection, device.number, peer, control)
         else:
-            self._batch.to_give.append((device, peer, control.group))
+            self.batch.to_give.append((device, peer, control.group))
 
     async def _follow_group(self, connection: Connection, delivery: Delivery) -> None:
         number, frame = delivery.device.number, delivery.frame
@@ -216,12 +204,12 @@ class DeliveryHandler:
         except UNREADABLE as error:
             log.warning("group_change.not_understood", extra={"number": number, "error": str(error)})
             return
-        self._batch.events.append(
+        self.batch.events.append(
             DeviceEvent(
                 number, change.by, "group_changed", tuple(change.numbers), change.change, frame.group, change.subject
             )
         )
-        await self._sender_keys.apply_change(connection, number, frame.group, change)
+        await self.sender_keys.apply_change(connection, number, frame.group, change)
 
     def _undecryptable(self, delivery: Delivery, error: Exception) -> None:
         """Acknowledge a message that cannot be read, so that it is not redelivered forever.
@@ -236,19 +224,19 @@ class DeliveryHandler:
         RECEIVED.labels("undecryptable").inc()
         fields = {"number": device.number, "from": frame.sender, "id": key[2], "reason": reason, "error": str(error)}
         log.warning("message.undecryptable", extra=fields)
-        if not self._batch.inbox.is_undecrypted(key):
-            self._batch.inbox.add(delivery, inbox.UNREADABLE, reason)
-            self._batch.events.append(DeviceEvent(device.number, frame.sender, "undecryptable", (key[2],), reason))
+        if not self.batch.inbox.is_undecrypted(key):
+            self.batch.inbox.add(delivery, inbox.UNREADABLE, reason)
+            self.batch.events.append(DeviceEvent(device.number, frame.sender, "undecryptable", (key[2],), reason))
         if not sessions.is_repairable(error):
             return
         if frame.kind == GROUP:
-            self._batch.to_ask.append((device, frame.sender, frame.group))
+            self.batch.to_ask.append((device, frame.sender, frame.group))
         else:
-            record = self._batch.sessions.get(delivery.peer_key)
-            self._batch.to_renew.append((device, frame.sender, record is None or not record.unacknowledged))
-            if self._may_ask(delivery.peer_key):
-                self._batch.outbox.request_again(device, frame.sender, key[2])
+            record = self.batch.sessions.get(delivery.peer_key)
+            self.batch.to_renew.append((device, frame.sender, record is None or not record.unacknowledged))
+            if self.may_ask(delivery.peer_key):
+                self.batch.outbox.request_again(device, frame.sender, key[2])
 
     async def _new_identity(self, connection: Connection, device: Device, peer: str) -> None:
-        self._batch.events.append(DeviceEvent(device.number, peer, "identity"))
-        await self._sender_keys.new_identity(connection, device.number, peer)
+        self.batch.events.append(DeviceEvent(device.number, peer, "identity"))
+        await self.sender_keys.new_identity(connection, device.number, peer)

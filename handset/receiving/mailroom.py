@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -52,6 +53,7 @@ RenewSession = Callable[[Device, str, bool], None]
 ExchangeKeys = Callable[[Sequence[KeyWanted], Sequence[KeyWanted]], None]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Mailroom:
     """Mailroom, in use from `open` until its first failed commit, when it sets `failed` and stops working.
 
@@ -59,36 +61,30 @@ class Mailroom:
     new mailroom shows and sends everything that was committed.
     """
 
-    def __init__(
-        self,
-        context: FleetContext,
-        devices: Mapping[str, Device],
-        application: Application,
-        *,
-        renew_session: RenewSession,
-        exchange_keys: ExchangeKeys,
-        positions: LastPositions,
-        recent: RecentMessages,
-        sent_messages: SentMessages,
-    ) -> None:
+    context: FleetContext
+    devices: Mapping[str, Device]
+    application: Application
+    _: dataclasses.KW_ONLY
+    renew_session: RenewSession
+    exchange_keys: ExchangeKeys
+    positions: LastPositions
+    recent: RecentMessages
+    sent_messages: SentMessages
+
+    def __post_init__(self) -> None:
         self.failed = asyncio.Event()
-        self._context = context
-        self._application = application
-        self._renew_session = renew_session
-        self._exchange_keys = exchange_keys
-        self._positions = positions
-        self._recent = recent
-        self._sent_messages = sent_messages
-        self._sessions = DeviceSessions(devices, context.vault)
-        self._sender_keys = SenderKeyStore(context.vault)
-        self._requests: UseLimit[PeerKey] = UseLimit(context.clock, limit=MAX_ASKED, period=3600.0, remembered=10_000)
+        self._sessions = DeviceSessions(self.devices, self.context.vault)
+        self._sender_keys = SenderKeyStore(self.context.vault)
+        self._requests: UseLimit[PeerKey] = UseLimit(
+            self.context.clock, limit=MAX_ASKED, period=3600.0, remembered=10_000
+        )
         self._receipt_ids = ReceiptIds()
-        self._dispatcher = Dispatcher(context.clock, limit=context.limits.outbox)
+        self._dispatcher = Dispatcher(self.context.clock, limit=self.context.limits.outbox)
         self._chores: asyncio.TimerHandle | None = None
         self._shown = self._shown_saved = 0
         self._closing = False
         self._batcher: Batcher[Item, Any] = Batcher(
-            "handset", self._flush, max_size=200, max_pending=PENDING_LIMIT, spacing=context.spacing
+            "handset", self._flush, max_size=200, max_pending=PENDING_LIMIT, spacing=self.context.spacing
         )
 
     @classmethod
@@ -204,14 +200,14 @@ class Mailroom:
             return await self._commit(items)
         except Exception as error:
             log.error(
-                "store.failed", extra={"fleet": self._context.name, "items": len(items), "error": repr(error)[:300]}
+                "store.failed", extra={"fleet": self.context.name, "items": len(items), "error": repr(error)[:300]}
             )
             self.failed.set()
             raise
 
     async def _commit(self, items: Sequence[Item]) -> list[Any]:
-        batch = InboundBatch(self._context, self._positions, self._receipt_ids)
-        async with self._context.database.transaction() as connection:
+        batch = InboundBatch(self.context, self.positions, self._receipt_ids)
+        async with self.context.database.transaction() as connection:
             results = await self._work(connection, items, batch)
             envelopes = await self._save(connection, batch)
             chores = self._chores is None or any(item is _CHORES for item in items)
@@ -224,7 +220,7 @@ class Mailroom:
 
     async def _work(self, connection: Connection, items: Sequence[Item], batch: InboundBatch) -> list[Any]:
         """Process the items in order, and return their results. No change is written yet."""
-        new, undecrypted = await duplicates.list_new(connection, items, self._recent)
+        new, undecrypted = await duplicates.list_new(connection, items, self.recent)
         batch.inbox.expect(undecrypted)
         peers = {delivery.peer_key for delivery in new.values() if delivery.frame.kind in _BY_SESSION}
         peers.update(item.peer_key for item in items if isinstance(item, OutgoingMessage))
@@ -233,13 +229,13 @@ class Mailroom:
         accepted = await first_messages.load_base_keys(connection, new.values())
         by_sender_key = [delivery for delivery in new.values() if delivery.frame.kind == GROUP]
         await self._sender_keys.load(connection, {delivery.sender_key for delivery in by_sender_key})
-        encryptor = MessageEncryptor(batch, self._sent_messages)
+        encryptor = MessageEncryptor(batch, self.sent_messages)
         handler = DeliveryHandler(
             batch,
             encryptor,
-            first_messages=FirstMessages(self._context.vault, named, accepted=accepted, batch=batch),
+            first_messages=FirstMessages(self.context.vault, named, accepted=accepted, batch=batch),
             sender_keys=self._sender_keys,
-            decide=self._application.actions,
+            decide=self.application.actions,
             may_ask=self._requests.take,
         )
         results: list[Any] = []
@@ -277,22 +273,22 @@ class Mailroom:
     ) -> None:
         """Apply all effects that must not be visible before the commit."""
         for row in batch.inbox.rows:
-            self._recent.add((row.number, row.peer, row.id))
+            self.recent.add((row.number, row.peer, row.id))
         self._sessions.keep(batch.sessions)
         for event in batch.events:
-            self._application.notify(event)
+            self.application.notify(event)
         if batch.shown:
-            self._application.show(batch.shown)
+            self.application.show(batch.shown)
             RECEIVED.labels("shown").inc(len(batch.shown))
-        self._shown = self._positions.inbox
+        self._shown = self.positions.inbox
         _acknowledge(items)
         self._dispatcher.dispatch(envelopes)
         for item in items:
             if isinstance(item, OutgoingMessage) and item.new_session:
                 self._dispatcher.hasten(item.device, item.peer, RETRY)
         for renewal in batch.to_renew:
-            self._renew_session(*renewal)
-        self._exchange_keys(batch.to_ask, batch.to_give)
+            self.renew_session(*renewal)
+        self.exchange_keys(batch.to_ask, batch.to_give)
         if self._has_chores:
             self._schedule_chores()
 
@@ -300,16 +296,16 @@ class Mailroom:
         """Show messages that were committed after this position and, by the application's record, were not shown."""
         self._shown = self._shown_saved = after
         while True:
-            async with self._context.database.reading() as connection:
-                rows = await inbox.list_messages(connection, self._context.name, after, PAGE)
-            messages = [shown_after_restart(row, self._context.vault) for row in rows if row.kind not in HIDDEN]
+            async with self.context.database.reading() as connection:
+                rows = await inbox.list_messages(connection, self.context.name, after, PAGE)
+            messages = [shown_after_restart(row, self.context.vault) for row in rows if row.kind not in HIDDEN]
             if messages:
-                shown = self._application.list_shown(messages)
+                shown = self.application.list_shown(messages)
                 remaining = [message for message in messages if (message.number, message.id) not in shown]
                 if remaining:
-                    fields = {"fleet": self._context.name, "messages": len(remaining)}
+                    fields = {"fleet": self.context.name, "messages": len(remaining)}
                     log.info("messages.shown_after_restart", extra=fields)
-                    self._application.show(remaining)
+                    self.application.show(remaining)
             if not rows:
                 return
             after = self._shown = rows[-1].position
@@ -325,10 +321,10 @@ class Mailroom:
         """Execute the maintenance tasks. Returns the number of deleted rows of accepted envelopes."""
         accepted = list(self._dispatcher.accepted)
         if accepted:
-            await outbox.delete(connection, self._context.name, accepted)
-        await self._sent_messages.prune(connection, self._positions.outbox)
+            await outbox.delete(connection, self.context.name, accepted)
+        await self.sent_messages.prune(connection, self.positions.outbox)
         if self._shown != self._shown_saved:
-            await positions.save_shown(connection, self._context.name, self._shown)
+            await positions.save_shown(connection, self.context.name, self._shown)
             self._shown_saved = self._shown
         return len(accepted)
 

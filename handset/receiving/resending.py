@@ -34,23 +34,21 @@ class Resend:
         return f"{self.id}~{self.attempt}"
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class SentMessages:
     """Sent messages of one mailroom. Discarded with it when a transaction fails.
 
     The ids of messages that wait for a session are in memory: at most 4 times the number of kept messages.
     """
 
-    def __init__(self, context: FleetContext, waiting: Iterable[SentRow], position: int) -> None:
-        """Create the store.
+    context: FleetContext
+    waiting: dataclasses.InitVar[Iterable[SentRow]]  # rows of messages that wait for a session
+    position: int  # last one in the outbox
 
-        waiting: rows of messages that wait for a session
-        position: last one in the outbox
-        """
-        self._context = context
+    def __post_init__(self, waiting: Iterable[SentRow]) -> None:
         self._waiting: dict[tuple[str, str], list[str]] = {}
         for row in waiting:
             self._waiting.setdefault((row.number, row.peer), []).append(row.id)
-        self._pruned = position
 
     @classmethod
     async def load(cls, connection: Connection, context: FleetContext, position: int) -> SentMessages:
@@ -74,9 +72,9 @@ class SentMessages:
         now: Unix milliseconds
         """
         number, peer = envelope.number, envelope.peer
-        sealed = self._context.vault.seal_sent(number, peer, envelope.id, plaintext)
+        sealed = self.context.vault.seal_sent(number, peer, envelope.id, plaintext)
         return SentRow(
-            self._context.name, envelope.position, number, peer, envelope.id, sealed, sessions.tag_of(record), now
+            self.context.name, envelope.position, number, peer, envelope.id, sealed, sessions.tag_of(record), now
         )
 
     async def asked_for(
@@ -132,13 +130,13 @@ class SentMessages:
 
         position: last one in the outbox
         """
-        if position - self._pruned >= PRUNE_EVERY:
-            self._pruned = position
-            await sent.delete_below(connection, self._context.name, position - self._context.limits.sent)
+        if position - self.position >= PRUNE_EVERY:
+            self.position = position
+            await sent.delete_below(connection, self.context.name, position - self.context.limits.sent)
 
     def _again(self, row: SentRow, tag: bytes, ready: list[Resend]) -> SentRow:
         try:
-            plaintext = self._context.vault.open_sent(row)
+            plaintext = self.context.vault.open_sent(row)
         except e2ee.CorruptState as error:
             log.error("sent.unreadable", extra={"number": row.number, "id": row.id, "error": repr(error)})
         else:

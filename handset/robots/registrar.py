@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
@@ -20,36 +21,23 @@ RETRY_SECONDS = 2.0
 GATHER_SECONDS = 0.2  # devices that fail within this time are registered together
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class RobotRegistrar:
     """Registration of the robots of one process."""
 
-    def __init__(
-        self,
-        registry: DeviceRegistry,
-        registration_key: str,
-        *,
-        one_time: int,
-        block: str,
-        prefixes: Sequence[str] = behaviours.PREFIXES,
-    ) -> None:
-        """Create the registrar.
-
-        one_time: one-time pre-keys per robot
-        block: number that robots of the blocking kind block
-        prefixes: of the robots' numbers
-        """
-        self._registry = registry
-        self._registration_key = registration_key
-        self._one_time = one_time
-        self._block = block
-        self._prefixes = prefixes
+    registry: DeviceRegistry
+    registration_key: str
+    _: dataclasses.KW_ONLY
+    one_time: int  # one-time pre-keys per robot
+    block: str  # number that robots of the blocking kind block
+    prefixes: Sequence[str] = behaviours.PREFIXES  # of the robots' numbers
 
     async def register_all(self, wanted: Sequence[str], stop: asyncio.Event) -> list[Device]:
         """Return the devices of these numbers, all registered. Waits as long as the network is unavailable.
 
         Some are not registered if `stop` is set. Raises `Unauthorized` when the registration key is wrong.
         """
-        known = await self._registry.load()
+        known = await self.registry.load()
         devices = [known.get(number) or keys.new_device(number) for number in wanted]
         await self.register(devices, stop)
         return devices
@@ -57,13 +45,13 @@ class RobotRegistrar:
     async def register(self, devices: Sequence[Device], stop: asyncio.Event) -> None:
         """Register the devices without a token, and make those of the blocking kind block."""
         missing = [device for device in devices if device.token is None]
-        await self._registry.register_many(
-            missing, one_time=self._one_time, registration_key=self._registration_key, stop=stop
+        await self.registry.register_many(
+            missing, one_time=self.one_time, registration_key=self.registration_key, stop=stop
         )
         blockers = [device for device in devices if self._behaviour_of(device) is Behaviour.BLOCKS]
         while not stop.is_set():
             try:
-                await self._registry.block([device for device in blockers if device.token], self._block)
+                await self.registry.block([device for device in blockers if device.token], self.block)
                 return
             except NetworkAway as error:
                 log.warning("blocking.waiting", extra={"error": str(error)})
@@ -75,23 +63,22 @@ class RobotRegistrar:
         return behaviour is not None and behaviour.is_online
 
     def _behaviour_of(self, device: Device) -> Behaviour | None:
-        return behaviours.behaviour_of(device.number, self._prefixes)
+        return behaviours.behaviour_of(device.number, self.prefixes)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Reregistration(DeviceObserver):
     """Service that registers robots again whose token the network does not know, and logs them in."""
 
     name = "reregistration"
 
-    def __init__(
-        self, registrar: RobotRegistrar, log_in: Callable[[Device], None], *, offline: Sequence[Device] = ()
-    ) -> None:
-        """Create the service.
+    registrar: RobotRegistrar
+    log_in: Callable[[Device], None]
+    _: dataclasses.KW_ONLY
+    # robots that never log in and therefore never notice that the network has lost them
+    offline: dataclasses.InitVar[Sequence[Device]] = ()
 
-        offline: robots that never log in and therefore never notice that the network has lost them
-        """
-        self._registrar = registrar
-        self._log_in = log_in
+    def __post_init__(self, offline: Sequence[Device]) -> None:
         # Bounded by the number of robots.
         self._waiting: dict[str, Device] = {}
         self._renewed: set[str] = set()
@@ -125,7 +112,7 @@ class Reregistration(DeviceObserver):
         self._offline.clear()
         for device in devices:
             device.token = None
-        await self._registrar.register(devices, stop)
+        await self.registrar.register(devices, stop)
         for device in devices:
-            if device.token is not None and self._registrar.is_online(device):
-                self._log_in(device)
+            if device.token is not None and self.registrar.is_online(device):
+                self.log_in(device)

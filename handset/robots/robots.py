@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
@@ -26,18 +27,15 @@ def numbers(kinds: Sequence[Behaviour], per_kind: int, prefixes: Sequence[str] =
     ]
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Robots:
     """Application of a fleet of robots."""
 
-    def __init__(self, shown_log: ShownLog, *, prefixes: Sequence[str] = behaviours.PREFIXES) -> None:
-        """Create the application.
-
-        prefixes: of the robots' numbers
-        """
-        self._log = shown_log
-        self._listeners: list[Callable[[ReceivedMessage], None]] = []
-        self._prefixes = prefixes
-        self._behaviours: dict[str, Behaviour | None] = {}
+    shown_log: ShownLog
+    _: dataclasses.KW_ONLY
+    prefixes: Sequence[str] = behaviours.PREFIXES  # of the robots' numbers
+    _listeners: list[Callable[[ReceivedMessage], None]] = dataclasses.field(default_factory=list, init=False)
+    _behaviours: dict[str, Behaviour | None] = dataclasses.field(default_factory=dict, init=False)
 
     def subscribe(self, listener: Callable[[ReceivedMessage], None]) -> None:
         """Add a listener that is called for each shown message."""
@@ -46,20 +44,20 @@ class Robots:
     def actions(self, message: ReceivedMessage) -> Sequence[Action]:
         number = message.number
         if number not in self._behaviours:
-            self._behaviours[number] = behaviours.behaviour_of(number, self._prefixes)
+            self._behaviours[number] = behaviours.behaviour_of(number, self.prefixes)
         return behaviours.actions(self._behaviours[number], message)
 
     def show(self, messages: Sequence[ReceivedMessage]) -> None:
-        self._log.append(messages)
+        self.shown_log.append(messages)
         for message in messages:
             for listener in self._listeners:
                 listener(message)
 
     def list_shown(self, messages: Sequence[ReceivedMessage]) -> set[tuple[str, str]]:
-        return self._log.list_shown(messages)
+        return self.shown_log.list_shown(messages)
 
     def close(self) -> None:
-        self._log.close()
+        self.shown_log.close()
 
     def notify(self, event: DeviceEvent) -> None:
         log.debug("robot.notice", extra={"number": event.number, "from": event.peer, "notice": event.kind})

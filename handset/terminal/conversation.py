@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 
 from handset import composing
 from handset.fleet import Fleet
@@ -36,98 +37,88 @@ MORE_HELP = """/pick N                     answers with a row or a button of the
 /delete                     withdraws the last message that was sent"""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class TerminalConversation:
     """Conversation of one number with its peers and groups."""
 
-    def __init__(
-        self,
-        number: str,
-        fleet: Fleet,
-        console: TerminalConsole,
-        *,
-        screen: Screen,
-        files: ConversationFiles,
-        name: str,
-    ) -> None:
-        """Create a conversation.
+    number: str
+    fleet: Fleet
+    console: TerminalConsole
+    _: dataclasses.KW_ONLY
+    screen: Screen
+    files: ConversationFiles
+    name: str  # name in the sender's profile; empty for none
 
-        name: name in the sender's profile; empty for none
-        """
-        self._number = number
-        self._fleet = fleet
-        self._console = console
-        self._screen = screen
-        self._files = files
-        self._name = name
-        self._group_commands = GroupCommands(fleet.groups, number, screen)
+    def __post_init__(self) -> None:
+        self._group_commands = GroupCommands(self.fleet.groups, self.number, self.screen)
 
     async def run(self) -> None:
         """Process typed lines until `/quit` or the end of input."""
         while True:
-            line = await self._console.keyboard.read("> ")
+            line = await self.console.keyboard.read("> ")
             if line is None or line.strip() == "/quit":
                 break
             await self._obey(line.strip())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
-                await self._fleet.wait_until_sent()
+                await self.fleet.wait_until_sent()
 
     async def _obey(self, line: str) -> None:
         command, _, argument = line.partition(" ")
         if not line:
             return
         if command == "/help":
-            self._console.write(f"{HELP}\n{MORE_HELP}\n{group_commands.HELP}")
+            self.console.write(f"{HELP}\n{MORE_HELP}\n{group_commands.HELP}")
         elif command == "/to":
             self._choose(argument.replace(" ", "").lstrip("+"))
         elif command == "/group":
             await self._group_commands.obey(argument.strip())
         elif command == "/save":
             await self._save(argument.strip())
-        elif not self._screen.to:
-            known = ", ".join(f"+{peer}" for peer in sorted(self._screen.peers))
-            self._console.write(f"To whom? Choose with /to NUMBER{f' ({known})' if known else ''}.")
+        elif not self.screen.to:
+            known = ", ".join(f"+{peer}" for peer in sorted(self.screen.peers))
+            self.console.write(f"To whom? Choose with /to NUMBER{f' ({known})' if known else ''}.")
         else:
             await self._send(line)
 
     def _choose(self, peer: str) -> None:
         if addresses.is_number(peer):
-            self._screen.to = peer
-            self._console.write(f"What you type goes to +{peer}.")
+            self.screen.to = peer
+            self.console.write(f"What you type goes to +{peer}.")
         else:
-            self._console.write("Use /to NUMBER, like /to +15550000000.")
+            self.console.write("Use /to NUMBER, like /to +15550000000.")
 
     async def _save(self, argument: str) -> None:
         try:
-            await self._files.save(argument)
+            await self.files.save(argument)
         except commands.Misused as error:
-            self._screen.say(str(error))
+            self.screen.say(str(error))
         except ClientError as error:
-            self._screen.say(f"! not saved: {error}")
+            self.screen.say(f"! not saved: {error}")
 
     async def _send(self, line: str) -> None:
-        peer, (command, _, argument) = self._screen.to, line.partition(" ")
-        thread = self._screen.thread(peer)
+        peer, (command, _, argument) = self.screen.to, line.partition(" ")
+        thread = self.screen.thread(peer)
         if len(line) > composing.MAX_TEXT:
-            self._console.write(f"! not sent: at most {composing.MAX_TEXT:,} characters go into one message.")
+            self.console.write(f"! not sent: at most {composing.MAX_TEXT:,} characters go into one message.")
             return
         try:
             if command in ("/send", "/voice"):
-                content = await self._files.compose(command, argument)
+                content = await self.files.compose(command, argument)
             else:
                 author = thread.author or peer
                 content = commands.compose(line, author, thread) if line.startswith("/") else composing.text(line)
-            if peer in self._screen.groups:
-                thread.sent = await self._fleet.send_to_group(self._number, peer, content, self._name)
+            if peer in self.screen.groups:
+                thread.sent = await self.fleet.send_to_group(self.number, peer, content, self.name)
             else:
-                thread.sent = await self._fleet.send_content(self._number, peer, content, self._name)
-                self._screen.peers.add(peer)
-            self._screen.sent(thread.sent, line)
+                thread.sent = await self.fleet.send_content(self.number, peer, content, self.name)
+                self.screen.peers.add(peer)
+            self.screen.sent(thread.sent, line)
         except KeyError:
-            self._console.write(f"There is no {line.split()[0]}. {HELP}")
+            self.console.write(f"There is no {line.split()[0]}. {HELP}")
         except commands.Misused as error:
-            self._screen.say(str(error))
+            self.screen.say(str(error))
         except commands.NothingToSend as done:
-            self._screen.say(f"  {done}")
+            self.screen.say(f"  {done}")
         except ClientError as error:
-            self._screen.say(f"! not sent: {error}")
+            self.screen.say(f"! not sent: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -24,20 +25,17 @@ FIRST_REPORT = 1.0
 REPORT = 3.0
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class ConversationFiles:
     """Files by the number under which they were shown. Numbers start at 1 when the terminal starts."""
 
-    def __init__(self, api: NetworkApi, device: Device, *, folder: Path, write: Write) -> None:
-        """Create the list.
-
-        folder: directory in which files are saved
-        """
-        self._api = api
-        self._device = device
-        self._folder = folder
-        self._write = write
-        self._files: LRU[int, AttachmentPointer] = LRU(KEPT)
-        self._last = 0
+    api: NetworkApi
+    device: Device
+    _: dataclasses.KW_ONLY
+    folder: Path  # directory in which files are saved
+    write: Write
+    _files: LRU[int, AttachmentPointer] = dataclasses.field(default_factory=lambda: LRU(KEPT), init=False)
+    _last: int = dataclasses.field(default=0, init=False)
 
     def put(self, message: ReceivedMessage) -> list[int]:
         """Add the files of a message, and return their numbers."""
@@ -61,9 +59,9 @@ class ConversationFiles:
         if pointer is None:
             raise Misused(f"Use /save N, from {max(1, self._last - KEPT + 1)} to {self._last}.")
         path = await transfer.save(
-            self._api, self._device, pointer, self._folder, progress=TransferProgress(pointer.name, self._write)
+            self.api, self.device, pointer, self.folder, progress=TransferProgress(pointer.name, self.write)
         )
-        self._write(f"Saved {path} ({reading.bytes_of(pointer.size)}).")
+        self.write(f"Saved {path} ({reading.bytes_of(pointer.size)}).")
 
     async def compose(self, command: str, argument: str) -> Content:
         """Execute `/send FILE [CAPTION]` or `/voice FILE`: upload a file and compose its message.
@@ -75,8 +73,8 @@ class ConversationFiles:
         if not path or (kind and caption):
             raise Misused(f"Use {command} FILE{'' if kind else ' [CAPTION]'}; a name with spaces goes between quotes.")
         file = _file(path)
-        progress = TransferProgress(file.name, self._write)
-        return await transfer.upload(self._api, self._device, file, caption=caption, kind=kind, progress=progress)
+        progress = TransferProgress(file.name, self.write)
+        return await transfer.upload(self.api, self.device, file, caption=caption, kind=kind, progress=progress)
 
 
 class TransferProgress:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from handset.devices.device import Device
 from handset.devices.registration import DeviceRegistry
 from handset.terminal.console import TerminalConsole, sentence
@@ -14,36 +16,30 @@ KYBER_PREKEYS = 50
 RETRY_SECONDS = 2.0
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class NumberRegistration:
     """Registers a number, and asks for codes and PINs until it is registered or the input ends."""
 
-    def __init__(
-        self, registry: DeviceRegistry, api: NetworkApi, console: TerminalConsole, *, key: str, pin: str = ""
-    ) -> None:
-        """Create the registration.
-
-        key: registration key; empty for none
-        pin: of the registration lock; empty for none
-        """
-        self._registry = registry
-        self._api = api
-        self._console = console
-        self._key = key
-        self._pin = pin
+    registry: DeviceRegistry
+    api: NetworkApi
+    console: TerminalConsole
+    _: dataclasses.KW_ONLY
+    key: str  # registration key; empty for none
+    pin: str = ""  # of the registration lock; empty for none
 
     async def run(self, device: Device) -> bool:
         """Register the number. Returns false when it was not registered."""
-        stop, was_away, was_asked = self._console.stop, False, False
+        stop, was_away, was_asked = self.console.stop, False, False
         code: str | None = None
         while not stop.is_set():
             try:
-                if self._key:
-                    await self._register(device, registration_key=self._key)
+                if self.key:
+                    await self._register(device, registration_key=self.key)
                     return True
                 if not was_asked:
                     await self._request_code(device.number)
                     was_asked = True
-                code = code or await self._console.ask("Code: ")
+                code = code or await self.console.ask("Code: ")
                 if code is None:
                     return False
                 if not (digits := "".join(code.split()).replace("-", "")):
@@ -53,45 +49,45 @@ class NumberRegistration:
                 return True
             except NetworkAway as error:
                 if not was_away:
-                    self._console.write(f"{sentence(error)}. Trying again until it is back.")
+                    self.console.write(f"{sentence(error)}. Trying again until it is back.")
                 was_away = True
                 await wait_for(stop, RETRY_SECONDS)
             except Unauthorized as error:
-                if not self._key:
+                if not self.key:
                     # The number belongs to a business.
-                    self._console.write(f"{sentence(error)}.")
+                    self.console.write(f"{sentence(error)}.")
                     return False
                 # The network has a different registration key, so the key of this installation is useless.
-                self._key = ""
+                self.key = ""
             except WrongCode as error:
-                self._console.write(f"{sentence(error)}.")
+                self.console.write(f"{sentence(error)}.")
                 code = None
             except (LockedNumber, WrongPin) as error:
                 # The code was right, and remains valid.
-                self._console.write(f"{sentence(error)}.")
-                pin = await self._console.ask("PIN: ")
+                self.console.write(f"{sentence(error)}.")
+                pin = await self.console.ask("PIN: ")
                 if pin is None:
                     return False
-                self._pin = "".join(pin.split())
+                self.pin = "".join(pin.split())
             except TooSoon as error:
-                self._console.write(f"{sentence(error)}.")
+                self.console.write(f"{sentence(error)}.")
                 return False
         return False
 
     async def _request_code(self, number: str) -> None:
         try:
-            await self._api.request_code(number)
-            self._console.write(f"The network has printed a code for +{number} into its log.")
+            await self.api.request_code(number)
+            self.console.write(f"The network has printed a code for +{number} into its log.")
         except TooSoon as error:
-            self._console.write(f"{sentence(error)}: use that one.")
+            self.console.write(f"{sentence(error)}: use that one.")
 
     async def _register(self, device: Device, *, code: str = "", registration_key: str = "") -> None:
-        await self._registry.register(
+        await self.registry.register(
             device,
             one_time=ONE_TIME_PREKEYS,
             kyber_one_time=KYBER_PREKEYS,
             code=code,
             registration_key=registration_key,
-            pin=self._pin,
+            pin=self.pin,
         )
-        self._console.write(f"+{device.number} is registered.")
+        self.console.write(f"+{device.number} is registered.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 
 from handset import errors
@@ -72,62 +73,54 @@ async def run_terminal(
         await database.close()
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Terminal(DeviceObserver):
     """Handset of one number, with its store, its screen and its connection."""
 
-    def __init__(
-        self,
-        number: str,
-        context: FleetContext,
-        settings: TerminalSettings,
-        *,
-        api: NetworkApi,
-        console: TerminalConsole,
-        shown_log: ShownLog,
-    ) -> None:
-        self._number = number
-        self._context = context
-        self._settings = settings
-        self._api = api
-        self._console = console
-        self._shown_log = shown_log
-        self._status = 0
+    number: str
+    context: FleetContext
+    settings: TerminalSettings
+    _: dataclasses.KW_ONLY
+    api: NetworkApi
+    console: TerminalConsole
+    shown_log: ShownLog
+    _status: int = dataclasses.field(default=0, init=False)
 
     async def run(self) -> int:
         """Run until `stop`, `/quit` or the end of input. Returns the exit status."""
-        device, registry = await self._load(), DeviceRegistry(self._context, self._api)
+        device, registry = await self._load(), DeviceRegistry(self.context, self.api)
         registration = NumberRegistration(
             registry,
-            self._api,
-            self._console,
-            key=self._settings.secrets.registration_key,
-            pin=self._settings.pin,
+            self.api,
+            self.console,
+            key=self.settings.secrets.registration_key,
+            pin=self.settings.pin,
         )
         if device.token is None and not await registration.run(device):
             return 1
-        files = ConversationFiles(self._api, device, folder=self._settings.files, write=self._console.write)
+        files = ConversationFiles(self.api, device, folder=self.settings.files, write=self.console.write)
         screen = await self._open_screen(files)
         refill = PreKeyRefill(registry, one_time=ONE_TIME_PREKEYS, kyber_one_time=KYBER_PREKEYS)
         rotation = PreKeyRotation(registry, {device.number: device})
-        dials = [transports.over_http(self._settings.http_url, tls=self._api.tls)]
-        fleet = Fleet(self._context, [device], screen, dials=dials, api=self._api)
+        dials = [transports.over_http(self.settings.http_url, tls=self.api.tls)]
+        fleet = Fleet(self.context, [device], screen, dials=dials, api=self.api)
         for observer in (refill, screen, self):
             fleet.observe(observer)
         conversation = TerminalConversation(
-            self._number, fleet, self._console, screen=screen, files=files, name=self._settings.name
+            self.number, fleet, self.console, screen=screen, files=files, name=self.settings.name
         )
-        self._console.write(f"This is +{self._number}. {HELP}")
+        self.console.write(f"This is +{self.number}. {HELP}")
         await self._run_until_end([refill, rotation, fleet], conversation)
         if device.token is None:
-            async with self._context.database.transaction() as connection:
-                await devices.save(connection, [self._context.vault.device_row(device, self._context.name)])
+            async with self.context.database.transaction() as connection:
+                await devices.save(connection, [self.context.vault.device_row(device, self.context.name)])
         return self._status
 
     async def _run_until_end(self, services: Sequence[Service], conversation: TerminalConversation) -> None:
         ending = asyncio.Event()
         running = [asyncio.create_task(service.run(ending)) for service in services]
         reading = asyncio.create_task(conversation.run())
-        stopping = asyncio.create_task(self._console.stop.wait())
+        stopping = asyncio.create_task(self.console.stop.wait())
         try:
             await asyncio.wait([*running, reading, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -137,32 +130,32 @@ class Terminal(DeviceObserver):
             await asyncio.gather(*running)
 
     async def _load(self) -> Device:
-        async with self._context.database.reading() as connection:
-            row = await devices.find(connection, self._number)
+        async with self.context.database.reading() as connection:
+            row = await devices.find(connection, self.number)
         if row is None:
-            return keys.new_device(self._number)
-        if row.fleet != self._context.name:
-            raise errors.AlreadyRunning(f"+{self._number} belongs to the {row.fleet} of this data directory")
-        return self._context.vault.device(row)
+            return keys.new_device(self.number)
+        if row.fleet != self.context.name:
+            raise errors.AlreadyRunning(f"+{self.number} belongs to the {row.fleet} of this data directory")
+        return self.context.vault.device(row)
 
     async def _open_screen(self, files: ConversationFiles) -> Screen:
-        async with self._context.database.reading() as connection:
-            recent = await inbox.list_recent(connection, self._context.name, RECENT)
-            rows = await groups.list_groups(connection, self._number)
+        async with self.context.database.reading() as connection:
+            recent = await inbox.list_recent(connection, self.context.name, RECENT)
+            rows = await groups.list_groups(connection, self.number)
         peers = list(dict.fromkeys(peer for _, peer, _ in recent))
         subjects = {row.group_id: row.subject for row in rows}
-        return Screen(self._shown_log, self._console.write, files, peers=peers, groups=subjects)
+        return Screen(self.shown_log, self.console.write, files, peers=peers, groups=subjects)
 
     # Called by the fleet.
 
     def unauthorized(self, device: Device) -> None:
         device.token = None
-        self._leave(f"The network no longer knows this registration of +{self._number}: start again to register anew.")
+        self._leave(f"The network no longer knows this registration of +{self.number}: start again to register anew.")
 
     def replaced(self, device: Device) -> None:
         self._leave("This number is in use elsewhere now.")
 
     def _leave(self, why: str) -> None:
-        self._console.write(why)
+        self.console.write(why)
         self._status = 1
-        self._console.stop.set()
+        self.console.stop.set()
