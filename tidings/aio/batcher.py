@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -37,50 +38,38 @@ class BatcherClosed(Exception):
     """The batcher was closed before this item was flushed."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Batcher(Generic[Item, Result]):
     """Passes items to `flush` in batches, in the order of arrival.
 
     `flush(items)` returns one result per item, in order. When it raises, and the batch has more than one item and
     `isolate(error)` is true, the items are flushed one by one, so that only a poisoned item fails. Any other error is
     passed to every caller of the batch.
-
-    max_size:      items per batch.
-    max_in_flight: concurrent flushes; with 1 the batches are strictly in order.
-    max_pending:   items that wait for a flush; one more raises `BatcherFull`.
-    spacing:       minimum seconds between the starts of two flushes that are not full, so that a steady stream makes
-                   fewer and larger batches. An item that arrives after a pause is not delayed.
-    isolate:       called with the error of a failed flush; `None` never flushes items one by one.
     """
 
-    def __init__(
-        self,
-        name: str,
-        flush: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
-        *,
-        max_size: int = 200,
-        max_in_flight: int = 1,
-        max_pending: int = 100_000,
-        spacing: float = 0.0,
-        isolate: Callable[[Exception], bool] | None = None,
-    ) -> None:
-        self.name = name
-        self._flush = flush
-        self._max_size = max_size
-        self._max_in_flight = max_in_flight
-        self._max_pending = max_pending
-        self._spacing = spacing
+    name: str
+    flush: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]
+    _: dataclasses.KW_ONLY
+    max_size: int = 200  # items per batch
+    max_in_flight: int = 1  # concurrent flushes; with 1 the batches are strictly in order
+    max_pending: int = 100_000  # items that wait for a flush; one more raises `BatcherFull`
+    # Minimum seconds between the starts of two flushes that are not full, so that a steady stream makes fewer and
+    # larger batches. An item that arrives after a pause is not delayed.
+    spacing: float = 0.0
+    isolate: Callable[[Exception], bool] | None = None  # called with the error of a flush; None never isolates items
+
+    def __post_init__(self) -> None:
         self._earliest = 0.0
-        self._isolate = isolate
         self._pending: collections.deque[tuple[Item, asyncio.Future[Result]]] = collections.deque()
         # Flushes in flight: their start (`time.monotonic()`) and number of items.
         self._running: dict[asyncio.Task[None], tuple[float, int]] = {}
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._sizes = SIZES.labels(name)
-        self._flushed = FLUSHES.labels(name, "ok")
-        self._failed = FLUSHES.labels(name, "failed")
-        self._through = QUEUES.join(name, self)
+        self._sizes = SIZES.labels(self.name)
+        self._flushed = FLUSHES.labels(self.name, "ok")
+        self._failed = FLUSHES.labels(self.name, "failed")
+        self._through = QUEUES.join(self.name, self)
 
     @property
     def pending(self) -> int:
@@ -109,16 +98,16 @@ class Batcher(Generic[Item, Result]):
         """
         if self._closed:
             raise BatcherClosed(self.name)
-        if len(self._pending) >= self._max_pending:
+        if len(self._pending) >= self.max_pending:
             raise BatcherFull(self.name)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._pending.append((item, future))
         if urgent:
             self._earliest = 0.0
-        if not self._scheduled and len(self._running) < self._max_in_flight:
+        if not self._scheduled and len(self._running) < self.max_in_flight:
             self._schedule(loop)
-        elif self._timer is not None and (urgent or len(self._pending) >= self._max_size):
+        elif self._timer is not None and (urgent or len(self._pending) >= self.max_size):
             # A full batch does not wait for the spacing either.
             self._timer.cancel()
             self._schedule(loop)
@@ -151,23 +140,23 @@ class Batcher(Generic[Item, Result]):
     def _is_due(self) -> bool:
         """Return whether a flush is to start now: items wait, and the spacing has passed or they fill a batch."""
         waits = asyncio.get_running_loop().time() < self._earliest
-        return len(self._pending) >= (self._max_size if waits else 1)
+        return len(self._pending) >= (self.max_size if waits else 1)
 
     def _start(self) -> None:
         self._scheduled = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._pending and len(self._running) < self._max_in_flight:
+        while self._pending and len(self._running) < self.max_in_flight:
             batch = self._next()
             task = asyncio.get_running_loop().create_task(self._work(batch), name=f"batch {self.name}")
             self._running[task] = time.monotonic(), len(batch)
             task.add_done_callback(self._finished)
 
     def _next(self) -> list[tuple[Item, asyncio.Future[Result]]]:
-        if self._spacing:
-            self._earliest = asyncio.get_running_loop().time() + self._spacing
-        return [self._pending.popleft() for _ in range(min(self._max_size, len(self._pending)))]
+        if self.spacing:
+            self._earliest = asyncio.get_running_loop().time() + self.spacing
+        return [self._pending.popleft() for _ in range(min(self.max_size, len(self._pending)))]
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._through.left += self._running.pop(task)[1]
@@ -187,7 +176,7 @@ class Batcher(Generic[Item, Result]):
         task = asyncio.current_task()
         assert task is not None
         await self._run(batch)
-        while self._max_in_flight == 1 and self._is_due():
+        while self.max_in_flight == 1 and self._is_due():
             self._through.left += len(batch)
             batch = self._next()
             self._running[task] = time.monotonic(), len(batch)
@@ -196,7 +185,7 @@ class Batcher(Generic[Item, Result]):
     async def _run(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         self._sizes.observe(len(batch))
         try:
-            results = await self._flush([item for item, _ in batch])
+            results = await self.flush([item for item, _ in batch])
             if len(results) != len(batch):
                 raise RuntimeError(f"batcher {self.name}: {len(batch)} items gave {len(results)} results")
         except asyncio.CancelledError:
@@ -205,7 +194,7 @@ class Batcher(Generic[Item, Result]):
             raise
         except Exception as error:
             self._failed.inc()
-            if len(batch) > 1 and self._isolate is not None and self._isolate(error):
+            if len(batch) > 1 and self.isolate is not None and self.isolate(error):
                 log.warning("batch.isolating", extra={"batcher": self.name, "items": len(batch), "error": repr(error)})
                 try:
                     for entry in batch:

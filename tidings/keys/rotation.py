@@ -48,38 +48,24 @@ class KeyState:
     left: int
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Rotation:
     """Rotation of one kind of key."""
 
-    def __init__(
-        self,
-        name: str,
-        database: Database,
-        files: SecretFiles,
-        *,
-        keys: SecretKeys,
-        say: Callable[[str], None],
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        """Prepare the rotation.
-
-        name: kind of key, a name of `key_checks`
-        say: receives each line of progress
-        now: clock, Unix seconds
-        """
-        self._name = name
-        self._database = database
-        self._files = files
-        self._keys = keys
-        self._say = say
-        self._now = now
+    name: str  # kind of key, a name of `key_checks`
+    database: Database
+    files: SecretFiles
+    _: dataclasses.KW_ONLY
+    keys: SecretKeys
+    say: Callable[[str], None]  # receives each line of progress
+    now: Callable[[], float] = time.time  # clock, Unix seconds
 
     async def state(self) -> KeyState:
-        keys = self._keys.read()
+        keys = self.keys.read()
         left = 0
-        async with self._database.reading() as connection:
-            check = await key_checks.find(connection, self._name)
-            if self._name == key_checks.MASTER:
+        async with self.database.reading() as connection:
+            check = await key_checks.find(connection, self.name)
+            if self.name == key_checks.MASTER:
                 masters = MasterKeys(keys)
                 wrapped = await sealed_rows.list_data_keys(connection)
                 left = sum(not masters.needs_current(found.wrapped) for found in wrapped)
@@ -87,12 +73,12 @@ class Rotation:
                 safe = SecretSealer(*keys)
                 rows = await sealed_rows.list_settings(connection)
                 left = sum(not wrapping.is_current(safe, row) for row in rows)
-        return KeyState(self._name, self._keys.source, [key_id(key) for key in keys], check, left)
+        return KeyState(self.name, self.keys.source, [key_id(key) for key in keys], check, left)
 
     async def rotate(self) -> int:
         """Do steps 1 to 3. Returns the number of rows sealed again. Raises `CannotRotate`."""
         check = await self._check()
-        keys = self._keys.read()
+        keys = self.keys.read()
         if not check.previous:
             keys = self._make(keys) if key_id(keys[0]) == check.key_id else self._spread(keys)
         crashpoints.reach(crashpoints.AFTER_NEW_KEY_BEFORE_USE)
@@ -100,39 +86,39 @@ class Rotation:
             known = [key_id(key) for key in keys]
             if check.key_id not in known:
                 raise CannotRotate(
-                    f"{self._keys.source}: the present key, {check.key_id}, must stand behind the new one"
+                    f"{self.keys.source}: the present key, {check.key_id}, must stand behind the new one"
                 )
-            await self._keep(KeyCheck(self._name, known[0], check.key_id, int(self._now() * 1000)))
-            self._say(f"{self._name} key: {known[0]} is current, {check.key_id} still opens")
+            await self._keep(KeyCheck(self.name, known[0], check.key_id, int(self.now() * 1000)))
+            self.say(f"{self.name} key: {known[0]} is current, {check.key_id} still opens")
         return await self._seal(keys)
 
     async def drop(self) -> None:
         """Do step 4. Raises `CannotRotate`."""
         check = await self._check()
         if not check.previous:
-            raise CannotRotate(f"{self._name} key: there is no old one; `tidings keys rotate` brings a new one")
-        wait = check.changed_at / 1000 + SETTLING - self._now()
+            raise CannotRotate(f"{self.name} key: there is no old one; `tidings keys rotate` brings a new one")
+        wait = check.changed_at / 1000 + SETTLING - self.now()
         if wait > 0:
-            raise CannotRotate(f"{self._name} key: the old one may still be in use; try again in {wait:.0f} s")
-        await self._seal(self._keys.read())
+            raise CannotRotate(f"{self.name} key: the old one may still be in use; try again in {wait:.0f} s")
+        await self._seal(self.keys.read())
         state = await self.state()
         if state.left:
-            raise CannotRotate(f"{self._name} key: {state.left} rows are under another still: set them again")
-        current = next(key for key in self._keys.read() if key_id(key) == check.key_id)
+            raise CannotRotate(f"{self.name} key: {state.left} rows are under another still: set them again")
+        current = next(key for key in self.keys.read() if key_id(key) == check.key_id)
         if self._is_ours():
-            self._replace(self._keys.read(), (current,))
-        await self._keep(KeyCheck(self._name, check.key_id, "", check.changed_at))
-        where = "" if self._is_ours() else f"; it may go from {self._keys.source}"
+            self._replace(self.keys.read(), (current,))
+        await self._keep(KeyCheck(self.name, check.key_id, "", check.changed_at))
+        where = "" if self._is_ours() else f"; it may go from {self.keys.source}"
         if self._is_handed():
             where = f"; have `tidings provision` take it away: TIDINGS_DROP_KEYS={check.previous}"
-        self._say(f"{self._name} key: {check.previous} is needed no more{where}")
+        self.say(f"{self.name} key: {check.previous} is needed no more{where}")
 
     def _is_kept(self) -> bool:
-        return self._keys.source.startswith(str(self._files.directory))
+        return self.keys.source.startswith(str(self.files.directory))
 
     def _is_ours(self) -> bool:
         """Return whether the key is kept in files that we can write."""
-        return self._is_kept() and os.access(self._files.directory, os.W_OK)
+        return self._is_kept() and os.access(self.files.directory, os.W_OK)
 
     def _is_handed(self) -> bool:
         """Return whether the key is in a file that others write, as in a container."""
@@ -141,12 +127,12 @@ class Rotation:
     def _make(self, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
         if self._is_handed():
             raise CannotRotate(
-                f"{self._keys.source} has no new {self._name} key, and cannot be written: have `tidings provision` "
-                f"make one, with TIDINGS_NEW_KEYS={self._name}"
+                f"{self.keys.source} has no new {self.name} key, and cannot be written: have `tidings provision` "
+                f"make one, with TIDINGS_NEW_KEYS={self.name}"
             )
         if not self._is_ours():
             raise CannotRotate(
-                f"{self._keys.source} has no new {self._name} key: put one before the present one, and a space between"
+                f"{self.keys.source} has no new {self.name} key: put one before the present one, and a space between"
             )
         fresh = secrets.token_bytes(KEY_LENGTH), keys[0]
         self._replace(keys, fresh)
@@ -161,30 +147,30 @@ class Rotation:
     def _replace(self, present: Sequence[bytes], keys: Sequence[bytes]) -> None:
         """Replace the keys in our own files, unless another rotation has changed them, whose key would be lost."""
         try:
-            self._files.replace(f"{self._name}_key", _text(keys), present=_text(present))
+            self.files.replace(f"{self.name}_key", _text(keys), present=_text(present))
         except ChangedMeanwhile as error:
             raise CannotRotate(f"{error}: is another `tidings keys` running?") from None
 
     async def _seal(self, keys: Sequence[bytes]) -> int:
-        if self._name == key_checks.MASTER:
-            count = await wrapping.wrap_data_keys(self._database, MasterKeys(keys), self._progress)
+        if self.name == key_checks.MASTER:
+            count = await wrapping.wrap_data_keys(self.database, MasterKeys(keys), self._progress)
         else:
-            count = await wrapping.seal_settings(self._database, SecretSealer(*keys), self._progress)
+            count = await wrapping.seal_settings(self.database, SecretSealer(*keys), self._progress)
         return count
 
     def _progress(self, done: int, total: int) -> None:
-        self._say(f"{self._name} key: {done} of {total} rows")
+        self.say(f"{self.name} key: {done} of {total} rows")
 
     async def _check(self) -> KeyCheck:
-        async with self._database.reading() as connection:
-            check = await key_checks.find(connection, self._name)
+        async with self.database.reading() as connection:
+            check = await key_checks.find(connection, self.name)
         if check is None:
-            raise CannotRotate(f"{self._name} key: the database knows none yet; start the processes once")
+            raise CannotRotate(f"{self.name} key: the database knows none yet; start the processes once")
         return check
 
     async def _keep(self, check: KeyCheck) -> None:
         work: Callable[..., Awaitable[None]] = lambda connection: key_checks.replace(connection, check)  # noqa: E731
-        await self._database.persist(work, patience=30.0, about="keys")
+        await self.database.persist(work, patience=30.0, about="keys")
 
 
 def _text(keys: Sequence[bytes]) -> str:

@@ -77,47 +77,38 @@ SLOT_SHARE, SLOT_SECONDS = 0.5, 30.0
 FIRST_DELAY, LAST_DELAY = 0.02, 1.0
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Database:
     """Connection pool of one family of tables.
 
     Writing transactions on SQLite start with `BEGIN IMMEDIATE`, so that concurrent ones queue instead of colliding.
     """
 
-    def __init__(
-        self,
-        settings: DatabaseSettings,
-        family: str,
-        *,
-        idle_timeout: float | None = None,
-        deadline: float = DEADLINE,
-        patience: float = math.inf,
-        probe_seconds: float = PROBE_SECONDS,
-    ) -> None:
-        """Create the pool; connections are made when needed.
+    settings: DatabaseSettings
+    family: str
+    _: dataclasses.KW_ONLY
+    # seconds after which a MySQL server ends an idle connection, even within a transaction, so that the locks of
+    # a hung process are released; None for the server's own value
+    idle_timeout: float | None = None
+    deadline: float = DEADLINE  # maximum duration of a transaction on a server, seconds
+    patience: float = math.inf  # upper bound for the `patience` of `persist` and `query`, seconds
+    probe_seconds: float = PROBE_SECONDS  # time for which a result of `is_alive` is valid, seconds
 
-        idle_timeout: seconds after which a MySQL server ends an idle connection, even within a transaction, so that
-            the locks of a hung process are released; None for the server's own value
-        deadline: maximum duration of a transaction on a server, seconds
-        patience: upper bound for the `patience` of `persist` and `query`, seconds
-        probe_seconds: time for which a result of `is_alive` is valid, seconds
-        """
-        self.settings = settings
-        self.family = family
-        self.tls = engine.make_context(settings)
-        self.engine: AsyncEngine = engine.make(settings, idle_timeout, self.tls)
+    def __post_init__(self) -> None:
+        self.tls = engine.make_context(self.settings)
+        self.engine: AsyncEngine = engine.make(self.settings, self.idle_timeout, self.tls)
         self._doubt = engine.SuspectConnections(self.engine)
         # One slot per connection of the pool, so that a wait for a connection never counts as one for the server.
-        self._slots = asyncio.Semaphore(settings.pool_size)
-        self._deadline = deadline if settings.engine != "sqlite" else math.inf
-        self._patience = patience
-        self._probe = Probe(self._answers, probe_seconds, f"probe {family}")
-        self._commits = COMMITS.labels(family)
-        self._seconds = {about: COMMIT_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
-        self._flush_seconds = FLUSH_SECONDS.labels(family)
-        self._failed_seconds = {about: FAILED_SECONDS.labels(family, about) for about in typing.get_args(Subject)}
-        self._retries = OUTAGES.labels(family)
-        self._conflicts = CONFLICTS.labels(family)
-        self._no_slots = NO_SLOTS.labels(family)
+        self._slots = asyncio.Semaphore(self.settings.pool_size)
+        self._deadline = self.deadline if self.settings.engine != "sqlite" else math.inf
+        self._probe = Probe(self._answers, self.probe_seconds, f"probe {self.family}")
+        self._commits = COMMITS.labels(self.family)
+        self._seconds = {about: COMMIT_SECONDS.labels(self.family, about) for about in typing.get_args(Subject)}
+        self._flush_seconds = FLUSH_SECONDS.labels(self.family)
+        self._failed_seconds = {about: FAILED_SECONDS.labels(self.family, about) for about in typing.get_args(Subject)}
+        self._retries = OUTAGES.labels(self.family)
+        self._conflicts = CONFLICTS.labels(self.family)
+        self._no_slots = NO_SLOTS.labels(self.family)
         # Loop time of the latest write that met an outage; -inf after a later commit.
         self._failed_at = -math.inf
         # Loop time of the latest transaction that ended without an error.
@@ -273,7 +264,7 @@ class Database:
         retries: Callable[[BaseException], bool] = outages.is_outage,
     ) -> Value:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(patience, self._patience)
+        deadline = loop.time() + min(patience, self.patience)
         delay = FIRST_DELAY
         uncertain = False
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -15,38 +16,33 @@ class TooManyQuestions(NotSent):
     """The limit of requests in flight is reached: the request was not sent."""
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class _Expiry:
     """Timeout of one call.
 
     An object, because a function that reschedules itself would be a reference cycle per message for the interpreter GC.
     """
 
-    __slots__ = ("_future", "_longer", "_loop", "_timer", "_waited")
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    timeout: float
+    _: dataclasses.KW_ONLY
+    longer: Callable[[], float] | None
+    _timer: asyncio.TimerHandle = dataclasses.field(init=False)
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        future: asyncio.Future[Any],
-        timeout: float,
-        *,
-        longer: Callable[[], float] | None,
-    ) -> None:
-        self._loop = loop
-        self._future = future
-        self._longer = longer
-        self._waited = timeout
-        self._timer = loop.call_later(timeout, self._over)
+    def __post_init__(self) -> None:
+        self._timer = self.loop.call_later(self.timeout, self._over)
 
     def cancel(self) -> None:
         self._timer.cancel()
 
     def _over(self) -> None:
-        more = self._longer() if self._longer is not None else 0
+        more = self.longer() if self.longer is not None else 0
         if more > 0:
-            self._waited += more
-            self._timer = self._loop.call_later(more, self._over)
-        elif not self._future.done():
-            self._future.set_exception(TimeoutError(f"no answer within {self._waited:g} s"))
+            self.timeout += more
+            self._timer = self.loop.call_later(more, self._over)
+        elif not self.future.done():
+            self.future.set_exception(TimeoutError(f"no answer within {self.timeout:g} s"))
 
 
 class Requests(Generic[Answer]):
