@@ -25,9 +25,11 @@ def now_ms() -> int:
     return int(SystemClock().now() * 1000)
 
 
-async def collector(world: World, held: shards.Lease | None = None, **options: Any) -> MediaCollector:
-    clock = ManualClock(SystemClock().now())
-    store = ShardStore(database=world.database, lease=held or await lease(world), clock=clock, account=BUSINESS)
+async def collector(
+    world: World, held: shards.Lease | None = None, database: Database | None = None, **options: Any
+) -> MediaCollector:
+    clock, lease_ = ManualClock(SystemClock().now()), held or await lease(world)
+    store = ShardStore(database=database or world.database, lease=lease_, clock=clock, account=BUSINESS)
     return MediaCollector(store, scene.directory(world), **options)
 
 
