@@ -10,11 +10,12 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
-from typing import Protocol
 
 from prometheus_client import Counter
 
+from coreapp.context import ShardContext
 from coreapp.groups import cross_shard, notices
+from coreapp.groups.cross_shard import CrossShardMessages
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.lost_keys import LostKeys
 from coreapp.groups.own_keys import OwnKeys
@@ -25,6 +26,7 @@ from coreapp.groups.sender import GroupSender
 from coreapp.webhook import inbound
 from tidings import e2ee
 from tidings.client import sender_keys
+from tidings.storage.business.cross_shard_messages import CrossShardMessage
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.group_messages import UnreadGroupMessage
 from tidings.storage.business.groups import StoredGroup
@@ -43,17 +45,14 @@ _FROM_PEOPLE = (device.PREKEY, device.MESSAGE, device.GROUP, device.IDENTITY)
 _RECEIPTS = (device.DELIVERED, device.READ)
 
 
-class Events(Protocol):
-    """Opens batches of deliveries about groups."""
-
-    async def open(self, deliveries: Sequence[Deliver]) -> Arrivals: ...
-
-
 @dataclasses.dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class GroupEvents:
-    """Inbound side of one account's groups."""
+    """Inbound side of one account's groups. Other shards than the first forward everything to that one, which has the
+    groups.
+    """
 
-    account: str
+    context: ShardContext
+    notes: CrossShardMessages
     replicas: GroupReplicas
     own: OwnKeys
     peers: PeerKeys
@@ -66,6 +65,8 @@ class GroupEvents:
         """Load the state that these deliveries may need. One batch at a time. Does nothing where no group is
         concerned.
         """
+        if not self.context.lease.is_first:
+            return ForwardedArrivals(self, {}, ReceiptSteps({}))
         senders: list[str] = []
         shared_groups: list[str] = []
         messages: list[str] = []
@@ -95,7 +96,7 @@ class Arrivals:
 
     def __init__(self, events: GroupEvents, records: dict[str, Records], steps: ReceiptSteps) -> None:
         self._events = events
-        self._account = events.account
+        self._account = events.context.account
         self._records = records
         self.steps = steps
         self._groups: dict[str, StoredGroup] = {}
@@ -285,3 +286,40 @@ class Arrivals:
     def _is_member(self, group_id: str, number: str) -> bool:
         group = self._events.replicas.find(group_id)
         return group is not None and any(member == number for member, _ in group.participants)
+
+
+class ForwardedArrivals(Arrivals):
+    """Cross-shard messages of one batch to the first shard, committed before the deliveries are acknowledged:
+    participants' keys, requests for ours, new devices.
+
+    The network delivers no group envelopes here. Those that arrive anyway are treated as unusable.
+    """
+
+    def __init__(self, events: GroupEvents, records: dict[str, Records], steps: ReceiptSteps) -> None:
+        super().__init__(events, records, steps)
+        self._notes: list[CrossShardMessage] = []
+
+    def decrypt(self, delivery: Deliver, spend: e2ee.Spend) -> bytes:
+        raise e2ee.InvalidMessage("a group message for another shard")
+
+    def take_key(self, sender: str, content: SenderKey) -> None:
+        self._notes.append(self._events.notes.to_first(cross_shard.KEY, sender, content.group, content.distribution))
+
+    def key_requested(self, sender: str, content: SenderKeyRequest) -> None:
+        self._notes.append(self._events.notes.to_first(cross_shard.ASKED, sender, content.group))
+
+    def start_over(self, peer: str) -> None:
+        self._notes.append(self._events.notes.to_first(cross_shard.LOST, peer))
+
+    def changed(self, delivery: Deliver) -> notices.SystemContent | None:
+        return None
+
+    def receipt(self, delivery: Deliver, message_id: str, reached: Status) -> bool:
+        return False
+
+    def changes(self) -> GroupChanges | None:
+        return GroupChanges(self._account, withdrawn=self._withdrawn, notes=self._notes) or None
+
+    def committed(self) -> None:
+        if self._notes:
+            self._events.context.shared.wakeups.wake(cross_shard.FIRST)

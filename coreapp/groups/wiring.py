@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from coreapp.context import ShardContext
-from coreapp.groups.arrivals import Events, GroupEvents
+from coreapp.groups.arrivals import GroupEvents
 from coreapp.groups.cross_shard import CrossShardMessages, SentElsewhere
 from coreapp.groups.key_messages import KeyMessages
 from coreapp.groups.key_requests import KeyRequests
 from coreapp.groups.lost_keys import LostKeys
-from coreapp.groups.other_shards import ForwardedEvents
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.peer_keys import PeerKeys
 from coreapp.groups.receipts import GroupReceipts
@@ -36,7 +35,7 @@ class ShardGroups:
     replicas: GroupReplicas
     sender: GroupSender  # encrypts messages to groups
     requests: GroupRequests  # handles requests of Webapps
-    events: Events  # handles deliveries from groups
+    events: GroupEvents  # handles deliveries from groups
     lost_keys: LostKeys
     notes: CrossShardMessages  # creates cross-shard messages
     sent_elsewhere: SentElsewhere  # tracks jobs that other shards send for this one
@@ -78,7 +77,8 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
     sending.transmitter.encrypt_groups_with(sender)
     lost_keys = LostKeys(context, replicas, own, notes)
     events = GroupEvents(
-        account=account,
+        context=context,
+        notes=notes,
         replicas=replicas,
         own=own,
         peers=PeerKeys(database, device),
@@ -91,7 +91,7 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
         replicas=replicas,
         sender=sender,
         requests=GroupRequests(api, replicas, account=account, invite_url=context.settings.invite_url),
-        events=events if context.lease.is_first else ForwardedEvents(events, notes, context.shared.wakeups),
+        events=events,
         lost_keys=lost_keys,
         notes=notes,
         sent_elsewhere=sent_elsewhere,
