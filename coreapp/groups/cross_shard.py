@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from coreapp.context import ShardContext
 from coreapp.journal import Change
@@ -68,12 +67,6 @@ class CrossShardMessages:
         return CrossShardMessage(note_id, shard, account, kind, peer, group_id, sealed, now)
 
 
-class CrossShardInbox(Protocol):
-    """Handles messages for the first shard in one queue with the deliveries of groups."""
-
-    def note(self, delivery: Deliver) -> asyncio.Future[None]: ...
-
-
 @dataclasses.dataclass(eq=False, repr=False, slots=True)
 class CrossShardReader:
     """Service that handles the messages from other shards."""
@@ -85,7 +78,7 @@ class CrossShardReader:
     encryption: Encryption
     _: dataclasses.KW_ONLY
     tracker: StatusTracker
-    inbox: CrossShardInbox
+    handle: Callable[[Deliver], asyncio.Future[None]]  # handles messages for the first shard in order with deliveries
     # Messages that were read and whose end is not on disk.
     _in_hand: set[str] = dataclasses.field(default_factory=set, init=False)
 
@@ -131,7 +124,7 @@ class CrossShardReader:
                 log.exception("shard_notes.corrupt", extra={"id": note.id})
                 done = self._journal(GroupChanges(note.account, ended_notes=(note.id,)))
             else:
-                done = self._send(note, body) if note.kind == SEND else self.inbox.note(_as_delivery(note, body))
+                done = self._send(note, body) if note.kind == SEND else self.handle(_as_delivery(note, body))
             done.add_done_callback(lambda _, note_id=note.id: self._in_hand.discard(note_id))  # type: ignore[misc]
         if len(page) >= PAGE + len(self._in_hand) - len(fresh):
             self.context.shared.wakeups.wake(shard)
@@ -150,12 +143,6 @@ class CrossShardReader:
         return self.context.journal.put(Change(self.context.account, enqueued_jobs=jobs, groups=groups), urgent=True)
 
 
-class Finished(Protocol):
-    """Receiver of the ids of sent jobs."""
-
-    def finished(self, ids: Sequence[str]) -> None: ...
-
-
 class SentElsewhere:
     """Jobs that other shards send for the first one, until they have left their queues. Polled in the tables, so that
     crashes of their owners do not matter.
@@ -166,11 +153,7 @@ class SentElsewhere:
         self._waiting: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._listener: Finished | None = None
-
-    def tell(self, listener: Finished) -> None:
-        """Set the receiver of ended jobs."""
-        self._listener = listener
+        self.on_finished: Callable[[Sequence[str]], None] | None = None  # called with the ids of sent jobs
 
     def watch(self, ids: Iterable[str]) -> None:
         """Watch jobs that were left for other shards. They are on disk."""
@@ -195,8 +178,8 @@ class SentElsewhere:
             gone = self._waiting - left
             # Jobs added during the read are not in its result.
             self._waiting -= gone
-            if gone and self._listener is not None:
-                self._listener.finished(sorted(gone))
+            if gone and self.on_finished is not None:
+                self.on_finished(sorted(gone))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from prometheus_client import Counter
 
 from coreapp.account.own_device import OwnDevice
+from coreapp.context import ShardContext
 from tidings import e2ee
 from tidings.client import sender_keys
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.sender_keys import GIVEN, LACKS, KeyHolder, OwnKey, list_holders, list_own
-from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
@@ -72,13 +72,10 @@ def under_way(holders: Mapping[str, str]) -> bool:
 class OwnKeys:
     """Own keys of one account that were used: at most one per group of the business."""
 
-    def __init__(self, database: Database, device: OwnDevice, live: Collection[str]) -> None:
-        """Create the keys of a shard.
-
-        live: ids of jobs that an earlier owner left; a holder whose job is gone gets the key again
-        """
-        self._database = database
-        self._device = device
+    def __init__(self, context: ShardContext, live: Collection[str]) -> None:
+        self._database = context.database
+        self._device = context.device
+        # Ids of jobs that an earlier owner left. A holder whose job is gone gets the key again.
         self._live = set(live)
         self._keys: dict[str, OwnGroupKey] = {}
 

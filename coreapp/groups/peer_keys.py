@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
-from coreapp.account.own_device import OwnDevice
+from coreapp.context import ShardContext
 from tidings import e2ee
 from tidings.aio.lru import LRU
 from tidings.storage.business import sender_keys
 from tidings.storage.business.sender_keys import PeerKey
-from tidings.storage.database import Database
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +21,11 @@ Records = dict[str, e2ee.SenderKeyRecord]
 class PeerKeys:
     """Sender keys of peers of one account. Used by one batch at a time."""
 
-    def __init__(self, database: Database, device: OwnDevice, *, limit: int = REMEMBERED) -> None:
-        self._database = database
-        self._device = device
+    def __init__(self, context: ShardContext) -> None:
+        self._database = context.database
+        self._device = context.device
         # By sender, then by group.
-        self._known: LRU[str, Records] = LRU(limit)
+        self._known: LRU[str, Records] = LRU(REMEMBERED)
 
     async def load(self, senders: Iterable[str]) -> dict[str, Records]:
         """Return the records of these senders, by group. They are the ones in memory: changed ones must be stored."""

@@ -6,11 +6,12 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
 
-from coreapp.journal import Change, Journal
+from coreapp.context import ShardContext
+from coreapp.journal import Change
 from tidings.aio import service
 from tidings.client.errors import NetworkAway, NetworkRefusal, NoSuchGroup
+from tidings.client.groups import GroupApi
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import StoredGroup
 from tidings.wire.groups import DescribedGroup
@@ -20,24 +21,16 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.5  # seconds between two calls after the network did not respond
 
 
-class GroupSource(Protocol):
-    """Access to the network's groups."""
-
-    async def fetch(self, group: str) -> DescribedGroup: ...
-
-    async def list_mine(self) -> Sequence[DescribedGroup]: ...
-
-
 class GroupReplicas:
     """All groups of one account; the network limits a number to 10,000.
 
     Notices are applied as they arrive. A group that they leave incomplete is fetched.
     """
 
-    def __init__(self, source: GroupSource, journal: Journal, groups: Iterable[StoredGroup], *, account: str) -> None:
-        self._source = source
-        self._journal = journal
-        self._account = account
+    def __init__(self, context: ShardContext, api: GroupApi, groups: Iterable[StoredGroup]) -> None:
+        self._api = api
+        self._journal = context.journal
+        self._account = context.account
         self._groups: dict[str, StoredGroup] = {}
         # By participant: ids of the groups shared with them.
         self._memberships: dict[str, set[str]] = {}
@@ -91,7 +84,7 @@ class GroupReplicas:
         while True:
             version = self._versions.get(group_id, 0)
             try:
-                group = _replica(self._account, await self._source.fetch(group_id))
+                group = _replica(self._account, await self._api.fetch(group_id))
             except NoSuchGroup:
                 known = self._groups.get(group_id)
                 if known is None or not known.is_member:
@@ -131,7 +124,7 @@ class GroupReplicas:
     async def sync(self) -> None:
         """Fetch the groups that differ from the network's list. Raises `NetworkAway` and `NetworkRefusal`."""
         known = {group.id for group in self.list_groups()}
-        listed = {group.id: group for group in await self._source.list_mine()}
+        listed = {group.id: group for group in await self._api.list_mine()}
         differing = [group.id for group in listed.values() if self._differs(group)]
         for group_id in [*differing, *sorted(known - listed.keys())]:
             await self.refresh(group_id)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
+from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.groups.replica import GroupReplicas
 from tidings.client.errors import NetworkAway, NetworkRefusal
@@ -32,15 +33,12 @@ class GroupRequests:
     return.
     """
 
-    def __init__(self, api: GroupApi, replicas: GroupReplicas, *, account: str, invite_url: str) -> None:
-        """Create the handler.
-
-        invite_url: part of an invitation link before the code; the invited person opens the link on their device
-        """
+    def __init__(self, context: ShardContext, api: GroupApi, replicas: GroupReplicas) -> None:
         self._api = api
         self._replicas = replicas
-        self._account = account
-        self._invite_url = invite_url.rstrip("/")
+        self._account = context.account
+        # Part of an invitation link before the code. The invited person opens the link on their device.
+        self._invite_url = context.settings.invite_url.rstrip("/")
 
     def require_sendable(self, group_id: str) -> None:
         """Raise `RequestRefused` unless a message to this group may be accepted."""

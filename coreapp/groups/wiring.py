@@ -53,35 +53,33 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
 
     left: jobs of the previous owner
     """
-    database, device, account = context.database, context.device, context.account
     known: Sequence[StoredGroup] = ()
     under_way: Sequence[KeyHolder] = ()
     sent_elsewhere, notes = SentElsewhere(context), CrossShardMessages(context)
     elsewhere: set[str] = set()
     ids = {job.id for job in left}
     if context.lease.is_first:
-        async with database.reading() as connection:
-            known = await groups.list_groups(connection, account)
-            under_way = await sender_keys.list_under_way(connection, account)
+        async with context.database.reading() as connection:
+            known = await groups.list_groups(connection, context.account)
+            under_way = await sender_keys.list_under_way(connection, context.account)
         elsewhere = await sent_elsewhere.still_there([holder.job for holder in under_way if holder.job not in ids])
-    own = OwnKeys(database, device, ids | elsewhere)
+    own = OwnKeys(context, ids | elsewhere)
     await own.load([holder.group_id for holder in under_way])
-    api = GroupApi(context.network, device, seconds=ANSWER_SECONDS)
-    replicas = GroupReplicas(api, context.journal, known, account=account)
+    api = GroupApi(context.network, context.device, seconds=ANSWER_SECONDS)
+    replicas = GroupReplicas(context, api, known)
     key_messages = KeyMessages(context, sending, statuses.tracker, notes=notes, sent_elsewhere=sent_elsewhere)
     sender = GroupSender(context, sending, key_messages, replicas=replicas, keys=own)
     sender.resume(left, under_way, elsewhere)
-    sent_elsewhere.tell(sender)
+    sent_elsewhere.on_finished = sender.finished
     sent_elsewhere.watch(elsewhere)
-    sending.encryption.encrypt_groups_with(sender)
-    sending.transmitter.encrypt_groups_with(sender)
+    sending.transmitter.groups = sender
     lost_keys = LostKeys(context, replicas, own, notes)
     events = GroupEvents(
         context=context,
         notes=notes,
         replicas=replicas,
         own=own,
-        peers=PeerKeys(database, device),
+        peers=PeerKeys(context),
         sender=sender,
         requests=KeyRequests(context, key_messages),
         receipts=GroupReceipts(context, statuses.reports),
@@ -90,7 +88,7 @@ async def wire_groups(context: ShardContext, statuses: Statuses, sending: Sendin
     return ShardGroups(
         replicas=replicas,
         sender=sender,
-        requests=GroupRequests(api, replicas, account=account, invite_url=context.settings.invite_url),
+        requests=GroupRequests(context, api, replicas),
         events=events,
         lost_keys=lost_keys,
         notes=notes,

@@ -10,26 +10,17 @@ import collections
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from coreapp.errors import OutcomeUnknown
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
-from coreapp.media.uploads import HeldUp
+from coreapp.media.preparation import Preparation
 from tidings.storage import outages
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.shards import LeaseLost
 from tidings.wire import codes
 
 log = logging.getLogger(__name__)
-
-
-class Prepare(Protocol):
-    """Preparation of contents for recipients."""
-
-    def at_once(self, content: bytes) -> bytes | None: ...
-
-    async def prepare(self, content: bytes, held_up: HeldUp) -> bytes: ...
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -49,7 +40,7 @@ class PreparationQueue:
     order.
     """
 
-    preparation: Prepare
+    preparation: Preparation
     _: dataclasses.KW_ONLY
     forward: Callable[[Job, bytes], None]  # called with a job and its content when it is ready to be encrypted
     fail: Callable[[Sequence[Job], int, str], None]  # called with jobs, error code and details, to end the jobs

@@ -13,8 +13,8 @@ from coreapp.context import ShardContext
 from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
 from coreapp.recovery.sent_content import KeptContents, SentContents
-from coreapp.recovery.session_repair import Budget, Renewals
-from coreapp.sending.encryption import RENEW
+from coreapp.recovery.session_repair import Budget
+from coreapp.sending.encryption import RENEW, Encryption
 from coreapp.statuses.tracker import StatusTracker
 from tidings import e2ee
 from tidings.client import sessions
@@ -43,7 +43,7 @@ class Resending:
     contents: SentContents
     _: dataclasses.KW_ONLY
     sessions: SessionStore
-    encryption: Renewals
+    encryption: Encryption
     tracker: StatusTracker
     budget: Budget
     # State of the batch in progress. Bounded by the window of unacknowledged deliveries.

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 from prometheus_client import Counter
 
 from coreapp.peers.sessions import SessionStore
 from coreapp.recovery.control_messages import ControlMessage
-from coreapp.sending.encryption import RENEW
+from coreapp.sending.encryption import RENEW, Encryption
 from tidings import e2ee
 from tidings.aio.clock import Clock
 from tidings.aio.use_limit import UseLimit
@@ -48,19 +47,10 @@ class Budget:
         self.answers: UseLimit[str] = UseLimit(clock, limit=MAX_ANSWERED, period=PERIOD, remembered=REMEMBERED)
 
 
-class Renewals(Protocol):
-    """Session replacement by the encryption."""
-
-    def is_renewing(self, peer: str) -> bool: ...
-
-    @property
-    def renewals(self) -> int: ...
-
-
 class SessionRepair:
     """Decides for one account how to react to messages that could not be decrypted."""
 
-    def __init__(self, sessions: SessionStore, encryption: Renewals, budget: Budget) -> None:
+    def __init__(self, sessions: SessionStore, encryption: Encryption, budget: Budget) -> None:
         self._sessions = sessions
         self._encryption = encryption
         self._budget = budget

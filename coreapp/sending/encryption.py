@@ -10,7 +10,6 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from prometheus_client import Counter
 
@@ -20,6 +19,7 @@ from coreapp.peers.identities import Identities, Learnt
 from coreapp.peers.sessions import SessionStore
 from coreapp.sending import failures
 from coreapp.sending.failures import JobFailures
+from coreapp.sending.transmission import Transmitter
 from tidings import e2ee
 from tidings.aio import crashpoints, service
 from tidings.aio.batcher import Batcher, BatcherClosed
@@ -46,20 +46,6 @@ RENEW = "renew"  # kind of a `NEW` job that must use another session than the on
 CHANGED = (codes.USER_CHANGED, "the recipient's identity has changed and is not acknowledged")
 # Failure for a recipient whose keys lost post-quantum protection, which an attacker between us could cause.
 WEAKER = (codes.USER_CHANGED, "the recipient's keys had post-quantum protection, and have none any more")
-
-
-class Outlet(Protocol):
-    """Receiver of encrypted jobs, and of jobs that cannot be encrypted."""
-
-    def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None: ...
-
-    def fail(self, jobs: Sequence[Job], code: int, details: str) -> None: ...
-
-
-class GroupQueue(Protocol):
-    """Queue of jobs to groups that wait to be encrypted."""
-
-    def enqueue(self, job: Job, content: bytes) -> None: ...
 
 
 @dataclasses.dataclass(slots=True)
@@ -96,7 +82,7 @@ class Encryption:
     sessions: SessionStore
     identities: Identities
     _: dataclasses.KW_ONLY
-    outlet: Outlet
+    transmitter: Transmitter
     failures: JobFailures
 
     def __post_init__(self) -> None:
@@ -108,13 +94,8 @@ class Encryption:
             "session-lane", self._round, max_size=MAX_FETCH, max_in_flight=2, spacing=SPACING
         )
         self._closing = asyncio.Event()
-        self._groups: GroupQueue | None = None
         # Jobs that have left the queue: encrypted or failed.
         self.left = 0
-
-    def encrypt_groups_with(self, queue: GroupQueue) -> None:
-        """Set the queue for messages to groups. Must be called before the first of them enters."""
-        self._groups = queue
 
     def encrypt_now(self, job: Job, content: bytes) -> SealedSendingHalf | None:
         """Encrypt a new job if its session is in memory and no job to its peer is queued.
@@ -158,8 +139,8 @@ class Encryption:
             record = self.sessions.in_memory(job.peer)
             self._outdated[job.peer] = record.base_key if record is not None else None
         if addresses.names_group(job.peer):
-            assert self._groups is not None, "encrypt_groups_with() comes first"
-            self._groups.enqueue(job, content)
+            assert self.transmitter.groups is not None
+            self.transmitter.groups.enqueue(job, content)
             return
         waiting = self._waiting.get(job.peer)
         if waiting is not None:
@@ -195,7 +176,7 @@ class Encryption:
     def turn_away(self, peer: str) -> None:
         """Fail the waiting jobs of a peer whose identity changed, if the change must be acknowledged."""
         if self.identities.blocks(peer):
-            self.outlet.fail([job for job, _ in self._take(peer)], *CHANGED)
+            self.transmitter.fail([job for job, _ in self._take(peer)], *CHANGED)
 
     def take_out(self, chosen: Callable[[Job], bool]) -> Sequence[Job]:
         """Remove the chosen jobs from the queue and return them; the caller ends them."""
@@ -281,9 +262,9 @@ class Encryption:
             if not waiting:
                 continue
             if self.identities.blocks(peer):
-                self.outlet.fail([job for job, _ in waiting], *CHANGED)
+                self.transmitter.fail([job for job, _ in waiting], *CHANGED)
             elif record is None and peer in weaker:
-                self.outlet.fail([job for job, _ in waiting], *WEAKER)
+                self.transmitter.fail([job for job, _ in waiting], *WEAKER)
             elif record is None:
                 self._give_up(peer, waiting, bundles)
             else:
@@ -324,7 +305,7 @@ class Encryption:
         for peer in [session.peer for session in made.whole] + [half.peer for half in made.halves]:
             self.sessions.hold(peer, committed)
         await committed
-        self.outlet.offer(made.jobs)
+        self.transmitter.offer(made.jobs)
 
     def _encrypt_all(self, waiting: Sequence[tuple[Job, bytes]], record: e2ee.SessionRecord) -> list[Job]:
         """Return encrypted copies: the jobs themselves may still wait in the journal to be committed as `NEW`."""
@@ -335,7 +316,7 @@ class Encryption:
                 self._encrypt_job(encrypted, content, record)
             except e2ee.E2EEError as error:
                 log.error("message.unencryptable", extra={"id": job.id, "to": job.peer, "error": repr(error)})
-                self.outlet.fail([job], codes.MESSAGE_FAILED, "the message cannot be encrypted")
+                self.transmitter.fail([job], codes.MESSAGE_FAILED, "the message cannot be encrypted")
                 continue
             jobs.append(encrypted)
         return jobs
@@ -395,6 +376,6 @@ class Encryption:
     ) -> None:
         jobs = [job for job, _ in waiting]
         if peer in bundles:
-            self.outlet.fail(jobs, codes.MESSAGE_FAILED, "the recipient's keys cannot be used")
+            self.transmitter.fail(jobs, codes.MESSAGE_FAILED, "the recipient's keys cannot be used")
         else:
-            self.outlet.fail(jobs, codes.INVALID_USER, "the recipient is not on the network any more")
+            self.transmitter.fail(jobs, codes.INVALID_USER, "the recipient is not on the network any more")

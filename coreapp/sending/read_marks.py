@@ -15,7 +15,7 @@ from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.sending import group_jobs
-from coreapp.sending.encryption import Outlet
+from coreapp.sending.transmission import Transmitter
 from coreapp.statuses.tracker import StatusTracker
 from tidings.aio.lru import LRU
 from tidings.storage.business import group_messages, messages, service_windows
@@ -37,7 +37,7 @@ class ReadMarks:
     tracker: StatusTracker
     _: dataclasses.KW_ONLY
     admission: Admission
-    outlet: Outlet
+    transmitter: Transmitter
 
     def __post_init__(self) -> None:
         self._ids = MessageIds()
@@ -113,7 +113,7 @@ class ReadMarks:
 
         def done(committed: asyncio.Future[None]) -> None:
             if not committed.cancelled() and committed.exception() is None:
-                self.outlet.offer(jobs)
+                self.transmitter.offer(jobs)
 
         committed.add_done_callback(done)
 

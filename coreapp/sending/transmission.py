@@ -49,6 +49,10 @@ CHANGED = (codes.USER_CHANGED, "the recipient has registered anew before this wa
 class GroupJobs(Protocol):
     """Encryption of group messages."""
 
+    def enqueue(self, job: Job, content: bytes) -> None:
+        """Queue a job to be encrypted."""
+        ...
+
     def returned(self, job: Job) -> None:
         """Encrypt a message again, because its group has changed."""
         ...
@@ -76,7 +80,8 @@ class Transmitter:
     window_bytes: int = 4 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        self._groups: GroupJobs | None = None
+        # Set before the first job of a group is offered.
+        self.groups: GroupJobs | None = None
         self._waiting: collections.deque[Job] = collections.deque()
         self._unanswered: dict[str, Job] = {}
         self._unanswered_bytes = 0
@@ -113,10 +118,6 @@ class Transmitter:
         """Acceptance time of the oldest waiting job, Unix milliseconds; None without jobs."""
         first = [next(iter(self._unanswered.values()), None), self._waiting[0] if self._waiting else None]
         return min((job.created_at for job in first if job is not None), default=None)
-
-    def encrypt_groups_with(self, groups: GroupJobs) -> None:
-        """Set the receiver of group jobs. Must be called before the first of them is offered."""
-        self._groups = groups
 
     def offer(self, jobs: Sequence[Job], *, inherited: bool = False) -> None:
         """Queue jobs whose ciphertext is on disk, in the order of delivery.
@@ -165,9 +166,9 @@ class Transmitter:
             return
         job = self._answered(envelope_id, reason)
         assert job is not None
-        if reason == device.STALE_GROUP and self._groups is not None:
+        if reason == device.STALE_GROUP and self.groups is not None:
             self.failures.note((envelope_id,), failures.STALE_GROUP)
-            self._groups.returned(job)
+            self.groups.returned(job)
             self._pump()
             return
         code, details = FAILURES.get(reason, (codes.MESSAGE_FAILED, f"{reason}: {detail}" if detail else reason))
@@ -240,8 +241,8 @@ class Transmitter:
         self.context.count.remove(len(finished))
         messages = [ids.message_of(job_id) for job_id in finished]
         committed.add_done_callback(lambda _: self.statuses.tracker.release(messages))
-        if self._groups is not None:
-            self._groups.finished(finished)
+        if self.groups is not None:
+            self.groups.finished(finished)
 
     def _remove(self, jobs: Sequence[Job]) -> None:
         if jobs:

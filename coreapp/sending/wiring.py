@@ -28,7 +28,7 @@ class Sending:
 
 
 async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Statuses, *, peers: ShardPeers) -> Sending:
-    """Wire the package. The sender for groups registers itself by `encrypt_groups_with`."""
+    """Wire the package. The sender for groups is set at the transmitter later."""
     admission = Admission(
         jobs=CapacityGate("job", context.settings.job_queue_limit),
         count_jobs=context.count,
@@ -38,7 +38,7 @@ async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Status
     async with context.database.reading() as connection:
         failures = JobFailures(context, await job_errors.list_of_shard(connection, context.shard))
     transmitter = Transmitter(context, statuses, failures=failures)
-    encryption = Encryption(context, peers.sessions, peers.identities, outlet=transmitter, failures=failures)
+    encryption = Encryption(context, peers.sessions, peers.identities, transmitter=transmitter, failures=failures)
     peers.identities.on_change(transmitter.withdraw)
     peers.identities.on_change(encryption.turn_away)
     return Sending(
@@ -46,5 +46,5 @@ async def wire_sending(context: ShardContext, webhook: Webhook, statuses: Status
         failures=failures,
         encryption=encryption,
         transmitter=transmitter,
-        read_marks=ReadMarks(context, statuses.tracker, admission=admission, outlet=transmitter),
+        read_marks=ReadMarks(context, statuses.tracker, admission=admission, transmitter=transmitter),
     )

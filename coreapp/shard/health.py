@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol
 
 from coreapp.shard.open_shards import OpenShards
 from tidings.aio.probe import Probe
 from tidings.client.errors import NetworkAway, NetworkSilent
 from tidings.client.http import NetworkApi
+from tidings.objects.watch import StoreWatch
 from tidings.observability.readiness import AWAY, OK
 from tidings.storage.database import Database
 from tidings.wire import core
@@ -59,17 +59,10 @@ class Databases:
         return "" if health.get("database", "ok") == "ok" else core.DATABASE
 
 
-class MediaStoreState(Protocol):
-    """Store of the files that messages name. `state` is `OK` or `AWAY`."""
-
-    @property
-    def state(self) -> str: ...
-
-
 class CoreappNeeds:
     """Dependencies that the process needs to be ready. A standby is ready too."""
 
-    def __init__(self, databases: Databases, shards: OpenShards, media: MediaStoreState) -> None:
+    def __init__(self, databases: Databases, shards: OpenShards, media: StoreWatch) -> None:
         self._databases = databases
         self._shards = shards
         self._media = media

@@ -84,11 +84,10 @@ class CoreappMembership(Membership):
     """
 
     def __init__(self, database: Database, settings: Settings, address: Callable[[], str]) -> None:
-        """address: returns the address at which Webapps connect, `host:port`"""
         self.interval = settings.heartbeat_seconds
         self._database = database
         self._settings = settings
-        self._address = address
+        self._address = address  # returns the address at which Webapps connect, `host:port`
         self._incarnation = secrets.token_hex(8)
 
     @property

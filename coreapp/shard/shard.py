@@ -202,7 +202,7 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
         prekey_maintenance=maintenance,
         retention=wire_retention(context, media.collector, media.unused_collector),
         cross_shard_reader=CrossShardReader(
-            context, groups.notes, sending.encryption, tracker=statuses.tracker, inbox=receiving
+            context, groups.notes, sending.encryption, tracker=statuses.tracker, handle=receiving.note
         ),
     )
 

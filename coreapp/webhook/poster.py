@@ -12,13 +12,12 @@ import collections
 import dataclasses
 import functools
 import logging
-import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from tidings.egress import trust, urls
+from tidings.egress.guard import EgressGuard
 from tidings.egress.responses import Closed, EgressConnection, ReadCpuLimit, ResponseParser
 from tidings.egress.urls import Origin
 
@@ -26,12 +25,6 @@ log = logging.getLogger(__name__)
 
 RESPONSE_LIMIT = 64 * 1024  # bytes of a response that are read to keep the connection
 MAX_IDLE = 64  # kept connections; there are at most as many as posts were in flight
-
-
-class Connect(Protocol):
-    """Opens connections."""
-
-    async def connect(self, host: str, port: int) -> socket.socket: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +37,7 @@ class ReceiverAddress:
 class Poster:
     """Posts JSON. Must be closed after use."""
 
-    guard: Connect
+    guard: EgressGuard
     _: dataclasses.KW_ONLY
     timeout: float
     tls: ssl.SSLContext | None = None
