@@ -206,17 +206,14 @@ class RetentionService:
         self._look.kick()
 
     async def run(self, stop: asyncio.Event) -> None:
-        stopping = asyncio.create_task(self._kick_at(stop))
-        try:
-            interval = FIRST
+        interval = FIRST
+        with self._look.kicked_by(stop):
             while not stop.is_set():
                 by_itself = not await self._look.wait(interval)
                 if not stop.is_set():
                     await self.run_once(by_itself=by_itself)
                 if by_itself:
                     interval = INTERVAL
-        finally:
-            stopping.cancel()
 
     async def run_once(self, *, by_itself: bool) -> None:
         """Run the requested collections and report them. Periodic passes also run those that the settings enable,
@@ -253,7 +250,3 @@ class RetentionService:
                 new_callbacks=(Callback(0, self.shard, self.account, f"services:{kind}", "service", body, now),),
             )
         )
-
-    async def _kick_at(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self._look.kick()

@@ -115,7 +115,7 @@ class Downloads:
         )
 
     @property
-    def in_memory(self) -> int:
+    def waiting(self) -> int:
         """Downloads in memory, including running ones."""
         return len(self._waiting)
 
@@ -164,15 +164,14 @@ class Downloads:
             self._ending.discard(message_id)
 
     async def run(self, stop: asyncio.Event) -> None:
-        stopping = asyncio.create_task(self._kick_at(stop))
         try:
-            while not stop.is_set():
-                await self.run_once()
-                # With every slot taken, the next event is the end of a download.
-                free = len(self._running) < self._at_once
-                await self._look.wait(self._waiting.seconds() if free else None)
+            with self._look.kicked_by(stop):
+                while not stop.is_set():
+                    await self.run_once()
+                    # With every slot taken, the next event is the end of a download.
+                    free = len(self._running) < self._at_once
+                    await self._look.wait(self._waiting.seconds() if free else None)
         finally:
-            stopping.cancel()
             for task in self._running:
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
@@ -322,7 +321,3 @@ class Downloads:
                 "ms": int((time.monotonic() - started) * 1000),
             },
         )
-
-    async def _kick_at(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self._look.kick()

@@ -75,11 +75,8 @@ class InboundMessages:
 
     def _is_awaited(self, delivery: Deliver) -> bool:
         """Return whether it repeats a message of the same sender that could not be decrypted."""
-        return (
-            delivery.is_repetition
-            and self.tracker.peer(delivery.message_id) == delivery.sender
-            and self.tracker.kind(delivery.message_id) == UNREADABLE
-        )
+        known = self.tracker.held(delivery.message_id)
+        return delivery.is_repetition and known.peer == delivery.sender and known.kind == UNREADABLE
 
     def _take(self, delivery: Deliver, plaintext: bytes, effects: BatchEffects, *, is_known: bool) -> None:
         trace = request_id(delivery)

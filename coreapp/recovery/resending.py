@@ -82,7 +82,7 @@ class Resending:
         row, kept = self._kept.get(message_id, (None, None))
         if row is None or kept is None or row.peer != delivery.sender:
             return "not kept"
-        if self.tracker.status(message_id) not in (Status.ACCEPTED, Status.SENT):
+        if self.tracker.held(message_id).status not in (Status.ACCEPTED, Status.SENT):
             return "settled"
         asked_by = kept.after(None, delivery.id).asked_by
         if kept.asked_by == asked_by:

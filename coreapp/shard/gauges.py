@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from prometheus_client import Gauge
 
@@ -78,7 +79,7 @@ _GAUGES = (
     _gauge(
         "tidings_media_downloads_waiting",
         "Files of recipients that wait to be fetched, as far as in memory",
-        lambda shard: shard.media.downloads.in_memory,
+        lambda shard: shard.media.downloads.waiting,
     ),
     _gauge(
         "tidings_identities_unacknowledged",
@@ -106,7 +107,8 @@ _GAUGES = (
 def publish(shard: Shard) -> None:
     """Export the gauges of this shard until `withdraw`."""
     label = str(shard.context.shard)
-    for queue, limit in zip(_LIMITED, _limits(shard), strict=True):
+    settings = shard.context.settings
+    for queue, limit in zip(_LIMITED, (settings.job_queue_limit, settings.callback_queue_limit), strict=True):
         _LIMIT.labels(queue, label).set(limit)
     for gauge, read in _GAUGES:
         gauge.labels(label).set_function(functools.partial(read, shard))
@@ -125,21 +127,10 @@ def withdraw(shard: Shard) -> None:
         QUEUES.forget(queue, shard=label)
 
 
-def _limits(shard: Shard) -> tuple[int, int]:
-    settings = shard.context.settings
-    return settings.job_queue_limit, settings.callback_queue_limit
-
-
 def _jobs(shard: Shard) -> QueueReading:
     """Accepted messages that the network has not acknowledged, in all queues."""
-    count = shard.context.count
-    oldest = (
-        shard.sending.transmitter.oldest,
-        shard.sending.encryption.oldest,
-        shard.media.preparation_queue.oldest,
-        shard.groups.sender.oldest,
-    )
-    return QueueReading(count(), count.left, _age(shard, oldest))
+    count, queues = shard.context.count, ("transmission", "encryption", "media", "groups")
+    return QueueReading(count(), count.left, _age(shard, [_STAGES[name](shard).oldest for name in queues]))
 
 
 def _callbacks(shard: Shard) -> QueueReading:
@@ -147,39 +138,37 @@ def _callbacks(shard: Shard) -> QueueReading:
     return QueueReading(len(queue), queue.left, queue.age())
 
 
-def _encryption(shard: Shard) -> QueueReading:
-    encryption = shard.sending.encryption
-    return QueueReading(encryption.waiting, encryption.left, _age(shard, [encryption.oldest]))
+class _Stage(Protocol):
+    """Queue that jobs or files pass through."""
+
+    @property
+    def waiting(self) -> int: ...  # items in the queue
+
+    @property
+    def left(self) -> int: ...  # items that have left it
+
+    @property
+    def oldest(self) -> int | None: ...  # time of the oldest item, Unix milliseconds; None without items
 
 
-def _transmission(shard: Shard) -> QueueReading:
-    transmitter = shard.sending.transmitter
-    return QueueReading(transmitter.waiting, transmitter.left, _age(shard, [transmitter.oldest]))
+_STAGES: Mapping[str, Callable[[Shard], _Stage]] = {
+    "encryption": lambda shard: shard.sending.encryption,
+    "transmission": lambda shard: shard.sending.transmitter,
+    "media": lambda shard: shard.media.preparation_queue,
+    "downloads": lambda shard: shard.media.downloads,
+    "groups": lambda shard: shard.groups.sender,
+}
 
 
-def _media(shard: Shard) -> QueueReading:
-    queue = shard.media.preparation_queue
-    return QueueReading(queue.waiting, queue.left, _age(shard, [queue.oldest]))
-
-
-def _downloads(shard: Shard) -> QueueReading:
-    downloads = shard.media.downloads
-    return QueueReading(downloads.in_memory, downloads.left, _age(shard, [downloads.oldest]))
-
-
-def _groups(shard: Shard) -> QueueReading:
-    sender = shard.groups.sender
-    return QueueReading(sender.waiting, sender.left, _age(shard, [sender.oldest]))
+def _stage(name: str, shard: Shard) -> QueueReading:
+    stage = _STAGES[name](shard)
+    return QueueReading(stage.waiting, stage.left, _age(shard, [stage.oldest]))
 
 
 _QUEUES: Mapping[str, Callable[[Shard], QueueReading]] = {
     "jobs": _jobs,
     "callbacks": _callbacks,
-    "encryption": _encryption,
-    "transmission": _transmission,
-    "media": _media,
-    "downloads": _downloads,
-    "groups": _groups,
+    **{name: functools.partial(_stage, name) for name in _STAGES},
 }
 
 

@@ -150,13 +150,9 @@ class ShardNode:
             await asyncio.gather(*beside, return_exceptions=True)
 
     async def _keep_looking(self, stop: asyncio.Event) -> None:
-        stopping = asyncio.create_task(stop.wait())
-        stopping.add_done_callback(lambda _: self._look.kick())
-        try:
+        with self._look.kicked_by(stop):
             while not stop.is_set() and not self._is_leaving:
                 await self._look.wait(await self.run_once())
-        finally:
-            stopping.cancel()
 
     async def run_once(self) -> float:
         """Poll once and act on the result. Returns the seconds until the next poll."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from coreapp import statistics
 from coreapp.context import ShardContext
 from coreapp.conversations import Conversation, conversation_of, origin_of
-from coreapp.statuses.tracker import StatusTracker
+from coreapp.statuses.tracker import StatusTracker, TrackedMessage
 from coreapp.webhook import bodies
 from coreapp.webhook.wiring import Webhook
 from tidings.observability.tracing import TRACES
@@ -46,14 +46,13 @@ class StatusReports:
             if not steps:
                 continue
             report.statuses[message_id] = steps[-1]
-            peer = self.tracker.peer(message_id) or ""
-            kind, accepted_at = self.tracker.kind(message_id), ids.made_at(message_id) or now
+            message, accepted_at = self.tracker.held(message_id), ids.made_at(message_id) or now
             for step in steps:
-                statistics.reached(step, kind, now - accepted_at)
+                statistics.reached(step, message.kind, now - accepted_at)
                 if self.is_posted(step):
-                    conversation = self._conversation_of(message_id, peer, kind, step, accepted_at)
-                    body = bodies.status(message_id, peer, step, int(timestamp or now), error, conversation)
-                    event = callbacks.status_event(message_id, peer, int(step))
+                    conversation = self._conversation_of(message, step, accepted_at)
+                    body = bodies.status(message_id, message.peer, step, int(timestamp or now), error, conversation)
+                    event = callbacks.status_event(message_id, message.peer, int(step))
                     report.callbacks.append(self.callback(message_id, body, int(now * 1000), event))
         return report
 
@@ -74,28 +73,30 @@ class StatusReports:
         now: time of the report, Unix milliseconds
         event: event id, from `callbacks.status_event`
         """
-        due_at = self.webhook.delay.due_at(message_id, now)
-        request_id = self.tracker.request_id(message_id)
-        recipient = self.tracker.peer(message_id) or ""
+        message = self.tracker.held(message_id)
         made = self.context.callback(
-            message_id, "status_change", body, recipient=recipient, request_id=request_id, at=now, due_at=due_at
+            message_id,
+            "status_change",
+            body,
+            recipient=message.peer,
+            request_id=message.request_id,
+            at=now,
+            due_at=self.webhook.delay.due_at(message_id, now),
         )
         made.event = event
         if TRACES.tracer is not None:
-            made.traceparent = self.tracker.traceparent(message_id)
+            made.traceparent = message.traceparent
         return made
 
-    def _conversation_of(
-        self, message_id: str, peer: str, kind: str, step: Status, accepted_at: float
-    ) -> Conversation | None:
+    def _conversation_of(self, message: TrackedMessage, step: Status, accepted_at: float) -> Conversation | None:
         """Return the conversation for a status: for `sent`, and for the first status after it that is posted; None for
         others.
         """
         preferences = self.context.config.preferences()
-        if not preferences.conversations or addresses.names_group(peer):
+        if not preferences.conversations or addresses.names_group(message.peer):
             return None
         second = Status.DELIVERED if preferences.wants(Status.DELIVERED) else Status.READ
         if step is not Status.SENT and step is not second:
             return None
-        origin = origin_of(kind, self.tracker.category(message_id), self.context.settings.conversations)
-        return conversation_of(self.context.account, peer, origin, accepted_at)
+        origin = origin_of(message.kind, message.category, self.context.settings.conversations)
+        return conversation_of(self.context.account, message.peer, origin, accepted_at)

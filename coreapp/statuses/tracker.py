@@ -25,8 +25,16 @@ def steps_between(current: Status, reached: Status) -> Sequence[Status]:
     return [step for step in _STEPS if current < step <= reached]
 
 
-class _Entry(pinned.Entry):
-    """State of one message. `peer` is empty while nothing is known."""
+class TrackedMessage(pinned.Entry):
+    """State of one message.
+
+    peer: other party of the message; empty while nothing is known
+    status: `RECEIVED` while nothing is known
+    kind: type of the message
+    category: category of its template; empty for none
+    request_id: id of the request that created it; empty for none
+    traceparent: its trace; empty for none
+    """
 
     __slots__ = ("category", "kind", "peer", "request_id", "status", "traceparent")
 
@@ -47,7 +55,7 @@ class StatusTracker:
     """
 
     def __init__(self, limit: int = 100_000) -> None:
-        self._entries: pinned.PinnedCache[str, _Entry] = pinned.PinnedCache(_Entry, limit)
+        self._entries: pinned.PinnedCache[str, TrackedMessage] = pinned.PinnedCache(TrackedMessage, limit)
         self._held = self._entries.pinned
 
     def hold(self, ids: Iterable[str]) -> None:
@@ -89,30 +97,14 @@ class StatusTracker:
         entry = self._entries.get(message_id)
         return entry.peer or None if entry is not None else None
 
-    def status(self, message_id: str) -> Status:
-        """Return the status of a held message; `RECEIVED` if nothing is known of it."""
-        return self._held[message_id].status
+    def held(self, message_id: str) -> TrackedMessage:
+        """Return the state of a held message."""
+        return self._held[message_id]
 
     def is_unsent(self, message_id: str) -> bool:
         """Return whether this is a held message of the business that was accepted and not sent."""
         held = self._held.get(message_id)
         return held is not None and held.is_known() and held.status is Status.ACCEPTED
-
-    def kind(self, message_id: str) -> str:
-        """Return the type of a held message; empty if nothing is known of it."""
-        return self._held[message_id].kind
-
-    def category(self, message_id: str) -> str:
-        """Return the category of the template of a held message; empty for none."""
-        return self._held[message_id].category
-
-    def request_id(self, message_id: str) -> str:
-        """Return the id of the request that created a held message; empty for none."""
-        return self._held[message_id].request_id
-
-    def traceparent(self, message_id: str) -> str:
-        """Return the trace of a held message; empty for none."""
-        return self._held[message_id].traceparent
 
     def advance(self, message_id: str, reached: Status) -> Sequence[Status]:
         """Record that a held message reached a status. Returns the statuses to report, none for an unknown message."""

@@ -39,16 +39,12 @@ class PreKeyRefill(DeviceObserver):
             self._wakeup.kick()
 
     async def run(self, stop: asyncio.Event) -> None:
-        stopping = asyncio.ensure_future(stop.wait())
-        stopping.add_done_callback(lambda _: self._wakeup.kick())
-        try:
+        with self._wakeup.kicked_by(stop):
             while not stop.is_set():
                 if not self._wanted:
                     await self._wakeup.wait()
                 elif not await self.run_once():
                     await wait_for(stop, RETRY_SECONDS)
-        finally:
-            stopping.cancel()
 
     async def run_once(self) -> bool:
         """Refill up to `AT_A_TIME` devices. Returns false when it failed and should be retried."""

@@ -15,7 +15,7 @@ from handset.devices.device import Device
 from handset.groups.sender_keys import KeyDistribution, SenderKeyStore
 from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
-from tidings.aio.service import wait_for
+from tidings.aio.service import Wakeup, wait_for
 from tidings.aio.use_limit import UseLimit
 from tidings.client import sender_keys
 from tidings.client.errors import ClientError, NetworkAway
@@ -83,7 +83,7 @@ class FleetGroups:
         )
         self._chores: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
         self._stale: OrderedDict[tuple[str, int], tuple[Device, outbox.OutboxRow]] = OrderedDict()
-        self._wakeup = asyncio.Event()
+        self._wakeup = Wakeup()
         self._preparing: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
 
     # Called on behalf of the user.
@@ -155,7 +155,7 @@ class FleetGroups:
             self._transport.give_up(device, envelope, "the group has changed")
             return
         self._stale[device.number, envelope.position] = (device, envelope)
-        self._wakeup.set()
+        self._wakeup.kick()
 
     def reset(self) -> None:
         """Clear the stale messages. Called when the store is reopened, which sends the whole outbox again."""
@@ -163,19 +163,12 @@ class FleetGroups:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Process stale messages and requests for keys until `stop`."""
-        stopping = asyncio.ensure_future(stop.wait())
-        try:
+        with self._wakeup.kicked_by(stop):
             while not stop.is_set():
-                self._wakeup.clear()
                 if not await self._run_once():
                     await wait_for(stop, RETRY_SECONDS)
-                    continue
-                if not self._stale and not self._chores:
-                    waking = asyncio.ensure_future(self._wakeup.wait())
-                    await asyncio.wait([stopping, waking], return_when=asyncio.FIRST_COMPLETED)
-                    waking.cancel()
-        finally:
-            stopping.cancel()
+                elif not self._stale and not self._chores:
+                    await self._wakeup.wait()
 
     async def _run_once(self) -> bool:
         """Process everything that is queued. Returns false when the network or the store is unavailable."""
@@ -270,7 +263,7 @@ class FleetGroups:
         key = (kind, device.number, peer, group)
         if self._network is not None and len(self._chores) < MAX_CHORES and self._asked.take(key):
             self._chores[key] = device
-            self._wakeup.set()
+            self._wakeup.kick()
 
     async def _remember(self, device: Device, group: DescribedGroup) -> None:
         await self._transport.do(lambda keys, connection, _: keys.remember(connection, device.number, group))

@@ -11,7 +11,7 @@ from handset import errors
 from handset.devices.device import Device
 from handset.receiving.items import PeerKey
 from tidings.aio.clock import Clock
-from tidings.aio.service import wait_for
+from tidings.aio.service import Wakeup, wait_for
 from tidings.aio.use_limit import UseLimit
 from tidings.client.errors import ClientError
 
@@ -37,7 +37,7 @@ class SessionRenewal:
         self._use_limit: UseLimit[PeerKey] = UseLimit(
             clock, limit=MAX_RENEWALS, period=PERIOD, remembered=10 * QUEUE_LIMIT
         )
-        self._wakeup = asyncio.Event()
+        self._wakeup = Wakeup()
 
     def request(self, device: Device, peer: str, answered: bool) -> None:
         """Request a new session with a peer, because one side could not read a message of the other.
@@ -50,19 +50,14 @@ class SessionRenewal:
             return
         if (answered or not self._use_limit.used(key)) and self._use_limit.take(key):
             self._waiting[key] = device
-            self._wakeup.set()
+            self._wakeup.kick()
 
     async def run(self, stop: asyncio.Event) -> None:
-        stopping = asyncio.ensure_future(stop.wait())
-        stopping.add_done_callback(lambda _: self._wakeup.set())
-        try:
+        with self._wakeup.kicked_by(stop):
             while not stop.is_set():
                 await self._wakeup.wait()
-                self._wakeup.clear()
                 while self._waiting and not stop.is_set():
                     await self._renew_next(stop)
-        finally:
-            stopping.cancel()
 
     async def _renew_next(self, stop: asyncio.Event) -> None:
         key, device = self._waiting.popitem(last=False)

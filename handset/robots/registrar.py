@@ -95,15 +95,11 @@ class Reregistration(DeviceObserver):
         self._wakeup.kick()
 
     async def run(self, stop: asyncio.Event) -> None:
-        stopping = asyncio.ensure_future(stop.wait())
-        stopping.add_done_callback(lambda _: self._wakeup.kick())
-        try:
+        with self._wakeup.kicked_by(stop):
             while not stop.is_set():
                 await self._wakeup.wait()
                 if self._waiting and not await wait_for(stop, GATHER_SECONDS):
                     await self.run_once(stop)
-        finally:
-            stopping.cancel()
 
     async def run_once(self, stop: asyncio.Event) -> None:
         """Register all waiting robots and log them in. The first call also registers the robots that never log in."""

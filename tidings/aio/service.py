@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
@@ -114,6 +114,16 @@ class Wakeup:
     def kick(self) -> None:
         """Wake the waiter."""
         self._event.set()
+
+    @contextlib.contextmanager
+    def kicked_by(self, stop: asyncio.Event) -> Iterator[None]:
+        """Kick when `stop` is set, too, for the duration of the block."""
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda _: self.kick())
+        try:
+            yield
+        finally:
+            stopping.cancel()
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait for a kick, at most `timeout` seconds; returns whether it came."""

@@ -248,7 +248,7 @@ async def test_more_downloads_than_fit_into_memory_wait_in_the_table(
         sent = world.network.blobs.put(scene.PNG + message_id.encode(), "image/png")
         deliver(world, phone, message_id, {"type": "image", "image": sent})
     await world.network.signals.until(lambda: set(world.network.acknowledged) == set(ids))
-    assert running.shard.media.downloads.in_memory <= 3
+    assert running.shard.media.downloads.waiting <= 3
     assert await waiting(world) == 20
     world.network.blobs.gate.set()
     await world.sink.signals.until(lambda: {label[0] for label in world.sink.labels()} >= set(ids))
