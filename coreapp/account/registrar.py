@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Sequence
@@ -43,35 +44,37 @@ class _Registration(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Registrar:
-    """Registers numbers with the installation's registration key, or by a code.
+    """Registers the business's number with the installation's registration key, or by a code.
 
     A pending registration stays in its row until its outcome is known: the network confirmed or refused it. The next
     owner of the shard repeats the request, which the network recognizes as a repetition.
     """
 
+    database: Database
+    number: str
     network: NetworkApi
     registration_key: str = dataclasses.field(repr=False)
     masters: MasterKeys = dataclasses.field(repr=False)
 
-    async def load(self, database: Database, number: str) -> OwnDevice | None:
+    async def load(self) -> OwnDevice | None:
         """Return the number's device; None if it is not registered."""
-        async with database.reading() as connection:
-            found = await accounts.find_account(connection, number)
-            kept = await accounts.list_prekeys(connection, number)
+        async with self.database.reading() as connection:
+            found = await accounts.find_account(connection, self.number)
+            kept = await accounts.list_prekeys(connection, self.number)
         return await self._load(found, kept) if found is not None else None
 
-    async def request_code(self, number: str) -> None:
+    async def request_code(self) -> None:
         """Request a registration code for the number from the network. Raises `NetworkAway` and `NetworkRefusal`.
 
         Sends the registration key, which a number of the business needs; tries without it if the network rejects the
         key.
         """
         try:
-            await self.network.request_code(number, registration_key=self.registration_key)
+            await self.network.request_code(self.number, registration_key=self.registration_key)
         except Unauthorized:
-            await self.network.request_code(number)
+            await self.network.request_code(self.number)
 
-    async def register(self, database: Database, lease: Lease, number: str, *, code: str = "", pin: str = "") -> None:
+    async def register(self, lease: Lease, *, code: str = "", pin: str = "") -> None:
         """Generate the number's keys and register it.
 
         Raises `LeaseLost`. After `NetworkUnreached` and `NetworkRefusal` nothing has changed. After `NetworkAway` the
@@ -81,46 +84,43 @@ class Registrar:
         pin: opens and sets the number's registration lock
         """
         sealer, wrapped = await self._new_sealer()
-        device = OwnDevice(
-            number, "", keys.generate_registration_id(), identity=e2ee.IdentityKeyPair.generate(), sealer=sealer
-        )
+        identity = e2ee.IdentityKeyPair.generate()
+        device = OwnDevice(self.number, "", keys.generate_registration_id(), identity=identity, sealer=sealer)
         device.add_keys(device.make_keys(lasting=True))
-        await self._begin(database, lease, device, wrapped, code=code, pin=pin)
+        await self._begin(lease, device, wrapped, code=code, pin=pin)
 
-    async def restore(self, database: Database, lease: Lease, keys: Keys) -> None:
+    async def restore(self, lease: Lease, keys: Keys) -> None:
         """Replace the present keys by backed-up ones, register with them, and delete every session and sender key.
 
         Sealed data stays readable, because the data key stays. Raises the same errors as `register`.
         """
-        async with database.reading() as connection:
+        async with self.database.reading() as connection:
             present = await accounts.find_account(connection, keys.number)
         if present is not None:
             wrapped = present.data_key
             sealer = await self._sealer(wrapped)
         else:
             sealer, wrapped = await self._new_sealer()
-        await self._begin(database, lease, keys.device(sealer), wrapped)
+        await self._begin(lease, keys.device(sealer), wrapped)
 
-    async def finish(self, database: Database, lease: Lease, number: str) -> bool:
+    async def finish(self, lease: Lease) -> bool:
         """Finish a pending registration. Returns false if there was none.
 
         Raises `LeaseLost`; `NetworkAway` if it must be tried again; `NetworkRefusal` if it was refused and is dropped.
         """
-        async with database.reading() as connection:
-            begun = await registrations.find_pending(connection, number)
+        async with self.database.reading() as connection:
+            begun = await registrations.find_pending(connection, self.number)
         if begun is None:
             return False
         sealer = await self._sealer(begun.data_key)
-        registration = msgspec.json.decode(sealer.open(begun.sealed, _context(number)), type=_Registration)
-        log.info("account.finishing", extra={"number": number})
+        registration = msgspec.json.decode(sealer.open(begun.sealed, _context(self.number)), type=_Registration)
+        log.info("account.finishing", extra={"number": self.number})
         # A code is not stored: only the token can prove that the registration succeeded.
         bearer = "" if begun.by_code else self.registration_key
-        await self._announce(database, lease, registration, sealer, begun, bearers=[bearer])
+        await self._announce(lease, registration, sealer, begun, bearers=[bearer])
         return True
 
-    async def _begin(
-        self, database: Database, lease: Lease, device: OwnDevice, wrapped: bytes, *, code: str = "", pin: str = ""
-    ) -> None:
+    async def _begin(self, lease: Lease, device: OwnDevice, wrapped: bytes, *, code: str = "", pin: str = "") -> None:
         made = device.make_keys(one_time=ONE_TIME_PREKEYS)
         device.add_keys(made)
         one_time = [key.key_id for key in made.one_time]
@@ -132,20 +132,17 @@ class Registrar:
             kept = dataclasses.replace(begun, data_key=await self._current(connection, begun.data_key))
             await registrations.begin(connection, kept)
 
-        await database.persist(shards.fenced(lease, keep), about="keys")
+        await self.database.persist(shards.fenced(lease, keep), about="keys")
         # The key is tried first even with a code: a number of the business needs both.
         bearers = [self.registration_key, ""] if code else [self.registration_key]
         try:
-            await self._announce(
-                database, lease, registration, device.sealer, begun, bearers=bearers, code=code, pin=pin
-            )
+            await self._announce(lease, registration, device.sealer, begun, bearers=bearers, code=code, pin=pin)
         except NetworkUnreached:
-            await self._give_up(database, lease, begun)
+            await self._give_up(lease, begun)
             raise
 
     async def _announce(
         self,
-        database: Database,
         lease: Lease,
         registration: _Registration,
         sealer: e2ee.Sealer,
@@ -175,7 +172,7 @@ class Registrar:
         except StaleEpoch as error:
             raise LeaseLost("another is logged in at the network under a higher epoch") from error
         except NetworkRefusal:
-            await self._give_up(database, lease, begun)
+            await self._give_up(lease, begun)
             raise
         crashpoints.reach(crashpoints.AFTER_REGISTRATION_BEFORE_COMMIT)
         device.token = token
@@ -189,7 +186,7 @@ class Registrar:
             await sender_keys.clear(connection, device.number)
             await registrations.end_pending(connection, device.number)
 
-        await database.persist(shards.fenced(lease, work), about="keys")
+        await self.database.persist(shards.fenced(lease, work), about="keys")
         log.info("account.registered", extra={"number": device.number})
 
     async def _ask(self, body: DeviceRegistration, bearers: Sequence[str]) -> str:
@@ -198,11 +195,9 @@ class Registrar:
                 return await self.network.register(body, registration_key=bearer)
         return await self.network.register(body, registration_key=bearers[-1])
 
-    async def _give_up(self, database: Database, lease: Lease, begun: PendingRegistration) -> None:
-        await database.persist(
-            shards.fenced(lease, lambda connection: registrations.end_pending(connection, begun.account)),
-            about="keys",
-        )
+    async def _give_up(self, lease: Lease, begun: PendingRegistration) -> None:
+        end = functools.partial(registrations.end_pending, account=begun.account)
+        await self.database.persist(shards.fenced(lease, end), about="keys")
 
     async def _load(self, found: accounts.Account, kept: Sequence[accounts.OwnPreKey]) -> OwnDevice:
         sealer = await self._sealer(found.data_key)

@@ -26,7 +26,6 @@ from tidings.client.errors import (
     WrongPin,
 )
 from tidings.storage.business.shards import Lease, LeaseLost
-from tidings.storage.database import Database
 from tidings.wire import codes
 
 log = logging.getLogger(__name__)
@@ -51,14 +50,10 @@ class AccountRequests:
     them again.
     """
 
-    def __init__(self, database: Database, registrar: Registrar, number: str, *, auto_register: bool) -> None:
-        """Create the handler.
-
-        auto_register: register with the registration key at the first start, instead of waiting for a code
-        """
-        self._database = database
+    def __init__(self, registrar: Registrar, *, auto_register: bool) -> None:
         self._registrar = registrar
-        self._number = number
+        self._number = registrar.number
+        # Whether to register with the registration key at the first start, instead of waiting for a code.
         self._auto_register = auto_register
         self._changed = Wakeup()
         self._device: OwnDevice | None = None
@@ -116,7 +111,7 @@ class AccountRequests:
         owner of the first shard registers it.
         """
         while not ended.is_set():
-            device = await self._registrar.load(self._database, self._number)
+            device = await self._registrar.load()
             if device is not None:
                 return device
             await service.wait_for(ended, RETRY_SECONDS)
@@ -173,7 +168,7 @@ class AccountRequests:
         self._check(account)
         self._pin = pin
         try:
-            await self._registrar.request_code(account)
+            await self._registrar.request_code()
         except ClientError as error:
             raise _refusal(error) from error
 
@@ -187,7 +182,7 @@ class AccountRequests:
         try:
             async with self._registering:
                 if self.waits_for_code:
-                    await self._registrar.register(self._database, lease, account, code=code, pin=self._pin)
+                    await self._registrar.register(lease, code=code, pin=self._pin)
                     self._pin = ""
         except ClientError as error:
             raise _refusal(error) from error
@@ -204,7 +199,7 @@ class AccountRequests:
         if self._device is None:
             raise RequestRefused(codes.NOT_READY, "the number is not registered, or not in use", 1)
         device = self._device
-        await prekey_pool.forget_used(self._database, device)
+        await prekey_pool.forget_used(self._registrar.database, device)
         keys = Keys.of(device)
         return await asyncio.to_thread(key_backup.seal, keys, password)
 
@@ -248,7 +243,7 @@ class AccountRequests:
         registered.
         """
         try:
-            if await self._registrar.finish(self._database, lease, self._number):
+            if await self._registrar.finish(lease):
                 self._restored, self._unanswered = self._unanswered, None
                 self._is_refused = False
         except NetworkRefusal as error:
@@ -256,10 +251,10 @@ class AccountRequests:
             unanswered, self._unanswered = self._unanswered, None
             if unanswered is not None:
                 _fail(unanswered, _refusal(error))
-        device = await self._registrar.load(self._database, self._number)
+        device = await self._registrar.load()
         if device is None and self._auto_register:
-            await self._registrar.register(self._database, lease, self._number)
-            device = await self._registrar.load(self._database, self._number)
+            await self._registrar.register(lease)
+            device = await self._registrar.load()
         if device is not None and self._is_refused:
             device = await self._register_again(lease, device)
         return device
@@ -267,13 +262,13 @@ class AccountRequests:
     async def _register_again(self, lease: Lease, device: OwnDevice) -> OwnDevice | None:
         """Register the number again under its present keys. Raises `NetworkAway` if it must be tried again."""
         try:
-            await self._registrar.restore(self._database, lease, Keys.of(device))
+            await self._registrar.restore(lease, Keys.of(device))
         except NetworkRefusal as error:
             log.error("account.not_registered_again", extra={"number": self._number, "reason": str(error)})
         else:
             log.warning("account.registered_again", extra={"number": self._number})
         self._is_refused = False
-        return await self._registrar.load(self._database, self._number)
+        return await self._registrar.load()
 
     async def _restore(self, lease: Lease) -> None:
         self.reopen.clear()
@@ -282,7 +277,7 @@ class AccountRequests:
             return
         try:
             async with self._registering:
-                await self._registrar.restore(self._database, lease, asked.keys)
+                await self._registrar.restore(lease, asked.keys)
         except (NetworkUnreached, NetworkRefusal) as error:
             _fail(asked, _refusal(error))
         except NetworkAway as error:

@@ -73,7 +73,7 @@ class ShardNode:
         self._database = database
         secrets = settings.secrets
         masters = MasterKeys(secrets.master_key.keys, secrets.master_key.read)
-        registrar = Registrar(network, secrets.registration_key, masters)
+        registrar = Registrar(database, settings.account, network, secrets.registration_key, masters)
         safe = SecretSealer(*secrets.settings_key.keys, read=secrets.settings_key.read)
         webhook_secrets = WebhookSecrets(settings.account, secrets.webhook_secret, safe)
         self.config = ConfigSource(database, settings.account, safe=safe, secrets=webhook_secrets, clock=clock)
@@ -98,7 +98,7 @@ class ShardNode:
         # Set while this process answers for all shards that it has claimed, of which there is one at least.
         self.owned = asyncio.Event()
         self.databases = Databases(database, network)
-        self.requests = AccountRequests(database, registrar, settings.account, auto_register=settings.auto_register)
+        self.requests = AccountRequests(registrar, auto_register=settings.auto_register)
         self._membership = CoreappMembership(database, settings, address)
         self._address = address
         self._layout_change = LayoutChange(database, settings)
