@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.database import add_rows, any_of, select_paged
 
 PAGE = 500  # rows that a transaction deletes
 
@@ -55,26 +55,17 @@ class BaseKeyTable:
 
     async def add(self, connection: AsyncConnection, rows: Sequence[BaseKey]) -> None:
         """Store base keys. Existing rows are not changed."""
-        if rows:
-            await connection.execute(
-                insert_or_ignore(connection, self.table), [dataclasses.asdict(row) for row in rows]
-            )
+        await add_rows(connection, self.table, rows)
 
     async def list_known(self, connection: AsyncConnection, owner: str, base_keys: Collection[str]) -> set[str]:
         """Return those of the given base keys that are stored."""
-        found: set[str] = set()
-        for page in pages(sorted(base_keys)):
-            rows = await connection.execute(self._known, {"owner": owner, "base_keys": page})
-            found.update(rows.scalars())
-        return found
+        rows = await select_paged(connection, self._known, "base_keys", sorted(base_keys), owner=owner)
+        return {row.base_key for row in rows}
 
     async def count_by_peer(self, connection: AsyncConnection, owner: str, peers: Collection[str]) -> Mapping[str, int]:
         """Return the number of stored base keys of each of these peers, without those that have none."""
-        found: dict[str, int] = {}
-        for page in pages(sorted(peers)):
-            rows = await connection.execute(self._counts, {"owner": owner, "peers": page})
-            found.update((peer, count) for peer, count in rows)
-        return found
+        rows = await select_paged(connection, self._counts, "peers", sorted(peers), owner=owner)
+        return dict(rows)
 
     async def count(self, connection: AsyncConnection, owner: str) -> int:
         """Return the number of stored base keys of all peers."""

@@ -10,7 +10,7 @@ import logging
 import math
 import random
 import typing
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tidings.aio.probe import Probe
 from tidings.installation.settings import DatabaseSettings, describe_url
 from tidings.storage import engine, outages, pipeline
-from tidings.storage.rows import write, write_rows
+from tidings.storage.rows import write, write_instances
 
 Value = TypeVar("Value")
 
@@ -340,10 +340,13 @@ def insert_or_ignore(connection: AsyncConnection, table: sa.Table) -> sa.Executa
 async def save_rows(
     connection: AsyncConnection, table: sa.Table, key: tuple[str, ...], update: tuple[str, ...], rows: Sequence[Any]
 ) -> None:
-    """Insert rows, or overwrite those whose `key` exists. A row is a dataclass with a field per column."""
-    if rows:
-        statement = insert_or_update(connection, table, key, update)
-        await write_rows(connection, statement, [dataclasses.asdict(row) for row in rows])
+    """Insert rows, or overwrite `update` of those whose `key` exists. A row is a dataclass with a field per column."""
+    await write_instances(connection, insert_or_update(connection, table, key, update), rows)
+
+
+async def add_rows(connection: AsyncConnection, table: sa.Table, rows: Sequence[Any]) -> None:
+    """Insert rows, dataclasses with a field per column. Existing rows stay unchanged."""
+    await write_instances(connection, insert_or_ignore(connection, table), rows)
 
 
 @functools.cache
@@ -390,6 +393,41 @@ async def delete_listed(connection: Connection, statement: sa.Delete, name: str,
                 await connection.execute(statement, parameters)
 
         await write(connection, statement, parameters, functools.partial(check, parameters=parameters))
+
+
+async def select_paged(
+    connection: AsyncConnection,
+    statement: sa.Select[Any],
+    name: str,
+    values: Iterable[Any],
+    size: int = 1000,
+    *,
+    as_list: Callable[[Sequence[Any]], Sequence[Any]] = list,
+    **parameters: Any,
+) -> list[Any]:
+    """Execute a query once per page of `values`, and return all rows. The statement has the values as `any_of(name)`.
+
+    as_list: makes the parameter from a page; `row_list` for a statement with `any_row_of(name)`
+    """
+    found: list[Any] = []
+    for page in pages(list(values), size):
+        found += await connection.execute(statement, {name: as_list(page), **parameters})
+    return found
+
+
+async def execute_paged(
+    connection: AsyncConnection,
+    statement: sa.Executable,
+    name: str,
+    values: Iterable[Any],
+    size: int = 1000,
+    *,
+    as_list: Callable[[Sequence[Any]], Sequence[Any]] = list,
+    **parameters: Any,
+) -> None:
+    """Execute a deletion or update as `select_paged` does."""
+    for page in pages(list(values), size):
+        await connection.execute(statement, {name: as_list(page), **parameters})
 
 
 def pages(values: Sequence[Value], size: int = 1000) -> Iterator[Sequence[Value]]:

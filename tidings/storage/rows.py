@@ -36,13 +36,22 @@ async def write_rows(connection: AsyncConnection, statement: sa.Executable, rows
 
     statement: an object that the caller keeps, because the compiled form is cached by it
     """
-    if not rows:
-        return
+    if rows:
+        await _write(connection, _prepare(statement, connection.dialect, tuple(rows[0])), rows)
+
+
+async def write_instances(connection: AsyncConnection, statement: sa.Executable, rows: Sequence[Any]) -> None:
+    """Execute a writing statement as `write_rows` does, for dataclass instances of one class with a field per name."""
+    if rows:
+        names = tuple(rows[0].__dataclass_fields__)
+        await _write(connection, _prepare(statement, connection.dialect, names, operator.attrgetter), rows)
+
+
+async def _write(connection: AsyncConnection, prepared: _Prepared, rows: Sequence[Any]) -> None:
     if isinstance(connection, PipelinedConnection):
-        await _defer(connection, statement, rows)
-        return
-    prepared = _prepare(statement, connection.dialect, tuple(rows[0]))
-    await connection.exec_driver_sql(prepared.text, [prepared.values(row) for row in rows])
+        await _defer(connection, prepared, rows)
+    else:
+        await connection.exec_driver_sql(prepared.text, [prepared.values(row) for row in rows])
 
 
 async def write(
@@ -50,7 +59,7 @@ async def write(
 ) -> None:
     """Execute a statement once, deferred as by `write_rows`. Its row count goes to `check` only."""
     if isinstance(connection, PipelinedConnection):
-        await _defer(connection, statement, [parameters], check)
+        await _defer(connection, _prepare(statement, connection.dialect, tuple(parameters)), [parameters], check)
         return
     result = await connection.execute(statement, parameters)
     if check is not None:
@@ -58,9 +67,8 @@ async def write(
 
 
 async def _defer(
-    connection: PipelinedConnection, statement: sa.Executable, rows: Sequence[Row], check: Check | None = None
+    connection: PipelinedConnection, prepared: _Prepared, rows: Sequence[Any], check: Check | None = None
 ) -> None:
-    prepared = _prepare(statement, connection.dialect, tuple(rows[0]))
     await connection.defer(prepared.text, list(prepared.queries(rows, connection.driver.escape)), check)
 
 
@@ -71,11 +79,11 @@ class _Prepared:
     # SQL for the driver.
     text: str
     # Makes the driver's parameters from a row.
-    values: Callable[[Row], tuple[Any, ...]]
+    values: Callable[[Any], tuple[Any, ...]]
     # Parts of an INSERT: before the values, the values of one row, after them; None for other statements.
     insert: tuple[str, str, str] | None
 
-    def queries(self, rows: Sequence[Row], escape: Callable[[Any], str]) -> Iterator[bytes]:
+    def queries(self, rows: Sequence[Any], escape: Callable[[Any], str]) -> Iterator[bytes]:
         """Yield the queries for these rows: as few as `_MAX_STATEMENT` allows for an INSERT, else one per row."""
         if self.insert is None:
             for row in rows:
@@ -99,19 +107,25 @@ def _encode(query: str) -> bytes:
 
 
 @functools.lru_cache(_PREPARED)
-def _prepare(statement: sa.ClauseElement, dialect: sa.Dialect, names: tuple[str, ...]) -> _Prepared:
+def _prepare(
+    statement: sa.ClauseElement,
+    dialect: sa.Dialect,
+    names: tuple[str, ...],
+    getter: Callable[..., Callable[[Any], Any]] = operator.itemgetter,
+) -> _Prepared:
+    """Compile a statement for rows that have a value for each of `names`, which `getter` reads."""
     compiled: Any = statement.compile(dialect=dialect, column_keys=names)
     order: Sequence[str] = compiled.positiontup
     constants = {name: compiled.params[name] for name in order if name not in names}
     processors = [(position, compiled._bind_processors.get(name)) for position, name in enumerate(order)]
     processed = [(position, process) for position, process in processors if process is not None]
-    pick: Callable[[Row], Any] = operator.itemgetter(*order)
+    pick = getter(*order)
 
-    def values(row: Row) -> tuple[Any, ...]:
+    def values(row: Any) -> tuple[Any, ...]:
         found = pick({**constants, **row} if constants else row)
         return found if len(order) > 1 else (found,)
 
-    def processed_values(row: Row) -> tuple[Any, ...]:
+    def processed_values(row: Any) -> tuple[Any, ...]:
         made = list(values(row))
         for position, process in processed:
             made[position] = process(made[position])

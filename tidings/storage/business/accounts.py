@@ -13,7 +13,7 @@ from tidings.config.env import SettingsError
 from tidings.storage import types
 from tidings.storage.business import users
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import Database, pages
+from tidings.storage.database import Database, any_of, execute_paged, select_paged
 from tidings.storage.row_lists import any_row_of, row_list
 
 # Kinds of pre-key.
@@ -188,15 +188,13 @@ async def take_one_time_prekeys(
 
     Returns the ids of those that existed.
     """
-    found: list[int] = []
-    for page in pages(list(dict.fromkeys(key_ids))):
-        rows = await connection.execute(
-            sa.select(own_prekeys.c.key_id)
-            .where(own_prekeys.c.account == account, own_prekeys.c.kind == kind, own_prekeys.c.key_id.in_(page))
-            # If another shard uses one of them at the same time, the second one waits and finds it deleted.
-            .with_for_update()
-        )
-        found += [row[0] for row in rows]
+    query = (
+        sa.select(own_prekeys.c.key_id)
+        .where(own_prekeys.c.account == account, own_prekeys.c.kind == kind, own_prekeys.c.key_id.in_(any_of("ids")))
+        # If another shard uses one of them at the same time, the second one waits and finds it deleted.
+        .with_for_update()
+    )
+    found = [row.key_id for row in await select_paged(connection, query, "ids", dict.fromkeys(key_ids))]
     await delete_prekeys(connection, account, kind, found)
     return found
 
@@ -210,21 +208,15 @@ async def list_prekeys_by_id(
     connection: AsyncConnection, account: str, wanted: Collection[tuple[str, int]]
 ) -> Sequence[OwnPreKey]:
     """List those of the given private pre-keys, (kind, id), that exist."""
-    found: list[OwnPreKey] = []
-    for page in pages(list(wanted)):
-        rows = await connection.execute(_PREKEYS_BY_ID, {"keys": row_list([(account, *key) for key in page])})
-        found += [OwnPreKey(*row) for row in rows]
-    return found
+    keys = [(account, *key) for key in wanted]
+    return [OwnPreKey(*row) for row in await select_paged(connection, _PREKEYS_BY_ID, "keys", keys, as_list=row_list)]
 
 
 async def delete_prekeys(connection: AsyncConnection, account: str, kind: str, key_ids: Sequence[int]) -> None:
     """Delete pre-keys of one kind; used one-time pre-keys in the transaction that saves the sessions they opened."""
-    for page in pages(key_ids):
-        await connection.execute(
-            own_prekeys.delete().where(
-                own_prekeys.c.account == account, own_prekeys.c.kind == kind, own_prekeys.c.key_id.in_(page)
-            )
-        )
+    of_kind = (own_prekeys.c.account == account, own_prekeys.c.kind == kind)
+    delete = own_prekeys.delete().where(*of_kind, own_prekeys.c.key_id.in_(any_of("ids")))
+    await execute_paged(connection, delete, "ids", key_ids)
 
 
 async def list_lasting(connection: AsyncConnection, account: str) -> Sequence[OwnPreKey]:

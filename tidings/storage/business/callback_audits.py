@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import pages
+from tidings.storage.database import execute_paged
 from tidings.storage.row_lists import any_row_of, row_list
 
 
@@ -31,6 +31,5 @@ async def delete_before(connection: AsyncConnection, table: sa.Table, key: str, 
     query = sa.select(table.c.at, table.c[key]).where(table.c.at < before).order_by(table.c.at).limit(limit)
     found = [tuple(row) for row in await connection.execute(query)]
     delete = table.delete().where(any_row_of("rows", table.c.at, table.c[key]))
-    for page in pages(found):
-        await connection.execute(delete, {"rows": row_list(page)})
+    await execute_paged(connection, delete, "rows", found, as_list=row_list)
     return len(found)

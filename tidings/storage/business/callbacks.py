@@ -13,7 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore, insert_or_update, pages
+from tidings.storage.database import (
+    any_of,
+    delete_listed,
+    execute_paged,
+    insert_or_ignore,
+    insert_or_update,
+    pages,
+    select_paged,
+)
 from tidings.storage.rows import write_rows
 
 
@@ -101,10 +109,7 @@ _FINISH = table.delete().where(table.c.seq.in_(any_of("seqs")))
 
 async def enqueue(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Add callbacks; existing ones stay unchanged. `sealed` are their bodies as they are stored."""
-    if callbacks:
-        await write_rows(
-            connection, insert_or_ignore(connection, table), _rows(callbacks, sealed, CallbackState.PENDING)
-        )
+    await write_rows(connection, insert_or_ignore(connection, table), _rows(callbacks, sealed, CallbackState.PENDING))
 
 
 async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
@@ -114,16 +119,14 @@ async def finish(connection: AsyncConnection, seqs: Sequence[int]) -> None:
 
 async def reschedule(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Record failed attempts and the times at which the next ones are due. `sealed` is as in `enqueue`."""
-    if callbacks:
-        statement = insert_or_update(connection, table, ("seq",), ("attempt", "due_at", "last_error"))
-        await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.PENDING))
+    statement = insert_or_update(connection, table, ("seq",), ("attempt", "due_at", "last_error"))
+    await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.PENDING))
 
 
 async def bury(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Turn callbacks into dead letters. `sealed` is as in `enqueue`."""
-    if callbacks:
-        statement = insert_or_update(connection, table, ("seq",), ("state", "attempt", "last_error"))
-        await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.DEAD))
+    statement = insert_or_update(connection, table, ("seq",), ("state", "attempt", "last_error"))
+    await write_rows(connection, statement, _rows(callbacks, sealed, CallbackState.DEAD))
 
 
 def _rows(callbacks: Sequence[Callback], sealed: Sequence[bytes], state: CallbackState) -> list[dict[str, Any]]:
@@ -195,9 +198,8 @@ async def list_unsealed(connection: AsyncConnection, shard: int, *, after: int, 
 
 async def replace_bodies(connection: AsyncConnection, callbacks: Sequence[Callback], sealed: Sequence[bytes]) -> None:
     """Replace the bodies of existing callbacks. `sealed` is as in `enqueue`."""
-    if callbacks:
-        rows = [{"row": callback.seq, "sealed": body} for callback, body in zip(callbacks, sealed, strict=True)]
-        await write_rows(connection, _REPLACE_BODY, rows)
+    rows = [{"row": callback.seq, "sealed": body} for callback, body in zip(callbacks, sealed, strict=True)]
+    await write_rows(connection, _REPLACE_BODY, rows)
 
 
 async def count_pending(connection: AsyncConnection, shard: int, kinds: Collection[str] = ()) -> int:
@@ -273,26 +275,15 @@ async def delete_dead_before(connection: AsyncConnection, shard: int, before: in
         .limit(limit)
     )
     seqs = [row[0] for row in await connection.execute(query)]
-    for page in pages(seqs):
-        await connection.execute(table.delete().where(table.c.seq.in_(page), table.c.state == int(CallbackState.DEAD)))
+    delete = table.delete().where(table.c.seq.in_(any_of("seqs")), table.c.state == int(CallbackState.DEAD))
+    await execute_paged(connection, delete, "seqs", seqs)
     return len(seqs)
 
 
 async def list_events(connection: AsyncConnection, seqs: Sequence[int]) -> Mapping[int, str]:
     """Return the own event ids of those of the given callbacks that have one, by `seq`."""
-    found: dict[int, str] = {}
-    for page in pages(seqs):
-        query = sa.select(table.c.seq, table.c.event).where(table.c.seq.in_(page), table.c.event.is_not(None))
-        found |= {row.seq: row.event for row in await connection.execute(query)}
-    return found
-
-
-async def list_seqs(connection: AsyncConnection, events: Sequence[str]) -> Sequence[int]:
-    """List the callbacks that have these own event ids. Reads the whole table."""
-    found: list[int] = []
-    for page in pages(events):
-        found += [row[0] for row in await connection.execute(sa.select(table.c.seq).where(table.c.event.in_(page)))]
-    return found
+    query = sa.select(table.c.seq, table.c.event).where(table.c.seq.in_(any_of("seqs")), table.c.event.is_not(None))
+    return {row.seq: row.event for row in await select_paged(connection, query, "seqs", seqs)}
 
 
 async def hurry(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Sequence[int]:
@@ -320,10 +311,7 @@ async def purge(connection: AsyncConnection, shard: int, seqs: Sequence[int]) ->
 
 async def list_waiting(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Mapping[int, tuple[str, str]]:
     """Return subject and kind of those of the given callbacks that are pending, by `seq`."""
-    waiting: dict[int, tuple[str, str]] = {}
-    for page in pages(seqs):
-        query = sa.select(table.c.seq, table.c.subject, table.c.kind).where(
-            table.c.shard == shard, table.c.seq.in_(page), table.c.state == int(CallbackState.PENDING)
-        )
-        waiting |= {seq: (subject, kind) for seq, subject, kind in await connection.execute(query)}
-    return waiting
+    query = sa.select(table.c.seq, table.c.subject, table.c.kind).where(
+        table.c.shard == shard, table.c.seq.in_(any_of("seqs")), table.c.state == int(CallbackState.PENDING)
+    )
+    return {seq: (subject, kind) for seq, subject, kind in await select_paged(connection, query, "seqs", seqs)}

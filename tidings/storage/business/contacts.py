@@ -11,8 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_update, pages
-from tidings.storage.rows import write_rows
+from tidings.storage.database import any_of, save_rows, select_paged
 
 table = sa.Table(
     "contacts",
@@ -47,13 +46,7 @@ class Since(NamedTuple):
 
 async def save(connection: AsyncConnection, contacts: Sequence[StoredContact]) -> None:
     """Save the results of a check, and overwrite earlier ones."""
-    if contacts:
-        statement = insert_or_update(connection, table, ("account", "wa_id"), ("registered", "checked_at"))
-        rows = [
-            {"account": c.account, "wa_id": c.wa_id, "registered": c.registered, "checked_at": c.checked_at}
-            for c in contacts
-        ]
-        await write_rows(connection, statement, rows)
+    await save_rows(connection, table, ("account", "wa_id"), ("registered", "checked_at"), contacts)
 
 
 _CHECKED = sa.select(table).where(
@@ -68,11 +61,8 @@ async def list_checked(
     connection: AsyncConnection, account: str, wa_ids: Sequence[str], *, since: Since
 ) -> Sequence[StoredContact]:
     """List those of the given numbers that were checked recently enough."""
-    found: list[StoredContact] = []
-    for page in pages(wa_ids):
-        rows = await connection.execute(_THESE, {"account": account, **since._asdict(), "wa_ids": page})
-        found += [StoredContact(*row) for row in rows]
-    return found
+    rows = await select_paged(connection, _THESE, "wa_ids", wa_ids, account=account, **since._asdict())
+    return [StoredContact(*row) for row in rows]
 
 
 async def list_page(

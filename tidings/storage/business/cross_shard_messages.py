@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
+from tidings.storage.database import add_rows, any_of, delete_listed, select_paged
 
 table = sa.Table(
     "shard_notes",
@@ -58,8 +58,7 @@ _DELETE = table.delete().where(table.c.id.in_(any_of("ids")))
 
 async def add(connection: AsyncConnection, notes: Sequence[CrossShardMessage]) -> None:
     """Add cross-shard messages. Those that exist stay unchanged."""
-    if notes:
-        await connection.execute(insert_or_ignore(connection, table), [dataclasses.asdict(note) for note in notes])
+    await add_rows(connection, table, notes)
 
 
 async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
@@ -80,7 +79,5 @@ async def list_addressed(connection: AsyncConnection) -> Sequence[int]:
 
 async def list_ids(connection: AsyncConnection, ids: Collection[str]) -> Sequence[str]:
     """List those of the given messages that have not been handled."""
-    found: list[str] = []
-    for page in pages(list(ids)):
-        found += [row[0] for row in await connection.execute(sa.select(table.c.id).where(table.c.id.in_(page)))]
-    return found
+    query = sa.select(table.c.id).where(table.c.id.in_(any_of("ids")))
+    return [row.id for row in await select_paged(connection, query, "ids", ids)]

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.groups import ID_LENGTH
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, pages, save_rows
+from tidings.storage.database import add_rows, any_of, execute_paged, save_rows, select_paged
 
 receipts = sa.Table(
     "group_receipts",
@@ -72,25 +72,19 @@ async def list_receipts(
     connection: AsyncConnection, message_ids: Sequence[str], members: Sequence[str]
 ) -> Sequence[GroupReceipt]:
     """List the receipts of these messages from these participants, at most 1,000 participants."""
-    found: list[GroupReceipt] = []
-    for page in pages(message_ids):
-        rows = await connection.execute(_RECEIPTS, {"ids": page, "members": members})
-        found += [GroupReceipt(*row) for row in rows]
-    return found
+    rows = await select_paged(connection, _RECEIPTS, "ids", message_ids, members=members)
+    return [GroupReceipt(*row) for row in rows]
 
 
 async def delete_receipts(connection: AsyncConnection, message_ids: Sequence[str]) -> None:
     """Delete the receipts of deleted messages."""
-    for page in pages(message_ids):
-        await connection.execute(receipts.delete().where(receipts.c.message_id.in_(page)))
+    delete = receipts.delete().where(receipts.c.message_id.in_(any_of("ids")))
+    await execute_paged(connection, delete, "ids", message_ids)
 
 
 async def add_unread(connection: AsyncConnection, messages: Sequence[UnreadGroupMessage]) -> None:
     """Add new messages as unread. Existing ones stay unchanged."""
-    if messages:
-        await connection.execute(
-            insert_or_ignore(connection, unread), [dataclasses.asdict(message) for message in messages]
-        )
+    await add_rows(connection, unread, messages)
 
 
 async def list_unread(
@@ -124,8 +118,7 @@ async def list_unread(
 async def delete_unread(connection: AsyncConnection, ids: Sequence[str], *, author: str | None = None) -> None:
     """Remove read or withdrawn messages from the unread ones; with `author`, only messages of that author."""
     theirs = () if author is None else (unread.c.author == author,)
-    for page in pages(ids):
-        await connection.execute(unread.delete().where(unread.c.id.in_(page), *theirs))
+    await execute_paged(connection, unread.delete().where(unread.c.id.in_(any_of("ids")), *theirs), "ids", ids)
 
 
 async def delete_unread_before(connection: AsyncConnection, account: str, before: int, limit: int) -> int:

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
+from tidings.storage.database import any_of, execute_paged, insert_or_ignore, insert_or_update, select_paged
 from tidings.storage.row_lists import any_row_of, row_list
 from tidings.storage.rows import write_rows
 
@@ -100,12 +100,9 @@ async def look_up(
 ) -> Mapping[IdempotencyKey, FoundKey]:
     """Return the stored state of each key, considering uses after `since` (Unix milliseconds)."""
     wanted = dict.fromkeys(keys)
-    by_hash: dict[bytes, UsedKey] = {}
-    for page in pages(list(dict.fromkeys(form for key in wanted for form in (key.shared, key.own)))):
-        rows = await connection.execute(
-            _LIST, {"account": account, "resource": resource, "hashes": page, "since": since}
-        )
-        by_hash |= {row.key_hash: UsedKey(*row) for row in rows}
+    hashes = dict.fromkeys(form for key in wanted for form in (key.shared, key.own))
+    rows = await select_paged(connection, _LIST, "hashes", hashes, account=account, resource=resource, since=since)
+    by_hash = {row.key_hash: UsedKey(*row) for row in rows}
     return {key: _found(key, by_hash) for key in wanted}
 
 
@@ -195,6 +192,5 @@ async def delete_older(connection: AsyncConnection, before: int, limit: int) -> 
     delete = table.delete().where(
         any_row_of("rows", table.c.account, table.c.resource, table.c.key_hash), table.c.created_at <= before
     )
-    for page in pages(rows):
-        await connection.execute(delete, {"rows": row_list(page)})
+    await execute_paged(connection, delete, "rows", rows, as_list=row_list)
     return len(rows)

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_update, pages
+from tidings.storage.database import any_of, save_rows, select_paged
 
 table = sa.Table(
     "identities",
@@ -47,11 +47,7 @@ _UPDATED = ("hash", "created_at", "acknowledged", "had_kyber")
 
 async def save(connection: AsyncConnection, learnt: Sequence[StoredIdentity]) -> None:
     """Save identities, and replace earlier ones of the same peers."""
-    if learnt:
-        await connection.execute(
-            insert_or_update(connection, table, ("account", "peer"), _UPDATED),
-            [{name: getattr(identity, name) for name in ("account", "peer", *_UPDATED)} for identity in learnt],
-        )
+    await save_rows(connection, table, ("account", "peer"), _UPDATED, learnt)
 
 
 _IDENTITIES = sa.select(table).where(table.c.account == sa.bindparam("account"), table.c.peer.in_(any_of("peers")))
@@ -59,12 +55,8 @@ _IDENTITIES = sa.select(table).where(table.c.account == sa.bindparam("account"),
 
 async def list_identities(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[StoredIdentity]:
     """List the identities of those of the given peers that have one."""
-    found: list[StoredIdentity] = []
-    for page in pages(peers):
-        found += [
-            StoredIdentity(*row) for row in await connection.execute(_IDENTITIES, {"account": account, "peers": page})
-        ]
-    return found
+    rows = await select_paged(connection, _IDENTITIES, "peers", peers, account=account)
+    return [StoredIdentity(*row) for row in rows]
 
 
 async def list_unacknowledged(

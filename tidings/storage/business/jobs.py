@@ -15,8 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, delete_listed, insert_or_update, pages
-from tidings.storage.rows import write_rows
+from tidings.storage.database import any_of, delete_listed, save_rows, select_paged
 
 
 class JobForm(enum.IntEnum):
@@ -76,27 +75,7 @@ _FINISH = table.delete().where(table.c.id.in_(any_of("ids")))
 
 async def enqueue(connection: AsyncConnection, jobs: Sequence[Job]) -> None:
     """Add jobs. Of existing ones, overwrite state, kind and body: they change from `NEW` to `ENCRYPTED`."""
-    if jobs:
-        await write_rows(
-            connection,
-            insert_or_update(connection, table, ("id",), ("state", "kind", "body")),
-            [
-                {
-                    "id": j.id,
-                    "shard": j.shard,
-                    "account": j.account,
-                    "peer": j.peer,
-                    "state": j.state,
-                    "kind": j.kind,
-                    "body": j.body,
-                    "created_at": j.created_at,
-                    "request_id": j.request_id,
-                    "traceparent": j.traceparent,
-                    "expires_at": j.expires_at,
-                }
-                for j in jobs
-            ],
-        )
+    await save_rows(connection, table, ("id",), ("state", "kind", "body"), jobs)
 
 
 async def finish(connection: AsyncConnection, ids: Sequence[str]) -> None:
@@ -113,10 +92,8 @@ async def list_jobs(connection: AsyncConnection, shard: int) -> Sequence[Job]:
 
 async def list_ids(connection: AsyncConnection, ids: Collection[str]) -> Sequence[str]:
     """List those of the given jobs that are in the queue of any shard."""
-    found: list[str] = []
-    for page in pages(list(ids)):
-        found += [row[0] for row in await connection.execute(sa.select(table.c.id).where(table.c.id.in_(page)))]
-    return found
+    query = sa.select(table.c.id).where(table.c.id.in_(any_of("ids")))
+    return [row.id for row in await select_paged(connection, query, "ids", ids)]
 
 
 async def count(connection: AsyncConnection) -> int:

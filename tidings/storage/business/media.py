@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business import stickerpacks
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.database import any_of, execute_paged, insert_or_ignore, select_paged
 from tidings.storage.rows import write_rows
 
 table = sa.Table(
@@ -89,10 +89,7 @@ async def find(connection: AsyncConnection, account: str, media_id: str) -> Medi
 
 async def list_media(connection: AsyncConnection, ids: Sequence[str]) -> Sequence[MediaRow]:
     """List those of the given files that exist, in no particular order."""
-    found: list[MediaRow] = []
-    for page in pages(ids):
-        found += [MediaRow(*row) for row in await connection.execute(_LIST, {"ids": page})]
-    return found
+    return [MediaRow(*row) for row in await select_paged(connection, _LIST, "ids", ids)]
 
 
 async def take(connection: AsyncConnection, account: str, media_id: str) -> MediaRow | None:
@@ -106,8 +103,7 @@ async def take(connection: AsyncConnection, account: str, media_id: str) -> Medi
 
 async def touch(connection: AsyncConnection, ids: Sequence[str], now: int) -> None:
     """Record that files are used at `now` (Unix milliseconds)."""
-    for page in pages(ids):
-        await connection.execute(_TOUCH, {"ids": page, "now": now})
+    await execute_paged(connection, _TOUCH, "ids", ids, now=now)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,20 +162,14 @@ async def delete_unused(connection: AsyncConnection, ids: Sequence[str], before:
 
     Delete these files from the file store after the commit.
     """
-    gone: list[str] = []
-    for page in pages(ids):
-        await connection.execute(_DELETE_UNUSED, {"ids": page, "before": before})
-        kept = {media.id for media in await list_media(connection, page)}
-        gone += [media_id for media_id in page if media_id not in kept]
-    return gone
+    await execute_paged(connection, _DELETE_UNUSED, "ids", ids, before=before)
+    kept = {media.id for media in await list_media(connection, ids)}
+    return [media_id for media_id in ids if media_id not in kept]
 
 
 async def list_known_files(connection: AsyncConnection, names: Sequence[str]) -> set[str]:
     """Return those of the names that belong to a row. Files with other names are orphans if they are old enough."""
-    known: set[str] = set()
-    for page in pages(names):
-        known.update(name for (name,) in await connection.execute(_KNOWN_FILES, {"names": page}))
-    return known
+    return {row.file for row in await select_paged(connection, _KNOWN_FILES, "names", names)}
 
 
 async def list_some_files(connection: AsyncConnection) -> Sequence[str]:

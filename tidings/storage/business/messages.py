@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business import group_messages
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_ignore, pages
-from tidings.storage.rows import write, write_rows
+from tidings.storage.database import add_rows, any_of, execute_paged, pages, select_paged
+from tidings.storage.rows import write
 
 
 class Status(enum.IntEnum):
@@ -74,26 +74,7 @@ _SETTLE = _TO_ADVANCE.values(status=sa.bindparam("reached"), kept=sa.null())
 
 async def add(connection: AsyncConnection, messages: Sequence[MessageRow]) -> None:
     """Add new messages. Existing ones stay unchanged."""
-    if messages:
-        await write_rows(
-            connection,
-            insert_or_ignore(connection, table),
-            [
-                {
-                    "id": m.id,
-                    "account": m.account,
-                    "shard": m.shard,
-                    "peer": m.peer,
-                    "kind": m.kind,
-                    "status": m.status,
-                    "created_at": m.created_at,
-                    "request_id": m.request_id,
-                    "category": m.category,
-                    "kept": m.kept,
-                }
-                for m in messages
-            ],
-        )
+    await add_rows(connection, table, messages)
 
 
 async def advance(connection: AsyncConnection, statuses: Mapping[str, Status]) -> None:
@@ -129,11 +110,7 @@ _RENAME = table.update().where(table.c.id == sa.bindparam("message"))
 
 async def list_kept(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[KeptMessage]:
     """List the kept contents of those of the given messages that have one."""
-    found: list[KeptMessage] = []
-    for page in pages(ids):
-        rows = await connection.execute(_KEPT, {"account": account, "ids": page})
-        found += [KeptMessage(*row) for row in rows]
-    return found
+    return [KeptMessage(*row) for row in await select_paged(connection, _KEPT, "ids", ids, account=account)]
 
 
 async def keep(connection: AsyncConnection, kept: Mapping[str, bytes]) -> None:
@@ -162,8 +139,8 @@ async def forget_kept(connection: AsyncConnection, *, after: str, before: str, l
     query = sa.select(table.c.id, table.c.kept.is_not(None)).where(table.c.id > after, table.c.id < before)
     rows = list(await connection.execute(query.order_by(table.c.id).limit(limit)))
     old = [row[0] for row in rows if row[1]]
-    for page in pages(old):
-        await connection.execute(table.update().where(table.c.id.in_(page)).values(kept=sa.null()))
+    forget = table.update().where(table.c.id.in_(any_of("ids"))).values(kept=sa.null())
+    await execute_paged(connection, forget, "ids", old)
     return rows[-1][0] if len(rows) == limit else None
 
 
@@ -186,11 +163,7 @@ _PROGRESS = sa.select(
 
 async def list_progress(connection: AsyncConnection, account: str, ids: Sequence[str]) -> Sequence[Progress]:
     """Return the progress of those of the given messages that exist."""
-    found: list[Progress] = []
-    for page in pages(ids):
-        rows = await connection.execute(_PROGRESS, {"account": account, "ids": page})
-        found += [Progress(*row) for row in rows]
-    return found
+    return [Progress(*row) for row in await select_paged(connection, _PROGRESS, "ids", ids, account=account)]
 
 
 async def find_peer_of_shard(connection: AsyncConnection, account: str, message_id: str) -> str:
@@ -235,9 +208,8 @@ async def sweep(
         int(Status.MARKED_READ): settled_before,
     }
     old = [row.id for row in rows if row.created_at < before.get(row.status, 0)]
-    for page in pages(old):
-        await connection.execute(table.delete().where(table.c.id.in_(page)))
-        await group_messages.delete_receipts(connection, page)
+    await execute_paged(connection, table.delete().where(table.c.id.in_(any_of("ids"))), "ids", old)
+    await group_messages.delete_receipts(connection, old)
     return Swept(len(old), rows[-1].id if rows else after, len(rows) < limit)
 
 

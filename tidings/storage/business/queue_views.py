@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.business import callbacks, job_errors, jobs, messages
-from tidings.storage.database import pages
+from tidings.storage.database import any_of, select_paged
 
 # Statuses of callbacks: not tried yet; failed and waiting for the next attempt; given up.
 PENDING, FAILING, DEAD = "pending", "failing", "dead"
@@ -143,11 +143,9 @@ async def list_callbacks(
 
 async def read_statuses(connection: AsyncConnection, shard: int, seqs: Sequence[int]) -> Mapping[int, str]:
     """Return the statuses of those of the given callbacks of a shard that exist, by `seq`."""
-    found: dict[int, str] = {}
-    for page in pages(seqs):
-        query = sa.select(_CALLBACKS.c.seq, _STATUS).where(_CALLBACKS.c.shard == shard, _CALLBACKS.c.seq.in_(page))
-        found |= {row.seq: row[1] for row in await connection.execute(query)}
-    return found
+    here = (_CALLBACKS.c.shard == shard, _CALLBACKS.c.seq.in_(any_of("seqs")))
+    rows = await select_paged(connection, sa.select(_CALLBACKS.c.seq, _STATUS).where(*here), "seqs", seqs)
+    return dict(rows)
 
 
 def changed_since(found: Mapping[int, str], statuses: Collection[str]) -> Set[int]:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.storage import types
 from tidings.storage.business.groups import ID_LENGTH
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, pages, save_rows
+from tidings.storage.database import any_of, execute_paged, save_rows, select_paged
 
 GIVEN = ""  # the network has accepted, or permanently refused, the message that carries the key
 LACKS = "-"  # the participant may have had the key and needs it again
@@ -87,11 +87,8 @@ async def save_own(connection: AsyncConnection, keys: Sequence[OwnKey]) -> None:
 
 async def list_own(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[OwnKey]:
     """List the existing own keys of these groups."""
-    found: list[OwnKey] = []
-    for page in pages(groups):
-        query = sa.select(own_keys).where(own_keys.c.account == account, own_keys.c.group_id.in_(page))
-        found += [OwnKey(*row) for row in await connection.execute(query)]
-    return found
+    query = sa.select(own_keys).where(own_keys.c.account == account, own_keys.c.group_id.in_(any_of("groups")))
+    return [OwnKey(*row) for row in await select_paged(connection, query, "groups", groups)]
 
 
 async def save_holders(connection: AsyncConnection, rows: Sequence[KeyHolder]) -> None:
@@ -101,17 +98,14 @@ async def save_holders(connection: AsyncConnection, rows: Sequence[KeyHolder]) -
 
 async def clear_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> None:
     """Delete all holders of the own keys of these groups, which are about to be replaced."""
-    for page in pages(groups):
-        await connection.execute(holders.delete().where(holders.c.account == account, holders.c.group_id.in_(page)))
+    delete = holders.delete().where(holders.c.account == account, holders.c.group_id.in_(any_of("groups")))
+    await execute_paged(connection, delete, "groups", groups)
 
 
 async def list_holders(connection: AsyncConnection, account: str, groups: Sequence[str]) -> Sequence[KeyHolder]:
     """List the participants who may have the own keys of these groups."""
-    found: list[KeyHolder] = []
-    for page in pages(groups):
-        query = sa.select(holders).where(holders.c.account == account, holders.c.group_id.in_(page))
-        found += [KeyHolder(*row) for row in await connection.execute(query)]
-    return found
+    query = sa.select(holders).where(holders.c.account == account, holders.c.group_id.in_(any_of("groups")))
+    return [KeyHolder(*row) for row in await select_paged(connection, query, "groups", groups)]
 
 
 async def list_under_way(connection: AsyncConnection, account: str) -> Sequence[KeyHolder]:
@@ -133,21 +127,14 @@ _PEERS = sa.select(peer_keys).where(
 
 async def list_peers(connection: AsyncConnection, account: str, senders: Sequence[str]) -> Sequence[PeerKey]:
     """List the keys of these participants, for all groups."""
-    found: list[PeerKey] = []
-    for page in pages(senders):
-        rows = await connection.execute(_PEERS, {"account": account, "senders": page})
-        found += [PeerKey(*row) for row in rows]
-    return found
+    return [PeerKey(*row) for row in await select_paged(connection, _PEERS, "senders", senders, account=account)]
 
 
 async def delete_peers(connection: AsyncConnection, account: str, group_id: str, senders: Sequence[str]) -> None:
     """Delete the keys of participants who have left."""
-    for page in pages(senders):
-        await connection.execute(
-            peer_keys.delete().where(
-                peer_keys.c.account == account, peer_keys.c.group_id == group_id, peer_keys.c.sender.in_(page)
-            )
-        )
+    in_group = (peer_keys.c.account == account, peer_keys.c.group_id == group_id)
+    delete = peer_keys.delete().where(*in_group, peer_keys.c.sender.in_(any_of("senders")))
+    await execute_paged(connection, delete, "senders", senders)
 
 
 async def clear(connection: AsyncConnection, account: str) -> None:

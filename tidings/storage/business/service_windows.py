@@ -10,7 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import insert_or_ignore, insert_or_update, pages
+from tidings.storage.database import (
+    add_rows,
+    any_of,
+    execute_paged,
+    insert_or_update,
+    select_paged,
+)
 from tidings.storage.rows import write_rows
 
 threads = sa.Table(
@@ -48,33 +54,21 @@ class Unread:
 
 async def save_heard(connection: AsyncConnection, account: str, heard_at: Mapping[str, int]) -> None:
     """Save the time of the last message of each of these recipients, Unix milliseconds."""
-    if heard_at:
-        await write_rows(
-            connection,
-            insert_or_update(connection, threads, ("account", "peer"), ("heard_at",)),
-            [{"account": account, "peer": peer, "heard_at": time} for peer, time in heard_at.items()],
-        )
+    statement = insert_or_update(connection, threads, ("account", "peer"), ("heard_at",))
+    rows = [{"account": account, "peer": peer, "heard_at": time} for peer, time in heard_at.items()]
+    await write_rows(connection, statement, rows)
 
 
 async def list_heard(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Mapping[str, int]:
     """Return the time of the last message of those recipients who ever wrote, Unix milliseconds."""
-    found: dict[str, int] = {}
-    for page in pages(peers):
-        rows = await connection.execute(
-            sa.select(threads.c.peer, threads.c.heard_at).where(threads.c.account == account, threads.c.peer.in_(page))
-        )
-        found |= {row[0]: row[1] for row in rows}
-    return found
+    of_peers = (threads.c.account == account, threads.c.peer.in_(any_of("peers")))
+    query = sa.select(threads.c.peer, threads.c.heard_at).where(*of_peers)
+    return dict(await select_paged(connection, query, "peers", peers))
 
 
 async def add_unread(connection: AsyncConnection, messages: Sequence[Unread]) -> None:
     """Add new messages as unread. Existing ones stay unchanged."""
-    if messages:
-        await write_rows(
-            connection,
-            insert_or_ignore(connection, unread),
-            [{"account": m.account, "peer": m.peer, "id": m.id, "received_at": m.received_at} for m in messages],
-        )
+    await add_rows(connection, unread, messages)
 
 
 async def list_unread(connection: AsyncConnection, account: str, peer: str, until: str, *, limit: int) -> Sequence[str]:
@@ -99,10 +93,8 @@ async def list_unread(connection: AsyncConnection, account: str, peer: str, unti
 async def delete_unread(connection: AsyncConnection, account: str, ids_by_peer: Mapping[str, Sequence[str]]) -> None:
     """Remove read or withdrawn messages from the unread ones."""
     for peer, ids in ids_by_peer.items():
-        for page in pages(ids):
-            await connection.execute(
-                unread.delete().where(unread.c.account == account, unread.c.peer == peer, unread.c.id.in_(page))
-            )
+        of_peer = (unread.c.account == account, unread.c.peer == peer)
+        await execute_paged(connection, unread.delete().where(*of_peer, unread.c.id.in_(any_of("ids"))), "ids", ids)
 
 
 async def delete_unread_before(connection: AsyncConnection, account: str, before: int, limit: int) -> int:

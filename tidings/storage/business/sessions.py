@@ -10,8 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import any_of, insert_or_update, pages
-from tidings.storage.rows import write_rows
+from tidings.storage.database import any_of, execute_paged, save_rows, select_paged
 
 table = sa.Table(
     "sessions",
@@ -45,25 +44,14 @@ class SealedSendingHalf:
 
 async def save(connection: AsyncConnection, sessions: Sequence[SealedSession]) -> None:
     """Save whole sessions: new ones, or after receiving."""
-    if sessions:
-        statement = insert_or_update(connection, table, ("account", "peer"), ("sending", "receiving"))
-        await write_rows(
-            connection,
-            statement,
-            [{"account": s.account, "peer": s.peer, "sending": s.sending, "receiving": s.receiving} for s in sessions],
-        )
+    await save_rows(connection, table, ("account", "peer"), ("sending", "receiving"), sessions)
 
 
 async def save_sending(connection: AsyncConnection, halves: Sequence[SealedSendingHalf]) -> None:
     """Save the sending halves of existing sessions. Their other columns stay unchanged."""
-    if halves:
-        # One statement for all rows. The receiving half in it is never inserted, because the rows exist.
-        statement = insert_or_update(connection, table, ("account", "peer"), ("sending",))
-        await write_rows(
-            connection,
-            statement,
-            [{"account": h.account, "peer": h.peer, "sending": h.sending, "receiving": b""} for h in halves],
-        )
+    # One statement for all rows. The receiving half in it is never inserted, because the rows exist.
+    rows = [SealedSession(half.account, half.peer, half.sending, b"") for half in halves]
+    await save_rows(connection, table, ("account", "peer"), ("sending",), rows)
 
 
 _SESSIONS = sa.select(table).where(table.c.account == sa.bindparam("account"), table.c.peer.in_(any_of("peers")))
@@ -71,17 +59,13 @@ _SESSIONS = sa.select(table).where(table.c.account == sa.bindparam("account"), t
 
 async def list_sessions(connection: AsyncConnection, account: str, peers: Sequence[str]) -> Sequence[SealedSession]:
     """List the existing sessions with these peers."""
-    found: list[SealedSession] = []
-    for page in pages(peers):
-        rows = await connection.execute(_SESSIONS, {"account": account, "peers": page})
-        found += [SealedSession(*row) for row in rows]
-    return found
+    return [SealedSession(*row) for row in await select_paged(connection, _SESSIONS, "peers", peers, account=account)]
 
 
 async def delete(connection: AsyncConnection, account: str, peers: Sequence[str]) -> None:
     """Delete the sessions with these peers. The next message to a peer opens a new session."""
-    for page in pages(peers):
-        await connection.execute(table.delete().where(table.c.account == account, table.c.peer.in_(page)))
+    delete = table.delete().where(table.c.account == account, table.c.peer.in_(any_of("peers")))
+    await execute_paged(connection, delete, "peers", peers)
 
 
 async def clear(connection: AsyncConnection, account: str) -> None:

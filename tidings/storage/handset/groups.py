@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import insert_or_ignore, pages, save_rows
+from tidings.storage.database import insert_or_ignore, save_rows, select_paged
 from tidings.storage.handset.tables import groups, key_holders, sender_keys
 from tidings.storage.row_lists import any_row_of, row_list
 
@@ -76,11 +76,8 @@ _KEYS = sa.select(sender_keys).where(
 
 async def list_keys(connection: AsyncConnection, wanted: Collection[Key]) -> list[SenderKeyRow]:
     """List those of the given sender keys that exist."""
-    found: list[SenderKeyRow] = []
-    for page in pages(list(wanted), 300):
-        rows = await connection.execute(_KEYS, {"keys": row_list(page)})
-        found += [SenderKeyRow(*row) for row in rows]
-    return found
+    rows = await select_paged(connection, _KEYS, "keys", wanted, 300, as_list=row_list)
+    return [SenderKeyRow(*row) for row in rows]
 
 
 async def delete_key(connection: AsyncConnection, number: str, group: str, sender: str) -> None:

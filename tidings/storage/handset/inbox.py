@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of, pages
+from tidings.storage.database import any_of, execute_paged, select_paged
 from tidings.storage.handset.tables import inbox
 from tidings.storage.row_lists import any_row_of, row_list
 from tidings.storage.rows import write_rows
@@ -78,27 +78,19 @@ async def add(connection: AsyncConnection, rows: Sequence[InboxRow]) -> None:
 
 async def list_known(connection: AsyncConnection, ids: Sequence[str]) -> set[tuple[str, str, str]]:
     """Return the (number, peer, id) of received messages with these ids."""
-    found: set[tuple[str, str, str]] = set()
-    for page in pages(ids):
-        rows = await connection.execute(_KNOWN, {"ids": page})
-        found.update((row[0], row[1], row[2]) for row in rows)
-    return found
+    return {(row[0], row[1], row[2]) for row in await select_paged(connection, _KNOWN, "ids", ids)}
 
 
 async def list_kinds(connection: AsyncConnection, ids: Sequence[str]) -> dict[tuple[str, str, str], tuple[str, int]]:
     """Return kind and receive time of the received messages with these ids, by (number, peer, id)."""
-    found: dict[tuple[str, str, str], tuple[str, int]] = {}
-    for page in pages(ids):
-        rows = await connection.execute(_KINDS, {"ids": page})
-        found.update(((row[0], row[1], row[2]), (row[3], row[4])) for row in rows)
-    return found
+    rows = await select_paged(connection, _KINDS, "ids", ids)
+    return {(row[0], row[1], row[2]): (row[3], row[4]) for row in rows}
 
 
 async def delete_unreadable(connection: AsyncConnection, keys: Sequence[tuple[str, str, str]]) -> None:
     """Delete undecryptable messages, (number, peer, id), so that they can be added in readable form."""
-    for page in pages(keys, 333):
-        found = [(id_, number, peer) for number, peer, id_ in page]
-        await connection.execute(_DELETE_UNREADABLE, {"keys": row_list(found)})
+    found = [(id_, number, peer) for number, peer, id_ in keys]
+    await execute_paged(connection, _DELETE_UNREADABLE, "keys", found, 333, as_list=row_list)
 
 
 async def list_recent(connection: AsyncConnection, fleet: str, limit: int) -> list[tuple[str, str, str]]:

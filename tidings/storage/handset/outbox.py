@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of, pages
+from tidings.storage.database import any_of, execute_paged
 from tidings.storage.handset.tables import outbox
 from tidings.storage.rows import write_rows
 
@@ -86,5 +86,4 @@ async def list_envelopes(connection: AsyncConnection, fleet: str) -> list[Outbox
 
 async def delete(connection: AsyncConnection, fleet: str, positions: Sequence[int]) -> None:
     """Delete envelopes that the network has accepted or permanently refused."""
-    for page in pages(positions):
-        await connection.execute(_DELETE_ENVELOPES, {"of_fleet": fleet, "positions": page})
+    await execute_paged(connection, _DELETE_ENVELOPES, "positions", positions, of_fleet=fleet)

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import pages
+from tidings.storage.database import execute_paged, select_paged
 from tidings.storage.handset.tables import devices, prekeys
 from tidings.storage.row_lists import any_row_of, row_list
 
@@ -51,17 +51,13 @@ async def add(connection: AsyncConnection, rows: Sequence[HandsetPreKeyRow]) -> 
 
 async def list_prekeys(connection: AsyncConnection, wanted: Iterable[tuple[str, int]]) -> list[HandsetPreKeyRow]:
     """List those of the given pre-keys, (number, key id), that exist."""
-    found: list[HandsetPreKeyRow] = []
-    for page in pages(sorted(set(wanted)), 500):
-        rows = await connection.execute(_PREKEYS, {"pairs": row_list(page)})
-        found += [HandsetPreKeyRow(*row) for row in rows]
-    return found
+    rows = await select_paged(connection, _PREKEYS, "pairs", sorted(set(wanted)), 500, as_list=row_list)
+    return [HandsetPreKeyRow(*row) for row in rows]
 
 
 async def delete(connection: AsyncConnection, used: Iterable[tuple[str, int]]) -> None:
     """Delete pre-keys, (number, key id)."""
-    for page in pages(list(used), 500):
-        await connection.execute(_DELETE_PREKEYS, {"pairs": row_list(page)})
+    await execute_paged(connection, _DELETE_PREKEYS, "pairs", used, 500, as_list=row_list)
 
 
 async def list_due(connection: AsyncConnection, fleet: str, before: int, *, after: str, limit: int) -> Sequence[str]:

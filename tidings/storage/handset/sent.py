@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.database import any_of, pages
+from tidings.storage.database import any_of, select_paged
 from tidings.storage.handset.tables import sent
 
 
@@ -60,10 +60,7 @@ async def add(connection: AsyncConnection, rows: Sequence[SentRow]) -> None:
 
 async def list_sent(connection: AsyncConnection, number: str, ids: Sequence[str]) -> list[SentRow]:
     """List those of a device's messages with these ids that are kept, in the order of sending."""
-    found: list[SentRow] = []
-    for page in pages(ids):
-        rows = await connection.execute(_BY_ID, {"ids": page, "of_number": number})
-        found += [SentRow(*row) for row in rows]
+    found = [SentRow(*row) for row in await select_paged(connection, _BY_ID, "ids", ids, of_number=number)]
     return sorted(found, key=lambda row: row.position)
 
 

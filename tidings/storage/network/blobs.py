@@ -9,9 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
+from tidings.storage.database import add_rows, any_of, delete_listed, select_paged
 from tidings.storage.network.tables import metadata
-from tidings.storage.rows import write_rows
 
 table = sa.Table(
     "blobs",
@@ -62,17 +61,12 @@ _TOTAL = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0))
 
 async def add(connection: AsyncConnection, rows: Sequence[Blob]) -> None:
     """Add blobs. Existing ones stay unchanged."""
-    await write_rows(connection, insert_or_ignore(connection, table), [dataclasses.asdict(blob) for blob in rows])
+    await add_rows(connection, table, rows)
 
 
 async def find(connection: AsyncConnection, ids: Sequence[str], *, now: int) -> dict[str, Blob]:
     """Return those of the given blobs that exist and have not expired, by id."""
-    found: dict[str, Blob] = {}
-    for page in pages(ids):
-        for row in await connection.execute(_FIND, {"ids": list(page), "now": now}):
-            blob = Blob(*row)
-            found[blob.id] = blob
-    return found
+    return {row.id: Blob(*row) for row in await select_paged(connection, _FIND, "ids", ids, now=now)}
 
 
 async def list_expired(connection: AsyncConnection, *, now: int, limit: int) -> list[Blob]:
@@ -87,10 +81,7 @@ async def delete(connection: AsyncConnection, ids: Sequence[str]) -> None:
 
 async def list_files(connection: AsyncConnection, files: Sequence[str]) -> set[str]:
     """Return those of the given files that belong to a blob, expired or not."""
-    found: set[str] = set()
-    for page in pages(files):
-        found.update((await connection.execute(_FILES, {"files": list(page)})).scalars())
-    return found
+    return {row.file for row in await select_paged(connection, _FILES, "files", files)}
 
 
 async def list_some_files(connection: AsyncConnection) -> Sequence[str]:

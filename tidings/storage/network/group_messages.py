@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
+from tidings.storage.database import any_of, delete_listed, insert_or_ignore, select_paged
 from tidings.storage.network import messages
 from tidings.storage.network.messages import StoredMessage
 from tidings.storage.network.tables import metadata
@@ -66,10 +66,7 @@ async def list_listed(connection: AsyncConnection, seqs: Sequence[int]) -> Seque
 
     Transactions that may have added one of them have ended by then, with either outcome.
     """
-    found: list[StoredGroupMessage] = []
-    for page in pages(sorted(seqs)):
-        found += [_message(row) for row in await connection.execute(_LISTED, {"seqs": list(page)})]
-    return found
+    return [_message(row) for row in await select_paged(connection, _LISTED, "seqs", sorted(seqs))]
 
 
 _DELETE = table.delete().where(table.c.seq.in_(any_of("seqs")))

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, pages
+from tidings.storage.database import any_of, insert_or_ignore, insert_or_update, select_paged
 from tidings.storage.network.tables import metadata
 from tidings.storage.row_lists import any_row_of, row_list
 from tidings.storage.rows import write_rows
@@ -102,12 +102,9 @@ _CHATS_LOCKED = _CHATS.with_for_update()
 
 async def list_chats(connection: AsyncConnection, ids: Collection[str], *, lock: bool = False) -> dict[str, Chat]:
     """Return those of the given groups that exist. With `lock` they do not change until the transaction ends."""
-    found: dict[str, Chat] = {}
     # Rows are locked in the order of the ids, so that two transactions do not deadlock.
-    for page in pages(sorted(ids)):
-        rows = await connection.execute(_CHATS_LOCKED if lock else _CHATS, {"ids": list(page)})
-        found.update((row[0], Chat(*row)) for row in rows)
-    return found
+    rows = await select_paged(connection, _CHATS_LOCKED if lock else _CHATS, "ids", sorted(ids))
+    return {row.id: Chat(*row) for row in rows}
 
 
 async def find_id(connection: AsyncConnection, code: str) -> str | None:
@@ -122,9 +119,8 @@ _MEMBERS = sa.select(members).where(members.c.group_id.in_(any_of("ids"))).order
 async def list_members(connection: AsyncConnection, ids: Collection[str]) -> dict[str, list[Member]]:
     """List the participants of each group in the order in which they joined. The list of an empty group is empty."""
     found: dict[str, list[Member]] = {id_: [] for id_ in ids}
-    for page in pages(list(ids)):
-        for group_id, number, admin, position in await connection.execute(_MEMBERS, {"ids": list(page)}):
-            found[group_id].append(Member(number, bool(admin), position))
+    for group_id, number, admin, position in await select_paged(connection, _MEMBERS, "ids", ids):
+        found[group_id].append(Member(number, bool(admin), position))
     return found
 
 
@@ -200,11 +196,8 @@ _SENDS = sa.select(sends.c.sender, sends.c.id).where(any_row_of("keys", sends.c.
 
 async def list_sends(connection: AsyncConnection, keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those of the given messages, (sender, id), that were accepted."""
-    found: set[tuple[str, str]] = set()
-    for page in pages(list(keys), 500):
-        rows = await connection.execute(_SENDS, {"keys": row_list(page)})
-        found.update((sender, id_) for sender, id_ in rows)
-    return found
+    rows = await select_paged(connection, _SENDS, "keys", keys, 500, as_list=row_list)
+    return {(sender, id_) for sender, id_ in rows}
 
 
 async def add_sends(connection: AsyncConnection, keys: Collection[tuple[str, str]], now: int) -> None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import insert_or_update, pages
+from tidings.storage.database import any_of, execute_paged, insert_or_update
 from tidings.storage.network.tables import metadata
 
 locks = sa.Table(
@@ -86,10 +86,8 @@ async def list_idle(
 
 async def note_active(connection: AsyncConnection, numbers: Collection[str], now: int) -> None:
     """Store that the devices of these numbers were seen now (Unix milliseconds)."""
-    for page in pages(list(numbers)):
-        await connection.execute(
-            locks.update().where(locks.c.number.in_(page), locks.c.active_at < now).values(active_at=now)
-        )
+    idle = locks.update().where(locks.c.number.in_(any_of("numbers")), locks.c.active_at < now)
+    await execute_paged(connection, idle.values(active_at=now), "numbers", numbers)
 
 
 async def delete_expired(connection: AsyncConnection, active_before: int) -> int:

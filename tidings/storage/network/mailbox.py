@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, delete_listed, insert_or_ignore, pages
+from tidings.storage.database import any_of, delete_listed, insert_or_ignore, select_paged
 from tidings.storage.network import messages
 from tidings.storage.network.messages import StoredMessage
 from tidings.storage.network.tables import metadata
@@ -72,20 +72,10 @@ def _envelope(row: Sequence[Any]) -> Envelope:
 
 async def insert(connection: AsyncConnection, envelopes: Sequence[Envelope]) -> None:
     """Store envelopes. If (sender, id, recipient) exists, that envelope stays unchanged."""
-    if envelopes:
-        await write_rows(
-            connection,
-            insert_or_ignore(connection, table),
-            [
-                {
-                    **messages.values(envelope),
-                    "recipient": envelope.recipient,
-                    "kind": envelope.kind,
-                    "slot": envelope.slot,
-                }
-                for envelope in envelopes
-            ],
-        )
+    rows = [
+        messages.values(one) | {"recipient": one.recipient, "kind": one.kind, "slot": one.slot} for one in envelopes
+    ]
+    await write_rows(connection, insert_or_ignore(connection, table), rows)
 
 
 _DELETE = table.delete().where(table.c.seq.in_(any_of("seqs")))
@@ -131,11 +121,7 @@ _RECIPIENTS = sa.select(table.c.recipient).where(table.c.recipient.in_(any_of("r
 
 async def list_recipients(connection: AsyncConnection, numbers: Sequence[str]) -> set[str]:
     """Return those of the given numbers that have envelopes stored."""
-    found: set[str] = set()
-    for page in pages(numbers, CHUNK):
-        rows = await connection.execute(_RECIPIENTS, {"recipients": page})
-        found.update(rows.scalars())
-    return found
+    return {row.recipient for row in await select_paged(connection, _RECIPIENTS, "recipients", numbers, CHUNK)}
 
 
 # In JSON, `refs` has two extra characters per id and two for the list.
@@ -155,11 +141,9 @@ async def list_waiting(
     Recipients without envelopes are left out. The size of receipts is slightly more than that of `size_of`.
     """
     found: dict[str, list[WaitingEnvelopes]] = {}
-    for page in pages(recipients, CHUNK):
-        for recipient, sender, envelopes, size in await connection.execute(
-            _WAITING, {"recipients": list(page), "notices": list(notices)}
-        ):
-            found.setdefault(recipient, []).append(WaitingEnvelopes(sender, envelopes, int(size)))
+    rows = await select_paged(connection, _WAITING, "recipients", recipients, CHUNK, notices=list(notices))
+    for recipient, sender, envelopes, size in rows:
+        found.setdefault(recipient, []).append(WaitingEnvelopes(sender, envelopes, int(size)))
     return found
 
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage import types
-from tidings.storage.database import any_of, insert_or_ignore, pages
+from tidings.storage.database import any_of, execute_paged, insert_or_ignore, select_paged
 from tidings.storage.network.tables import metadata
 from tidings.storage.row_lists import any_row_of, row_list
 
@@ -162,9 +162,8 @@ async def count_left(connection: AsyncConnection, numbers: Sequence[str]) -> dic
     ordinary: dict[str, int] = {}
     post_quantum: dict[str, int] = {}
     for keys, left in ((table, ordinary), (kyber, post_quantum)):
-        for page in pages(numbers, CHUNK):
-            rows = await connection.execute(_COUNT[keys], {"numbers": page})
-            left.update((number, count) for number, count in rows)
+        for number, count in await select_paged(connection, _COUNT[keys], "numbers", numbers, CHUNK):
+            left[number] = count
     return {number: Counts(ordinary.get(number, 0), post_quantum.get(number, 0)) for number in numbers}
 
 
@@ -211,6 +210,6 @@ async def take_fetchers(
     for target, fetcher in pairs:
         fetchers.setdefault(target, []).append(fetcher)
     for target, taken in fetchers.items():
-        for page in pages(taken):
-            await connection.execute(fetches.delete().where((fetches.c.target == target) & fetches.c.fetcher.in_(page)))
+        delete = fetches.delete().where(fetches.c.target == target, fetches.c.fetcher.in_(any_of("fetchers")))
+        await execute_paged(connection, delete, "fetchers", taken)
     return pairs
