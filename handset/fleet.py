@@ -1,4 +1,4 @@
-"""Devices that one process runs, with their store and their connections."""
+"""Devices that one process runs, with their store and their connections to the network."""
 
 from __future__ import annotations
 
@@ -7,27 +7,41 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from prometheus_client import Counter, Gauge
+
 from handset.application import Application
 from handset.devices.context import FleetContext
 from handset.devices.device import Device, DeviceObserver
-from handset.groups.groups import FleetGroups
-from handset.link import FleetLink
+from handset.groups import FleetGroups
 from handset.receiving.items import Delivery
 from handset.receiving.mailroom import Mailroom
 from handset.receiving.session_renewal import SessionRenewal
 from handset.sender import MessageSender
 from tidings import e2ee
+from tidings.aio.clock import Clock
 from tidings.aio.service import wait_for
+from tidings.client.connection import DeviceConnection
+from tidings.client.errors import ClientError, NetworkAway
 from tidings.client.http import NetworkApi
-from tidings.client.transports import Dial
+from tidings.client.listener import DeviceListener
+from tidings.client.transports import Dial, FrameTransport
 from tidings.storage import outages
 from tidings.storage.handset.outbox import OutboxRow
 from tidings.wire import content
-from tidings.wire.device import OVERLOADED, STALE_GROUP, Deliver, PreKeysLow
+from tidings.wire.connection import Handler
+from tidings.wire.device import GROUP, OVERLOADED, REPLACED, STALE_GROUP, UNAUTHORIZED, Deliver, PreKeysLow, Send
 
 log = logging.getLogger(__name__)
 
-MAX_DELAY = 5.0
+LOGGED_IN = Gauge("tidings_handset_devices_online", "Devices that are logged in")
+CONNECTS = Counter("tidings_handset_connections_total", "Attempts to connect to the network", ["outcome"])
+SENT = Counter("tidings_handset_envelopes_total", "Envelopes the network has answered", ["outcome"])
+
+ACCEPTED = SENT.labels("accepted")
+
+WAIT_SECONDS = 5.0  # to connect, before a fetch is given up
+FETCH_SECONDS = 15.0  # for the response to a fetch
+MAX_DELAY = 5.0  # before the store is opened again
 
 
 class Fleet:
@@ -65,7 +79,7 @@ class Fleet:
         self._sender = MessageSender(application, self.fetch_bundles)
         self._renewals = SessionRenewal(self._sender.renew_session, context.clock)
         # Groups that the devices are in.
-        self.groups = FleetGroups(context, self.devices, self._sender, api=api)
+        self.groups = FleetGroups(context, self.devices, self._sender, network=api)
 
     def observe(self, observer: DeviceObserver) -> None:
         """Add an observer of events of the devices."""
@@ -74,7 +88,7 @@ class Fleet:
     @property
     def outstanding(self) -> int:
         """Return the number of envelopes in the outbox."""
-        return self._sender.mailroom.outstanding if self._sender.mailroom is not None else 0
+        return self._sender.mailroom.dispatcher.outstanding if self._sender.mailroom is not None else 0
 
     @property
     def is_connected(self) -> bool:
@@ -163,7 +177,7 @@ class Fleet:
     async def wait_until_sent(self) -> None:
         """Wait until the network has accepted every envelope in the outbox."""
         if self._sender.mailroom is not None:
-            await self._sender.mailroom.wait_until_sent()
+            await self._sender.mailroom.dispatcher.wait_until_empty()
 
     def log_in(self, device: Device) -> None:
         """Log in a device that was refused before and has a new token now."""
@@ -172,24 +186,27 @@ class Fleet:
     def release_due(self) -> None:
         """Send the envelopes whose delay has expired. Needed after the clock was moved manually."""
         if self._sender.mailroom is not None:
-            self._sender.mailroom.release_due()
+            self._sender.mailroom.dispatcher.release_due()
 
-    # Called by the links.
+    # Called by the links, on the event loop. None of these methods blocks.
 
     def arrived(self, link: FleetLink, device: Device, delivery: Deliver) -> None:
+        """Pass a delivery to the mailroom, which acknowledges it on `link` once it is on disk."""
         mailroom = self._sender.mailroom
         if mailroom is not None and not mailroom.deliver(Delivery(link, device, delivery)):
             link.drop("too many deliveries wait to be stored")
 
     def accepted(self, positions: Sequence[int]) -> None:
+        """Finish envelopes that the network has accepted. They were removed from their devices' outboxes."""
         if self._sender.mailroom is not None:
             self._sender.mailroom.accepted(positions)
 
     def refused(self, device: Device, envelope: OutboxRow, reason: str, detail: str) -> None:
+        """Finish an envelope that the network has refused. If it was overloaded, the envelope stays in the outbox."""
         if self._sender.mailroom is None:
             return
         if reason == OVERLOADED:
-            self._sender.mailroom.postpone(device, envelope)
+            self._sender.mailroom.dispatcher.postpone(device, envelope)
         elif reason == STALE_GROUP and envelope.draft is not None:
             self.groups.stale(device, envelope)
         else:
@@ -217,3 +234,141 @@ class Fleet:
         self._waiting_for.discard(link)
         if not self._waiting_for:
             self.ready.set()
+
+
+class FleetLink(DeviceListener[OutboxRow]):
+    """Sends the outbox of each device once the device is logged in, and keeps `Device.channel` up to date."""
+
+    def __init__(self, name: str, dial: Dial, devices: Sequence[Device], *, owner: Fleet, clock: Clock) -> None:
+        self.name = name
+        self._devices = {device.number: device for device in devices}
+        self._owner = owner
+        self._clock = clock
+        self._stop = asyncio.Event()
+        self._connection = DeviceConnection[OutboxRow](_counted(dial), name=name)
+        for device in devices:
+            self.log_in(device)
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection.is_open
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the connection up until `stop`."""
+        self._stop = stop
+        await self._connection.run(self, stop)
+
+    def drop(self, reason: str) -> None:
+        """Close the connection. The network redelivers everything unacknowledged on the next one."""
+        self._connection.drop(reason)
+
+    def log_in(self, device: Device) -> None:
+        """Log in a device, also repeatedly."""
+        self._devices[device.number] = device
+        if device.token is not None:
+            self._connection.log_in(device.number, device.token)
+
+    def offer(self, device: Device, envelope: OutboxRow) -> None:
+        to_group = envelope.kind == GROUP
+        self._connection.send(
+            Send(
+                0,
+                envelope.number,
+                envelope.group if to_group else envelope.peer,
+                envelope.id,
+                envelope.kind,
+                envelope.body,
+                list(envelope.refs),
+                group="" if to_group else envelope.group,
+                epoch=envelope.epoch,
+            ),
+            envelope,
+        )
+
+    def acknowledge(self, deliveries: Sequence[Deliver]) -> None:
+        self._connection.acknowledge(deliveries)
+
+    async def fetch(self, device: Device, peers: Sequence[str]) -> Mapping[str, e2ee.PreKeyBundle]:
+        """Return pre-key bundles of those peers that are registered. Raises `NetworkAway`."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._connection.ready.wait()
+            async with asyncio.timeout(FETCH_SECONDS):
+                return await self._connection.fetch(device.number, peers)
+        except (ClientError, TimeoutError) as error:
+            raise NetworkAway(str(error) or "the network did not answer") from error
+
+    # Called by the connection.
+
+    def attached(self, number: str) -> None:
+        device = self._devices[number]
+        if device.channel is None:
+            LOGGED_IN.inc()
+        device.channel = self
+        now = int(self._clock.now() * 1000)
+        for envelope in device.outbox.values():
+            if envelope.due_at <= now:
+                self.offer(device, envelope)
+
+    def detached(self, number: str, reason: str, detail: str) -> None:
+        device = self._devices.get(number)
+        if device is None:
+            return
+        was_attached = device.channel is self
+        self._detach(device)
+        if reason == UNAUTHORIZED:
+            self._owner.unauthorized(device)
+        elif reason == REPLACED and was_attached:
+            self._owner.replaced(device)
+
+    def ready(self) -> None:
+        self._owner.logged_in(self)
+
+    def lost(self, reason: str) -> None:
+        for device in self._devices.values():
+            self._detach(device)
+        if not self._stop.is_set():
+            self._owner.lost(self, reason)
+
+    def delivered(self, delivery: Deliver) -> None:
+        device = self._devices.get(delivery.to)
+        if device is not None:
+            self._owner.arrived(self, device, delivery)
+
+    def accepted(self, sent: Sequence[OutboxRow]) -> None:
+        devices, positions = self._devices, []
+        for envelope in sent:
+            if devices[envelope.number].outbox.pop(envelope.position, None) is not None:
+                positions.append(envelope.position)
+        ACCEPTED.inc(len(sent))
+        self._owner.accepted(positions)
+
+    def refused(self, sent: OutboxRow, reason: str, detail: str) -> None:
+        device = self._devices[sent.number]
+        SENT.labels(reason).inc()
+        if reason != OVERLOADED:
+            device.outbox.pop(sent.position, None)
+        self._owner.refused(device, sent, reason, detail)
+
+    def prekeys_low(self, notice: PreKeysLow) -> None:
+        device = self._devices.get(notice.number)
+        if device is not None:
+            self._owner.prekeys_low(device, notice)
+
+    def _detach(self, device: Device) -> None:
+        if device.channel is self:
+            device.channel = None
+            LOGGED_IN.dec()
+
+
+def _counted(dial: Dial) -> Dial:
+    async def counted(handler: Handler) -> FrameTransport:
+        outcome = "failed"
+        try:
+            transport = await dial(handler)
+            outcome = "ok"
+        finally:
+            CONNECTS.labels(outcome).inc()
+        return transport
+
+    return counted

@@ -10,8 +10,7 @@ from typing import Any
 from handset import errors
 from handset.application import Application, DeviceEvent
 from handset.devices.device import Device
-from handset.groups.groups import GroupWork
-from handset.receiving.items import OutgoingMessage
+from handset.receiving.items import GroupWork, OutgoingMessage
 from handset.receiving.mailroom import Mailroom
 from tidings import e2ee
 from tidings.storage.handset.outbox import OutboxRow
@@ -84,7 +83,7 @@ class MessageSender:
 
     async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
         """Wait until the network has accepted these messages of a device, or has refused them permanently."""
-        await (await self._open_mailroom()).wait_until_gone(device, message_ids)
+        await (await self._open_mailroom()).dispatcher.wait_until_gone(device, message_ids)
 
     def settle(self, envelope: OutboxRow) -> None:
         """Mark an envelope that was removed from its device's outbox as finished, so that it is not sent again."""

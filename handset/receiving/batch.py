@@ -5,8 +5,8 @@ from __future__ import annotations
 from handset.application import DeviceEvent, ReceivedMessage
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.groups.groups import KeyWanted
 from handset.receiving.inbox import InboxBatch
+from handset.receiving.items import KeyWanted
 from handset.receiving.sessions import SessionBatch
 from handset.sending.outbox import LastPositions, OutboxBatch, ReceiptIds
 from tidings.storage.base_keys import BaseKey

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from handset import composing
 from handset.application import Action, DeviceEvent, ReceivedMessage, SendReceipt, SendText
 from handset.devices.device import Device
-from handset.groups.sender_keys import SenderKeyStore
 from handset.receiving.batch import InboundBatch
 from handset.receiving.duplicates import RECEIVED
 from handset.receiving.first_messages import FirstMessages
 from handset.receiving.items import Delivery, PeerKey
 from handset.receiving.outgoing import SESSIONS, MessageEncryptor
+from handset.receiving.sender_keys import SenderKeyStore
 from tidings import e2ee
 from tidings.client import sessions
 from tidings.storage.database import Connection

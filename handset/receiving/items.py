@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 from handset.devices.device import Device
-from handset.groups.groups import GroupWork
+from handset.receiving.sender_keys import SenderKeyStore
+from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
+from tidings.storage.database import Connection
 from tidings.wire.device import Deliver
 
 PeerKey = tuple[str, str]  # number, peer
 MessageKey = tuple[str, str, str]  # number, peer, id
+KeyWanted = tuple[Device, str, str]  # device, peer, group
+# Must raise only errors of the database.
+GroupWork = Callable[[SenderKeyStore, Connection, OutboxBatch], Awaitable[Any]]
 
 
 class DeliveryOrigin(Protocol):

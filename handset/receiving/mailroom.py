@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from handset import errors
 from handset.application import Application
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.groups.groups import GroupWork, KeyWanted
-from handset.groups.sender_keys import SenderKeyStore
 from handset.receiving import duplicates, first_messages
 from handset.receiving.batch import InboundBatch
 from handset.receiving.duplicates import RECEIVED, RecentMessages
 from handset.receiving.first_messages import FirstMessages
 from handset.receiving.inbox import HIDDEN, shown_after_restart
 from handset.receiving.incoming import DeliveryHandler
-from handset.receiving.items import Delivery, DeliveryOrigin, Item, OutgoingMessage, PeerKey
+from handset.receiving.items import Delivery, DeliveryOrigin, GroupWork, Item, KeyWanted, OutgoingMessage, PeerKey
 from handset.receiving.outgoing import MessageEncryptor
 from handset.receiving.resending import SentMessages
+from handset.receiving.sender_keys import SenderKeyStore
 from handset.receiving.sessions import DeviceSessions
 from handset.sending.dispatcher import Dispatcher
 from handset.sending.outbox import LastPositions, ReceiptIds
@@ -79,7 +78,7 @@ class Mailroom:
             self.context.clock, limit=MAX_ASKED, period=3600.0, remembered=10_000
         )
         self._receipt_ids = ReceiptIds()
-        self._dispatcher = Dispatcher(self.context.clock, limit=self.context.limits.outbox)
+        self.dispatcher = Dispatcher(self.context.clock, limit=self.context.limits.outbox)
         self._chores: asyncio.TimerHandle | None = None
         self._shown = self._shown_saved = 0
         self._closing = False
@@ -117,22 +116,13 @@ class Mailroom:
         )
         for device in devices.values():
             device.outbox.clear()
-        opened._dispatcher.dispatch([(devices[e.number], e) for e in envelopes if e.number in devices])
+        opened.dispatcher.dispatch([(devices[e.number], e) for e in envelopes if e.number in devices])
         await opened._show_remaining(shown)
         opened._schedule_chores()
         for number, peer in sent_messages.waiting_for:
             if number in devices:
                 renew_session(devices[number], peer, True)
         return opened
-
-    @property
-    def outstanding(self) -> int:
-        """Return the number of envelopes that the network has not accepted."""
-        return self._dispatcher.outstanding
-
-    async def wait_until_sent(self) -> None:
-        """Wait until the network has accepted all envelopes."""
-        await self._dispatcher.wait_until_empty()
 
     def deliver(self, delivery: Delivery) -> bool:
         """Queue a delivery. Returns false when too many wait already. Deliveries after a failure are ignored."""
@@ -165,27 +155,15 @@ class Mailroom:
         except Exception as error:
             raise errors.NotStored(f"could not be stored: {error}") from error
 
-    async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None:
-        """Wait until the network has accepted these messages, or has refused them permanently."""
-        await self._dispatcher.wait_until_gone(device, message_ids)
-
     def accepted(self, positions: Iterable[int]) -> None:
         """Count envelopes as finished. Their rows are deleted with one of the next commits."""
-        self._dispatcher.settled(positions)
+        self.dispatcher.settled(positions)
         self._schedule_chores()
-
-    def postpone(self, device: Device, envelope: OutboxRow) -> None:
-        """Offer an envelope again after a delay."""
-        self._dispatcher.postpone(device, envelope)
-
-    def release_due(self) -> None:
-        """Send the envelopes whose delay has expired."""
-        self._dispatcher.release_due()
 
     async def close(self) -> None:
         """Commit the queued items, and do the maintenance tasks."""
         self._closing = True
-        self._dispatcher.close()
+        self.dispatcher.close()
         if not self.failed.is_set():
             self._batcher.put(_CHORES)
         await self._batcher.close()
@@ -193,7 +171,7 @@ class Mailroom:
             self._chores.cancel()
 
     async def _flush(self, items: Sequence[Item]) -> Sequence[Any]:
-        await self._dispatcher.wait_for_room()
+        await self.dispatcher.wait_for_room()
         if self.failed.is_set():
             raise errors.NotStored("an earlier commit failed")
         try:
@@ -213,7 +191,7 @@ class Mailroom:
             chores = self._chores is None or any(item is _CHORES for item in items)
             done = await self._do_chores(connection) if chores else 0
         if chores:
-            del self._dispatcher.accepted[:done]
+            del self.dispatcher.accepted[:done]
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
         self._publish(items, batch, envelopes)
         return results
@@ -282,10 +260,10 @@ class Mailroom:
             RECEIVED.labels("shown").inc(len(batch.shown))
         self._shown = self.positions.inbox
         _acknowledge(items)
-        self._dispatcher.dispatch(envelopes)
+        self.dispatcher.dispatch(envelopes)
         for item in items:
             if isinstance(item, OutgoingMessage) and item.new_session:
-                self._dispatcher.hasten(item.device, item.peer, RETRY)
+                self.dispatcher.hasten(item.device, item.peer, RETRY)
         for renewal in batch.to_renew:
             self.renew_session(*renewal)
         self.exchange_keys(batch.to_ask, batch.to_give)
@@ -315,11 +293,11 @@ class Mailroom:
 
     @property
     def _has_chores(self) -> bool:
-        return bool(self._dispatcher.accepted) or self._shown != self._shown_saved
+        return bool(self.dispatcher.accepted) or self._shown != self._shown_saved
 
     async def _do_chores(self, connection: Connection) -> int:
         """Execute the maintenance tasks. Returns the number of deleted rows of accepted envelopes."""
-        accepted = list(self._dispatcher.accepted)
+        accepted = list(self.dispatcher.accepted)
         if accepted:
             await outbox.delete(connection, self.context.name, accepted)
         await self.sent_messages.prune(connection, self.positions.outbox)

@@ -8,7 +8,7 @@ import re
 
 from handset import errors
 from handset.application import ReceivedMessage
-from handset.groups.groups import FleetGroups
+from handset.groups import FleetGroups
 from tidings.aio.service import run_workers, wait_for
 from tidings.client.errors import ClientError, NetworkAway
 

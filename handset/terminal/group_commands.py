@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from handset.groups.groups import FleetGroups
+from handset.groups import FleetGroups
 from handset.terminal.screen import Screen
 from tidings.client.errors import ClientError
 from tidings.wire.groups import DescribedGroup

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from handset.groups.groups import code_of
+from handset.groups import code_of
 from handset.robots.behaviours import Behaviour, number_of
 from handset.robots.invitations import find
 from handset.settings import RobotsSettings

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from handset.groups.sender_keys import SenderKeyStore
+from handset.receiving.sender_keys import SenderKeyStore
 from tests.conftest import DatabaseFactory
 from tests.handset.harness import VAULT
 from tests.handset.people import ADA, BOB, CID

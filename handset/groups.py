@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
 
 from handset import errors
 from handset.devices.context import FleetContext
 from handset.devices.device import Device
-from handset.groups.sender_keys import KeyDistribution, SenderKeyStore
+from handset.receiving.items import KeyWanted
+from handset.receiving.sender_keys import KeyDistribution, SenderKeyStore
+from handset.sender import MessageSender
 from handset.sending.outbox import OutboxBatch
 from tidings import e2ee
 from tidings.aio.service import Wakeup, wait_for
@@ -33,36 +35,8 @@ KEYS_SECONDS = 30.0  # for the network to accept the keys for the participants
 RETRY_SECONDS = 1.0
 MAX_CHORES = 1000  # requests for keys; further ones are dropped, and the next unreadable message requests the key again
 
-KeyWanted = tuple[Device, str, str]  # device, peer, group
-# Must raise only errors of the database.
-GroupWork = Callable[[SenderKeyStore, Connection, OutboxBatch], Awaitable[Any]]
 
-
-class GroupTransport(Protocol):
-    """Transactions of the store, and messages to single participants."""
-
-    async def do(self, work: GroupWork) -> Any:
-        """Do work in one transaction of the store, and return its result. Raises `NotStored`."""
-        ...
-
-    async def send_each(self, device: Device, peers: Collection[str], plaintext: bytes) -> list[str]:
-        """Send the same content to each peer individually. Returns the ids, without those of unreachable peers.
-
-        Raises `NetworkAway`.
-        """
-        ...
-
-    async def wait_until_gone(self, device: Device, message_ids: Collection[str]) -> None: ...
-
-    def settle(self, envelope: outbox.OutboxRow) -> None:
-        """Mark an envelope as finished, so that it is not sent again."""
-        ...
-
-    def give_up(self, device: Device, envelope: outbox.OutboxRow, detail: str) -> None:
-        """Give up an envelope and notify the application."""
-        ...
-
-
+@dataclasses.dataclass(eq=False, repr=False)
 class FleetGroups:
     """Groups of a fleet's devices.
 
@@ -71,15 +45,15 @@ class FleetGroups:
     outbox, whose limit bounds them.
     """
 
-    def __init__(
-        self, context: FleetContext, devices: Mapping[str, Device], transport: GroupTransport, *, api: NetworkApi | None
-    ) -> None:
-        self._devices = devices
-        self._transport = transport
-        self._vault = context.vault
-        self._network = api
+    context: FleetContext
+    devices: Mapping[str, Device]
+    sender: MessageSender
+    _: dataclasses.KW_ONLY
+    network: NetworkApi | None
+
+    def __post_init__(self) -> None:
         self._asked: UseLimit[tuple[str, str, str, str]] = UseLimit(
-            context.clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=10 * MAX_CHORES
+            self.context.clock, limit=1, period=sender_keys.ASK_SECONDS, remembered=10 * MAX_CHORES
         )
         self._chores: OrderedDict[tuple[str, str, str, str], Device] = OrderedDict()
         self._stale: OrderedDict[tuple[str, int], tuple[Device, outbox.OutboxRow]] = OrderedDict()
@@ -90,46 +64,46 @@ class FleetGroups:
 
     async def create(self, number: str, subject: str) -> DescribedGroup:
         """Create a group with this number as its admin."""
-        device = self._devices[number]
+        device = self.devices[number]
         group = await self._api(device).create(subject)
         await self._remember(device, group)
         return group
 
     async def join(self, number: str, code: str) -> DescribedGroup:
         """Join a group by a code or by a link that ends with it."""
-        device = self._devices[number]
+        device = self.devices[number]
         group = await self._api(device).join(code_of(code))
         await self._remember(device, group)
         return group
 
     async def leave(self, number: str, group: str) -> None:
         """Leave a group and delete its keys."""
-        device = self._devices[number]
+        device = self.devices[number]
         await self._api(device).leave(group)
-        await self._transport.do(lambda keys, connection, _: keys.forget(connection, number, group))
+        await self.sender.do(lambda keys, connection, _: keys.forget(connection, number, group))
 
     async def list_mine(self, number: str) -> Sequence[DescribedGroup]:
         """Return the groups of this number as the network knows them."""
-        return await self._api(self._devices[number]).list_mine()
+        return await self._api(self.devices[number]).list_mine()
 
     async def get(self, number: str, group: str) -> DescribedGroup:
         """Return a group with its participants."""
-        return await self._api(self._devices[number]).fetch(group)
+        return await self._api(self.devices[number]).fetch(group)
 
     async def get_code(self, number: str, group: str) -> str:
         """Return the code by which others join."""
-        return await self._api(self._devices[number]).invite(group)
+        return await self._api(self.devices[number]).invite(group)
 
     async def remove(self, number: str, group: str, others: Sequence[str]) -> DescribedGroup:
         """Remove other participants from a group."""
-        return await self._api(self._devices[number]).remove(group, others)
+        return await self._api(self.devices[number]).remove(group, others)
 
     async def send(self, number: str, group: str, plaintext: bytes) -> str:
         """Send a content to all participants of a group. Returns its id when it is committed to the outbox.
 
         Participants without our key are sent it first, which requires a connection to the network.
         """
-        device = self._devices[number]
+        device = self.devices[number]
         for _ in range(ATTEMPTS):
             sent = await self._post(device, group, plaintext)
             if sent is not None:
@@ -151,8 +125,8 @@ class FleetGroups:
 
     def stale(self, device: Device, envelope: outbox.OutboxRow) -> None:
         """Queue a message that the network refused because the group has changed. It will be encrypted again."""
-        if self._network is None:
-            self._transport.give_up(device, envelope, "the group has changed")
+        if self.network is None:
+            self.sender.give_up(device, envelope, "the group has changed")
             return
         self._stale[device.number, envelope.position] = (device, envelope)
         self._wakeup.kick()
@@ -178,7 +152,7 @@ class FleetGroups:
             except (NetworkAway, errors.NotStored):
                 return False
             except (ClientError, e2ee.E2EEError) as error:
-                self._transport.give_up(device, envelope, str(error))
+                self.sender.give_up(device, envelope, str(error))
             self._stale.pop(key, None)
         while self._chores:
             (kind, number, peer, group), device = next(iter(self._chores.items()))
@@ -203,7 +177,7 @@ class FleetGroups:
                 return None
             return outbox.add_group_message(device, group, *sealed, plaintext, message_id)
 
-        sent: str | None = await self._transport.do(work)
+        sent: str | None = await self.sender.do(work)
         return sent
 
     async def _prepare(self, device: Device, group: str) -> None:
@@ -212,20 +186,20 @@ class FleetGroups:
         lock = self._preparing.setdefault((number, group), asyncio.Lock())
         async with lock:
             there = await self._api(device).fetch(group)
-            preparation: KeyDistribution = await self._transport.do(
+            preparation: KeyDistribution = await self.sender.do(
                 lambda keys, connection, _: keys.prepare(connection, number, there)
             )
             if preparation.missing:
                 plaintext = content.encode_sender_key(group, preparation.distribution)
-                sent = await self._transport.send_each(device, preparation.missing, plaintext)
+                sent = await self.sender.send_each(device, preparation.missing, plaintext)
                 try:
                     async with asyncio.timeout(KEYS_SECONDS):
-                        await self._transport.wait_until_gone(device, sent)
+                        await self.sender.wait_until_gone(device, sent)
                 except TimeoutError as error:
                     raise NetworkAway("the members of the group could not be given the key") from error
                 fields = {"number": number, "group": group, "members": len(sent)}
                 log.info("sender_key.distributed", extra=fields)
-            await self._transport.do(
+            await self.sender.do(
                 lambda keys, connection, _: keys.mark_distributed(connection, number, group, there.epoch, preparation)
             )
 
@@ -233,17 +207,17 @@ class FleetGroups:
         """Encrypt a stale message again under the same id. The network kept nothing of it, so the id may be reused."""
         assert envelope.draft is not None
         number, group = device.number, envelope.group
-        plaintext = self._vault.open_draft(number, group, envelope.id, envelope.draft)
-        await self._transport.do(lambda keys, connection, _: keys.mark_stale(connection, number, group, envelope.epoch))
+        plaintext = self.context.vault.open_draft(number, group, envelope.id, envelope.draft)
+        await self.sender.do(lambda keys, connection, _: keys.mark_stale(connection, number, group, envelope.epoch))
         for _ in range(ATTEMPTS):
             if await self._post(device, group, plaintext, envelope.id) is not None:
-                self._transport.settle(envelope)
+                self.sender.settle(envelope)
                 return
             await self._prepare(device, group)
         raise NetworkAway("the group changes faster than its members can be given the key")
 
     async def _ask(self, device: Device, peer: str, group: str) -> None:
-        await self._transport.send_each(device, [peer], content.encode_sender_key_request(group))
+        await self.sender.send_each(device, [peer], content.encode_sender_key_request(group))
         log.info("sender_key.asked", extra={"number": device.number, "peer": peer, "group": group})
 
     async def _give(self, device: Device, peer: str, group: str) -> None:
@@ -253,25 +227,25 @@ class FleetGroups:
             log.warning("sender_key.stranger", extra={"number": device.number, "peer": peer, "group": group})
             return
         number = device.number
-        distribution: bytes | None = await self._transport.do(
+        distribution: bytes | None = await self.sender.do(
             lambda keys, connection, _: keys.distribution(connection, number, group)
         )
         if distribution is not None:
-            await self._transport.send_each(device, [peer], content.encode_sender_key(group, distribution))
+            await self.sender.send_each(device, [peer], content.encode_sender_key(group, distribution))
 
     def _want(self, kind: str, device: Device, peer: str, group: str) -> None:
         key = (kind, device.number, peer, group)
-        if self._network is not None and len(self._chores) < MAX_CHORES and self._asked.take(key):
+        if self.network is not None and len(self._chores) < MAX_CHORES and self._asked.take(key):
             self._chores[key] = device
             self._wakeup.kick()
 
     async def _remember(self, device: Device, group: DescribedGroup) -> None:
-        await self._transport.do(lambda keys, connection, _: keys.remember(connection, device.number, group))
+        await self.sender.do(lambda keys, connection, _: keys.remember(connection, device.number, group))
 
     def _api(self, device: Device) -> GroupApi:
-        if self._network is None:
+        if self.network is None:
             raise NetworkAway("this fleet has no way to ask the network about groups")
-        return GroupApi(self._network, device)
+        return GroupApi(self.network, device)
 
 
 def code_of(text: str) -> str:
