@@ -22,13 +22,13 @@ class CheckFailure:
     details: str
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class RecipientChecks:
     """Checks of the recipients of one account's messages."""
 
-    def __init__(self, context: ShardContext, peers: ShardPeers, groups: GroupRequests) -> None:
-        self._account = context.account
-        self._peers = peers
-        self._groups = groups
+    context: ShardContext
+    peers: ShardPeers
+    groups: GroupRequests
 
     async def look_up(self, question: core.AcceptMessage) -> CheckFailure | None:
         """Load what is not in memory and check the recipient. Returns None for a message that can be sent. Raises
@@ -36,10 +36,10 @@ class RecipientChecks:
         """
         if question.recipient_type == GROUP:
             return None
-        if question.to == self._account:
+        if question.to == self.context.account:
             raise RequestRefused(codes.BAD_USER, "a business cannot send to itself")
-        await self._peers.contacts.require_valid(question.to)
-        window = self._peers.window
+        await self.peers.contacts.require_valid(question.to)
+        window = self.peers.window
         if window.needs_window(question.kind) and not await window.is_open(question.to):
             return CheckFailure(codes.REENGAGEMENT, OUTSIDE_WINDOW)
         return None
@@ -48,6 +48,6 @@ class RecipientChecks:
         """Check the state that may change while other data is loaded; therefore called last. Raises
         `RequestRefused`."""
         if question.recipient_type == GROUP:
-            self._groups.require_sendable(question.to)
+            self.groups.require_sendable(question.to)
         else:
-            self._peers.identities.require_acknowledged(question.to)
+            self.peers.identities.require_acknowledged(question.to)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -69,15 +70,13 @@ def under_way(holders: Mapping[str, str]) -> bool:
     return any(job not in (GIVEN, LACKS) for job in holders.values())
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class OwnKeys:
     """Own keys of one account that were used: at most one per group of the business."""
 
-    def __init__(self, context: ShardContext, live: Collection[str]) -> None:
-        self._database = context.database
-        self._device = context.device
-        # Ids of jobs that an earlier owner left. A holder whose job is gone gets the key again.
-        self._live = set(live)
-        self._keys: dict[str, OwnGroupKey] = {}
+    context: ShardContext
+    live: Collection[str]  # ids of jobs that an earlier owner left; a holder whose job is gone gets the key again
+    _keys: dict[str, OwnGroupKey] = dataclasses.field(default_factory=dict, init=False)
 
     def in_memory(self, group_id: str) -> OwnGroupKey:
         """Return the key of a group, which must have been loaded."""
@@ -92,16 +91,16 @@ class OwnKeys:
         missing = [group_id for group_id in dict.fromkeys(groups) if group_id not in self._keys]
         if not missing:
             return
-        account = self._device.number
-        async with self._database.reading() as connection:
+        account = self.context.device.number
+        async with self.context.database.reading() as connection:
             own = {row.group_id: row for row in await list_own(connection, account, missing)}
             holders = await list_holders(connection, account, missing)
-        loaded = {group_id: OwnGroupKey(self._device, group_id) for group_id in missing}
+        loaded = {group_id: OwnGroupKey(self.context.device, group_id) for group_id in missing}
         for group_id, row in own.items():
             loaded[group_id].record = self._open(row)
             loaded[group_id].epoch = row.epoch
         for holder in holders:
-            lost = holder.job not in (GIVEN, LACKS) and holder.job not in self._live
+            lost = holder.job not in (GIVEN, LACKS) and holder.job not in self.live
             loaded[holder.group_id].holders[holder.member] = LACKS if lost else holder.job
         for group_id, key in loaded.items():
             # Another task may have loaded and used it during the read.
@@ -115,11 +114,11 @@ class OwnKeys:
         members = [member for member, job in key.holders.items() if job in job_ids]
         if not members:
             return None
-        return GroupChanges(self._device.number, holders=[key.holds(member, GIVEN) for member in members])
+        return GroupChanges(self.context.device.number, holders=[key.holds(member, GIVEN) for member in members])
 
     def _open(self, row: OwnKey) -> e2ee.SenderKeyRecord | None:
         try:
-            opened = self._device.sealer.open(row.record, _context(row.account, row.group_id))
+            opened = self.context.device.sealer.open(row.record, _context(row.account, row.group_id))
             record = e2ee.SenderKeyRecord.from_bytes(opened)
         except e2ee.CorruptState:
             log.exception("sender_key.corrupt", extra={"group": row.group_id})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Collection, Iterable
 
@@ -18,14 +19,13 @@ REMEMBERED = 1_000  # senders in memory
 Records = dict[str, e2ee.SenderKeyRecord]
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class PeerKeys:
     """Sender keys of peers of one account. Used by one batch at a time."""
 
-    def __init__(self, context: ShardContext) -> None:
-        self._database = context.database
-        self._device = context.device
-        # By sender, then by group.
-        self._known: LRU[str, Records] = LRU(REMEMBERED)
+    context: ShardContext
+    # By sender, then by group.
+    _known: LRU[str, Records] = dataclasses.field(default_factory=lambda: LRU(REMEMBERED), init=False)
 
     async def load(self, senders: Iterable[str]) -> dict[str, Records]:
         """Return the records of these senders, by group. They are the ones in memory: changed ones must be stored."""
@@ -54,17 +54,19 @@ class PeerKeys:
 
     def sealed(self, sender: str, group_id: str, record: e2ee.SenderKeyRecord) -> PeerKey:
         """Return the row of the present record."""
-        account = self._device.number
-        blob = self._device.sealer.seal(record.to_bytes(), context=_context(account, sender, group_id))
+        account = self.context.device.number
+        blob = self.context.device.sealer.seal(record.to_bytes(), context=_context(account, sender, group_id))
         return PeerKey(account, sender, group_id, blob)
 
     async def _read(self, senders: Collection[str]) -> dict[str, Records]:
-        account = self._device.number
-        rows = await self._database.query(lambda connection: sender_keys.list_peers(connection, account, list(senders)))
+        account = self.context.device.number
+        rows = await self.context.database.query(
+            lambda connection: sender_keys.list_peers(connection, account, list(senders))
+        )
         found: dict[str, Records] = {sender: {} for sender in senders}
         for row in rows:
             try:
-                opened = self._device.sealer.open(row.record, _context(account, row.sender, row.group_id))
+                opened = self.context.device.sealer.open(row.record, _context(account, row.sender, row.group_id))
                 found[row.sender][row.group_id] = e2ee.SenderKeyRecord.from_bytes(opened)
             except e2ee.CorruptState:
                 log.exception("sender_key.corrupt", extra={"group": row.group_id, "from": row.sender})

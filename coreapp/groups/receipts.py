@@ -25,22 +25,23 @@ class ReceiptSteps:
     callbacks: list[Callback] = dataclasses.field(default_factory=list)
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class GroupReceipts:
     """Receipts for one account's group messages. A message of the business is `sent` once; `delivered` and `read` are
     per participant.
     """
 
-    def __init__(self, context: ShardContext, reports: StatusReports) -> None:
-        self._database = context.database
-        self._clock = context.clock
-        self._reports = reports
+    context: ShardContext
+    reports: StatusReports
 
     async def load(self, message_ids: Sequence[str], members: Iterable[str]) -> ReceiptSteps:
         """Load the known statuses of these messages and participants."""
         if not message_ids:
             return ReceiptSteps({})
         ids, numbers = list(dict.fromkeys(message_ids)), list(dict.fromkeys(members))
-        rows = await self._database.query(lambda connection: group_messages.list_receipts(connection, ids, numbers))
+        rows = await self.context.database.query(
+            lambda connection: group_messages.list_receipts(connection, ids, numbers)
+        )
         return ReceiptSteps({(row.message_id, row.member): row.status for row in rows})
 
     def note(
@@ -60,12 +61,12 @@ class GroupReceipts:
         steps.known[message_id, member] = between[-1]
         steps.changed[message_id, member] = GroupReceipt(message_id, member, between[-1])
         steps.statuses[message_id] = max(between[-1], steps.statuses.get(message_id, between[-1]))
-        now = self._clock.now()
+        now = self.context.clock.now()
         for step in between:
-            if self._reports.is_posted(step):
+            if self.reports.is_posted(step):
                 body = bodies.status(message_id, member, step, timestamp or int(now), group_id=group_id)
                 event = callbacks.status_event(message_id, member, int(step))
-                steps.callbacks.append(self._reports.callback(message_id, body, int(now * 1000), event))
+                steps.callbacks.append(self.reports.callback(message_id, body, int(now * 1000), event))
         return True
 
 

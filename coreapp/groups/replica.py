@@ -21,16 +21,18 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.5  # seconds between two calls after the network did not respond
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class GroupReplicas:
     """All groups of one account; the network limits a number to 10,000.
 
     Notices are applied as they arrive. A group that they leave incomplete is fetched.
     """
 
-    def __init__(self, context: ShardContext, api: GroupApi, groups: Iterable[StoredGroup]) -> None:
-        self._api = api
-        self._journal = context.journal
-        self._account = context.account
+    context: ShardContext
+    api: GroupApi
+    groups: dataclasses.InitVar[Iterable[StoredGroup]]
+
+    def __post_init__(self, groups: Iterable[StoredGroup]) -> None:
         self._groups: dict[str, StoredGroup] = {}
         # By participant: ids of the groups shared with them.
         self._memberships: dict[str, set[str]] = {}
@@ -68,7 +70,7 @@ class GroupReplicas:
 
         since: version of the replica when the call was made
         """
-        group = _replica(self._account, answer)
+        group = _replica(self.context.account, answer)
         if self.version(group.id) != since:
             # A notice has arrived since the call, and may be newer than the response.
             try:
@@ -77,14 +79,16 @@ class GroupReplicas:
                 self.refresh_soon(group.id)
         elif group != self._groups.get(group.id):
             self.take(group)
-            await self._journal.write(Change(self._account, groups=GroupChanges(self._account, groups=(group,))))
+            await self.context.journal.write(
+                Change(self.context.account, groups=GroupChanges(self.context.account, groups=(group,)))
+            )
 
     async def refresh(self, group_id: str) -> StoredGroup | None:
         """Fetch the group from the network and return it; None if it is unknown. Raises `NetworkAway`."""
         while True:
             version = self._versions.get(group_id, 0)
             try:
-                group = _replica(self._account, await self._api.fetch(group_id))
+                group = _replica(self.context.account, await self.api.fetch(group_id))
             except NoSuchGroup:
                 known = self._groups.get(group_id)
                 if known is None or not known.is_member:
@@ -96,7 +100,9 @@ class GroupReplicas:
                 break
         if group != self._groups.get(group_id):
             self.take(group)
-            await self._journal.write(Change(self._account, groups=GroupChanges(self._account, groups=(group,))))
+            await self.context.journal.write(
+                Change(self.context.account, groups=GroupChanges(self.context.account, groups=(group,)))
+            )
         return group
 
     def refresh_soon(self, group_id: str) -> None:
@@ -124,7 +130,7 @@ class GroupReplicas:
     async def sync(self) -> None:
         """Fetch the groups that differ from the network's list. Raises `NetworkAway` and `NetworkRefusal`."""
         known = {group.id for group in self.list_groups()}
-        listed = {group.id: group for group in await self._api.list_mine()}
+        listed = {group.id: group for group in await self.api.list_mine()}
         differing = [group.id for group in listed.values() if self._differs(group)]
         for group_id in [*differing, *sorted(known - listed.keys())]:
             await self.refresh(group_id)
@@ -170,7 +176,7 @@ class GroupReplicas:
         self._groups[group.id] = group
         if group.is_member:
             for number, _ in group.participants:
-                if number != self._account:
+                if number != self.context.account:
                     self._memberships.setdefault(number, set()).add(group.id)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -28,17 +29,15 @@ _REFUSALS: Mapping[str, tuple[int, str]] = {
 }
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class GroupRequests:
     """Handles the requests for one account. All methods raise `RequestRefused`. A change is in our replica when they
     return.
     """
 
-    def __init__(self, context: ShardContext, api: GroupApi, replicas: GroupReplicas) -> None:
-        self._api = api
-        self._replicas = replicas
-        self._account = context.account
-        # Part of an invitation link before the code. The invited person opens the link on their device.
-        self._invite_url = context.settings.invite_url.rstrip("/")
+    context: ShardContext
+    api: GroupApi
+    replicas: GroupReplicas
 
     def require_sendable(self, group_id: str) -> None:
         """Raise `RequestRefused` unless a message to this group may be accepted."""
@@ -48,20 +47,22 @@ class GroupRequests:
         """Carry out a request."""
         with _as_refusals():
             if isinstance(question, core.CreateGroup):
-                group = await self._api.create(question.subject)
-                await self._replicas.keep(group, 0)
+                group = await self.api.create(question.subject)
+                await self.replicas.keep(group, 0)
                 log.info("group.created", extra={"group": group.id, "request_id": question.request_id})
                 return core.GroupList(question.n, [_entry(group)])
             if isinstance(question, core.ListGroups):
-                return core.GroupList(question.n, [_entry(group) for group in self._replicas.list_groups()])
+                return core.GroupList(question.n, [_entry(group) for group in self.replicas.list_groups()])
             if isinstance(question, core.GetGroup):
                 return _describe(question.n, self._find(question.id))
             if isinstance(question, core.GetGroupInvite):
                 self._find(question.id)
-                return core.GroupInvite(question.n, f"{self._invite_url}/{await self._api.invite(question.id)}")
+                # The invited person opens the link on their device.
+                url = self.context.settings.invite_url.rstrip("/")
+                return core.GroupInvite(question.n, f"{url}/{await self.api.invite(question.id)}")
             if isinstance(question, core.GetGroupIcon):
                 self._find(question.id)
-                kind, content = await self._api.icon(question.id)
+                kind, content = await self.api.icon(question.id)
                 return core.GroupIcon(question.n, kind, content)
             await self._change(question)
             return core.Done(question.n)
@@ -70,11 +71,11 @@ class GroupRequests:
         group_id, numbers = question.id, question.numbers
         group = self._find(group_id)
         self._require_participants(group, numbers)
-        api, since = self._api, self._replicas.version(group_id)
+        api, since = self.api, self.replicas.version(group_id)
         changed: DescribedGroup | None = None
         if question.action == core.LEAVE:
             await api.leave(group_id)
-            await self._replicas.refresh(group_id)
+            await self.replicas.refresh(group_id)
         elif question.action == core.REVOKE_INVITE:
             await api.revoke_invite(group_id)
         elif question.action == core.SET_SUBJECT:
@@ -84,7 +85,7 @@ class GroupRequests:
         elif question.action == core.DEMOTE:
             changed = await api.demote(group_id, numbers)
         elif question.action == core.REMOVE:
-            if self._account in numbers:
+            if self.context.account in numbers:
                 raise RequestRefused(codes.BAD_USER, "wa_ids: the business leaves a group by POST …/leave")
             changed = await api.remove(group_id, numbers)
         elif question.action == core.SET_ICON:
@@ -96,14 +97,14 @@ class GroupRequests:
         else:
             raise RequestRefused(codes.INTERNAL_ERROR, f"unknown action {question.action}")
         if changed is not None:
-            await self._replicas.keep(changed, since)
+            await self.replicas.keep(changed, since)
         log.info(
             "group.asked_to_change",
             extra={"group": group_id, "action": question.action, "request_id": question.request_id},
         )
 
     def _find(self, group_id: str) -> StoredGroup:
-        group = self._replicas.find(group_id)
+        group = self.replicas.find(group_id)
         if group is None:
             raise RequestRefused(*_REFUSALS[groups.NO_SUCH_GROUP])
         if not group.is_member:

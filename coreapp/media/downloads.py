@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import logging
 import time
 from collections.abc import Sequence
@@ -49,31 +50,17 @@ class _Kept(msgspec.Struct):
     identity: bodies.DescribedIdentity | None = None
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Downloads:
     """Service that downloads the files of one shard's inbound messages."""
 
     name = "media-downloads"
 
-    def __init__(
-        self,
-        context: ShardContext,
-        fetcher: Fetcher,
-        *,
-        in_memory: int = IN_MEMORY,
-    ) -> None:
-        self._context = context
-        self._database = context.database
-        self._journal = context.journal
-        self._sealer = context.device.sealer
-        self._config = context.config
-        self._clock = context.clock
-        self._account = context.account
-        self._shard = context.shard
-        self._fetcher = fetcher
-        # Concurrent downloads of this shard, and the slots shared by all shards of the process.
-        self._at_once = context.settings.media_transfers
-        self._slots = context.shared.downloads
-        self._waiting = WaitingDownloads(in_memory, context.clock)
+    context: ShardContext
+    fetcher: Fetcher
+
+    def __post_init__(self) -> None:
+        self._waiting = WaitingDownloads(IN_MEMORY, self.context.clock)
         # Downloads whose end is in the journal. They stay until it is on disk, so that no page loads them again.
         self._ending: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
@@ -81,7 +68,7 @@ class Downloads:
 
     def wants(self, message: inbound.Inbound) -> bool:
         """Return whether the callback of this message must wait for its file."""
-        return message.pointer is not None and message.kind in self._config.settings.media.auto_download
+        return message.pointer is not None and message.kind in self.context.config.settings.media.auto_download
 
     def make(
         self,
@@ -104,13 +91,13 @@ class Downloads:
         content = msgspec.msgpack.encode(_Kept(plaintext, identity))
         return Download(
             message_id,
-            self._shard,
-            self._account,
+            self.context.shard,
+            self.context.account,
             sender,
             group,
-            self._sealer.seal(content, context=self._sealing_context(message_id)),
+            self.context.device.sealer.seal(content, context=self._sealing_context(message_id)),
             timestamp,
-            int(self._clock.now() * 1000),
+            self.context.now(),
             request_id=request_id,
         )
 
@@ -169,7 +156,7 @@ class Downloads:
                 while not stop.is_set():
                     await self.run_once()
                     # With every slot taken, the next event is the end of a download.
-                    free = len(self._running) < self._at_once
+                    free = len(self._running) < self.context.settings.media_transfers
                     await self._look.wait(self._waiting.seconds() if free else None)
         finally:
             for task in self._running:
@@ -180,7 +167,10 @@ class Downloads:
         """Start the downloads that are due, up to the limit."""
         if self._waiting.wants_more:
             await self._load()
-        while len(self._running) < self._at_once and (download := self._waiting.take()) is not None:
+        while (
+            len(self._running) < self.context.settings.media_transfers
+            and (download := self._waiting.take()) is not None
+        ):
             task = asyncio.create_task(self._attempt(download), name=f"download {download.id}")
             self._running.add(task)
             task.add_done_callback(self._attempted)
@@ -190,14 +180,14 @@ class Downloads:
         if not task.cancelled() and (error := task.exception()) is not None:
             # The download exists on disk only: the shard must be reopened.
             log.error("download.broken", exc_info=error)
-            self._journal.fail(error)
+            self.context.journal.fail(error)
         self._look.kick()
 
     async def _load(self) -> None:
         asked = self._waiting.loading()
         try:
-            page = await self._database.query(
-                lambda connection: media_downloads.list_downloads(connection, self._shard, limit=asked)
+            page = await self.context.database.query(
+                lambda connection: media_downloads.list_downloads(connection, self.context.shard, limit=asked)
             )
         except Exception:
             log.exception("downloads.load_failed")
@@ -206,7 +196,7 @@ class Downloads:
         self._waiting.loaded(page, asked)
 
     async def _attempt(self, download: Download) -> None:
-        async with self._slots:
+        async with self.context.shared.downloads:
             await self._try(download)
 
     async def _try(self, download: Download) -> None:
@@ -217,19 +207,19 @@ class Downloads:
             return
         started = time.monotonic()
         download.attempt += 1
-        download.due_at = int((self._clock.now() + delay(download.attempt)) * 1000)
-        await self._journal.put(Change(self._account, tried_downloads=(copy.copy(download),)))
+        download.due_at = int((self.context.clock.now() + delay(download.attempt)) * 1000)
+        await self.context.journal.put(Change(self.context.account, tried_downloads=(copy.copy(download),)))
         message, identity = self._read(download)
         try:
             if download.attempt > LAST_ATTEMPT:
                 raise DownloadFailed("no attempt at fetching the file came to its end", is_final=True)
-            medium = await self._fetcher.fetch(download, message)
+            medium = await self.fetcher.fetch(download, message)
         except Exception as error:
             # An error about one file must not end the shard.
             if not isinstance(error, DownloadFailed | NetworkAway | DiskFull | OSError):
                 log.exception("download.unexpected", extra={"id": download.id})
                 error = DownloadFailed("the file cannot be read", is_final=False)
-            age = self._clock.now() - download.created_at / 1000
+            age = self.context.clock.now() - download.created_at / 1000
             verdict = after_failure(error, download.attempt, age)
             self._note(
                 download, message, started, "gave up" if isinstance(verdict, GiveUpDownload) else "failed", repr(error)
@@ -239,7 +229,7 @@ class Downloads:
             else:
                 self._waiting.again(download)
             return
-        await self._finish(download, self._fetcher.complete(message, medium), identity, None, medium)
+        await self._finish(download, self.fetcher.complete(message, medium), identity, None, medium)
         self._note(download, message, started, "stored", "")
 
     async def _finish(
@@ -253,12 +243,12 @@ class Downloads:
         """Commit the callback, the file's row and the end of the download, all or nothing."""
         if self._is_withdrawn(download):
             if medium is not None:
-                await self._fetcher.discard(medium)
+                await self.fetcher.discard(medium)
             return
         self._ending.add(download.id)
-        await self._journal.put(
+        await self.context.journal.put(
             Change(
-                self._account,
+                self.context.account,
                 new_media=(medium,) if medium is not None else (),
                 finished_downloads=(download.id,),
                 new_callbacks=(self._callback(download, message, identity, error),),
@@ -285,13 +275,13 @@ class Downloads:
             identity,
             download.group_id,
         )
-        return self._context.callback(
+        return self.context.callback(
             download.id, "inbound_message", body, recipient=download.sender, request_id=download.request_id
         )
 
     def _read(self, download: Download) -> tuple[inbound.Inbound, bodies.DescribedIdentity | None]:
         try:
-            opened = self._sealer.open(download.content, self._sealing_context(download.id))
+            opened = self.context.device.sealer.open(download.content, self._sealing_context(download.id))
             kept = msgspec.msgpack.decode(opened, type=_Kept)
         except (e2ee.CorruptState, ValueError) as error:
             log.error("download.unreadable", extra={"id": download.id, "error": repr(error)})
@@ -303,7 +293,7 @@ class Downloads:
         return message, kept.identity
 
     def _sealing_context(self, message_id: str) -> tuple[str, str, str, str]:
-        return (self._account, "", "download", message_id)
+        return (self.context.account, "", "download", message_id)
 
     def _note(self, download: Download, message: inbound.Inbound, started: float, result: str, error: str) -> None:
         DOWNLOADS.labels(message.kind, result).inc()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -34,7 +35,6 @@ from tidings.aio.lru import LRU
 from tidings.client.errors import ClientError
 from tidings.storage import outages
 from tidings.storage.business import contacts
-from tidings.storage.business.callbacks import Callback
 from tidings.wire import addresses, codes, core, phone_numbers
 
 log = logging.getLogger(__name__)
@@ -51,20 +51,15 @@ MAX_WAITING = 200_000  # numbers that wait for a call; callers beyond that get 1
 PAGE = 1000  # contacts per read when the shard is opened
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ContactCache:
     """Contacts of one account."""
 
-    def __init__(self, context: ShardContext, *, cache_limit: int = 100_000) -> None:
-        self._database = context.database
-        self._journal = context.journal
-        self._network_connection = context.network_connection
-        self._clock = context.clock
-        self._account = context.account
-        self._shard = context.shard
-        self._shards = context.lease.shards
-        # Whether an unknown recipient of a message is checked instead of refused.
-        self._check_unknown = context.settings.check_unknown
-        self._unregistered_seconds = context.settings.unregistered_seconds
+    context: ShardContext
+    _: dataclasses.KW_ONLY
+    cache_limit: dataclasses.InitVar[int] = 100_000
+
+    def __post_init__(self, cache_limit: int) -> None:
         self._cache: LRU[str, tuple[bool, float]] = LRU(cache_limit)
         # Whether all rows of the database have been read.
         self._is_filled = False
@@ -76,7 +71,7 @@ class ContactCache:
 
     def fill(self) -> None:
         """Start reading the database in the background."""
-        if self._shards == 1:
+        if self.context.lease.shards == 1:
             self._start(self._fill())
 
     @property
@@ -121,7 +116,7 @@ class ContactCache:
         registered = self._cached(wa_id)
         if registered is None:
             (registered,) = await self._look_up([wa_id])
-        if registered is None and not self._check_unknown:
+        if registered is None and not self.context.settings.check_unknown:
             raise RequestRefused(codes.NOT_FOUND, codes.UNKNOWN_CONTACT)
         if registered is None:
             with contextlib.suppress(TimeoutError):
@@ -136,13 +131,13 @@ class ContactCache:
         """Record that these numbers are on the network, because they wrote or registered new keys. Returns the rows to
         store, for those whose known result is older than half its lifetime.
         """
-        now = self._clock.now()
+        now = self.context.clock.now()
         rows = []
         for wa_id in wa_ids:
             registered, checked_at = self._cache.get(wa_id) or (False, 0.0)
             if not registered or checked_at < now - LIFETIME / 2:
                 self._cache.put(wa_id, (True, now))
-                rows.append(contacts.StoredContact(self._account, wa_id, True, int(now * 1000)))
+                rows.append(contacts.StoredContact(self.context.account, wa_id, True, int(now * 1000)))
         return rows
 
     async def close(self) -> None:
@@ -153,20 +148,20 @@ class ContactCache:
 
     def _cached(self, wa_id: str) -> bool | None:
         entry = self._fresh(wa_id)
-        if entry is None or (self._shards > 1 and not entry):
+        if entry is None or (self.context.lease.shards > 1 and not entry):
             # Another shard may have found it registered since.
             return None
         return entry
 
     def _fresh(self, wa_id: str) -> bool | None:
         entry = self._cache.get(wa_id)
-        if entry is None or entry[1] < self._clock.now() - self._lifetime(entry[0]):
+        if entry is None or entry[1] < self.context.clock.now() - self._lifetime(entry[0]):
             return None
         return entry[0]
 
     def _lifetime(self, registered: bool) -> float:
         """Return the seconds that a result is valid."""
-        return LIFETIME if registered else self._unregistered_seconds
+        return LIFETIME if registered else self.context.settings.unregistered_seconds
 
     async def _find(self, wa_ids: set[str]) -> dict[str, bool]:
         known: dict[str, bool] = {}
@@ -191,8 +186,8 @@ class ContactCache:
     async def _read(self, wa_ids: Sequence[str]) -> Sequence[bool | None]:
         numbers = list(dict.fromkeys(wa_ids))
         since = self._since()
-        rows = await self._database.query(
-            lambda connection: contacts.list_checked(connection, self._account, numbers, since=since),
+        rows = await self.context.database.query(
+            lambda connection: contacts.list_checked(connection, self.context.account, numbers, since=since),
             patience=PATIENCE,
         )
         found = {row.wa_id: self._learn(row) for row in rows}
@@ -202,8 +197,10 @@ class ContactCache:
     async def _fill(self) -> None:
         after, since = "", self._since()
         while not self._cache.is_full:
-            page = functools.partial(contacts.list_page, account=self._account, after=after, since=since, limit=PAGE)
-            rows = await self._database.query(page, patience=math.inf)
+            page = functools.partial(
+                contacts.list_page, account=self.context.account, after=after, since=since, limit=PAGE
+            )
+            rows = await self.context.database.query(page, patience=math.inf)
             for row in rows:
                 self._learn(row)
             if len(rows) < PAGE:
@@ -212,7 +209,7 @@ class ContactCache:
             after = rows[-1].wa_id
 
     def _since(self) -> contacts.Since:
-        now = self._clock.now()
+        now = self.context.clock.now()
         return contacts.Since(*(int((now - self._lifetime(registered)) * 1000) for registered in (True, False)))
 
     def _learn(self, row: contacts.StoredContact) -> bool:
@@ -247,7 +244,7 @@ class ContactCache:
         try:
             while (await asyncio.wait(futures, timeout=seconds))[1]:
                 # The network has sent nothing for nearly as long as the callers have waited.
-                if self._network_connection.silence > SILENCE_SECONDS - POLL_SECONDS:
+                if self.context.network_connection.silence > SILENCE_SECONDS - POLL_SECONDS:
                     break
                 seconds = POLL_SECONDS
         finally:
@@ -262,39 +259,34 @@ class ContactCache:
             known = await self._ask(missing)
         except RequestRefused:
             known = {}
-        now = int(self._clock.now() * 1000)
+        now = self.context.now()
         found = []
         for text, wa_id in waiting:
             answer = _answer(text, wa_id, known, "failed")
             entry = {"input": answer.input, "status": answer.status}
             found.append(entry | {"wa_id": answer.wa_id} if answer.wa_id else entry)
-        callback = Callback(
-            0,
-            self._shard,
-            self._account,
-            f"contacts:{now}",
-            "contact_change",
-            bodies.contacts(found),
-            now,
-            request_id=request_id,
+        callback = self.context.callback(
+            f"contacts:{now}", "contact_change", bodies.contacts(found), request_id=request_id, at=now
         )
         try:
-            await self._journal.write(Change(self._account, new_callbacks=(callback,)))
+            await self.context.journal.write(Change(self.context.account, new_callbacks=(callback,)))
         except Exception as error:
             log.warning("contacts.not_told", extra={"numbers": len(waiting), "error": repr(error)})
 
     async def _sync(self, wa_ids: Sequence[str]) -> Sequence[bool]:
         numbers = list(dict.fromkeys(wa_ids))
-        registered = await self._network_connection.check_contacts(numbers)
-        now = self._clock.now()
+        registered = await self.context.network_connection.check_contacts(numbers)
+        now = self.context.clock.now()
         rows = []
         for wa_id in numbers:
             self._cache.put(wa_id, (wa_id in registered, now))
-            rows.append(contacts.StoredContact(self._account, wa_id, wa_id in registered, int(now * 1000)))
+            rows.append(contacts.StoredContact(self.context.account, wa_id, wa_id in registered, int(now * 1000)))
         # Callers need not wait for the commit of a cache entry, unless other shards read it; a result lost in a crash
         # is checked again.
-        for_others = any(addresses.shard_of(wa_id, self._shards) != self._shard for wa_id in numbers)
-        committed = self._journal.put(Change(self._account, checked_contacts=rows), urgent=for_others)
+        for_others = any(
+            addresses.shard_of(wa_id, self.context.lease.shards) != self.context.shard for wa_id in numbers
+        )
+        committed = self.context.journal.put(Change(self.context.account, checked_contacts=rows), urgent=for_others)
         if for_others:
             await committed
         log.info("contacts.synced", extra={"numbers": len(numbers), "registered": len(registered)})

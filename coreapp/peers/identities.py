@@ -22,7 +22,7 @@ from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import bodies
 from tidings.aio import pinned
-from tidings.storage.business import identities, shards
+from tidings.storage.business import identities
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.identities import StoredIdentity
 from tidings.wire import codes
@@ -61,6 +61,7 @@ class _Peer(pinned.Entry):
         return self.identity is not None
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Identities:
     """Identities of one account's recipients.
 
@@ -69,27 +70,23 @@ class Identities:
     encryption.
     """
 
-    def __init__(self, context: ShardContext, *, limit: int = 100_000, cached: int = 10_000) -> None:
-        self._database = context.database
-        self._lease = context.lease
-        self._owns = context.owns
-        self._journal = context.journal
-        self._config = context.config
-        self._clock = context.clock
-        self._account = context.account
-        self._context = context
-        self._limit = limit
+    context: ShardContext
+    _: dataclasses.KW_ONLY
+    limit: int = 100_000
+    cached: dataclasses.InitVar[int] = 10_000
+
+    def __post_init__(self, cached: int) -> None:
         self._ids = MessageIds()
         self._unacknowledged: set[str] = set()
         # Pinned peers are bounded by the window of unacknowledged deliveries, the encryption, and the requests of
         # Webapps.
         self._peers: pinned.PinnedCache[str, _Peer] = pinned.PinnedCache(_Peer, cached)
         self._listeners: list[Callable[[str], None]] = []
-        self._asks = self._config.preferences().security
+        self._asks = self.context.config.preferences().security
         # Pending commit of an acknowledgement of all identities; None before the first one.
         self._settling: asyncio.Future[None] | None = None
         # Whether a peer that had post-quantum protection may continue without it.
-        self.allow_pq_downgrade = context.settings.allow_pq_downgrade
+        self.allow_pq_downgrade = self.context.settings.allow_pq_downgrade
         self.is_complete = True
 
     def on_change(self, call: Callable[[str], None]) -> None:
@@ -101,19 +98,18 @@ class Identities:
         `LeaseLost`.
         """
         if not self._asks:
-            await self._database.persist(
-                shards.fenced(
-                    self._lease,
-                    lambda connection: identities.acknowledge_all(connection, self._account, of=self._owns),
-                ),
+            await self.context.persist(
+                lambda connection: identities.acknowledge_all(connection, self.context.account, of=self.context.owns),
                 about="keys",
             )
             return
         after = ""
-        async with self._database.reading() as connection:
-            while page := await identities.list_unacknowledged(connection, self._account, after=after, limit=PAGE):
+        async with self.context.database.reading() as connection:
+            while page := await identities.list_unacknowledged(
+                connection, self.context.account, after=after, limit=PAGE
+            ):
                 for row in page:
-                    if self._owns(row.peer):
+                    if self.context.owns(row.peer):
                         self._block(row.peer)
                 after = page[-1].peer
                 if not self.is_complete:
@@ -146,8 +142,8 @@ class Identities:
         if not missing:
             return
         settled = self._settles
-        found = await self._database.query(
-            lambda connection: identities.list_identities(connection, self._account, missing)
+        found = await self.context.database.query(
+            lambda connection: identities.list_identities(connection, self.context.account, missing)
         )
         rows = {row.peer: row for row in found}
         for peer in missing:
@@ -188,7 +184,7 @@ class Identities:
             return
         changed = known.identity is not None or before not in (None, key)
         asks = changed and self._asks
-        known.identity = StoredIdentity(self._account, peer, digest, int(self._clock.now() * 1000), not asks, kyber)
+        known.identity = StoredIdentity(self.context.account, peer, digest, self.context.now(), not asks, kyber)
         known.loaded = True
         learnt.rows.append(known.identity)
         if changed:
@@ -233,7 +229,7 @@ class Identities:
 
     def settings_changed(self) -> None:
         """Acknowledge all identities if security notifications were turned off."""
-        before, self._asks = self._asks, self._config.preferences().security
+        before, self._asks = self._asks, self.context.config.preferences().security
         if not before or self._asks:
             return
         self._unacknowledged.clear()
@@ -242,7 +238,9 @@ class Identities:
         for known in self._peers.pinned.values():
             if known.identity is not None:
                 known.identity = dataclasses.replace(known.identity, acknowledged=True)
-        self._settling = self._journal.put(Change(self._account, acknowledges_all=self._owns), urgent=True)
+        self._settling = self.context.journal.put(
+            Change(self.context.account, acknowledges_all=self.context.owns), urgent=True
+        )
 
     @property
     def _settles(self) -> bool:
@@ -252,16 +250,16 @@ class Identities:
     def _notification(self, identity: StoredIdentity, subject: str) -> Callback:
         message_id = self._ids.new_notice()
         body = bodies.identity_changed(message_id, identity.peer, described(identity))
-        return self._context.callback(
+        return self.context.callback(
             subject or message_id, "inbound_message", body, recipient=identity.peer, at=identity.created_at
         )
 
     def _block(self, peer: str) -> None:
         if peer in self._unacknowledged:
             return
-        if len(self._unacknowledged) >= self._limit:
+        if len(self._unacknowledged) >= self.limit:
             if self.is_complete:
-                log.warning("identities.many_unacknowledged", extra={"limit": self._limit})
+                log.warning("identities.many_unacknowledged", extra={"limit": self.limit})
             self.is_complete = False
             return
         self._unacknowledged.add(peer)

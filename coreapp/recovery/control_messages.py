@@ -27,46 +27,47 @@ class ControlMessage:
     request_id: str = ""
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class ControlMessages:
     """Sends the control messages of one account."""
 
-    def __init__(
-        self,
-        context: ShardContext,
-        *,
-        encryption: Encryption,
-        preparation: PreparationQueue,
-        tracker: StatusTracker,
-    ) -> None:
-        self._count = context.count
-        self._clock = context.clock
-        self._account = context.account
-        self._shard = context.shard
-        self._encryption = encryption
-        self._preparation = preparation
-        self._tracker = tracker
+    context: ShardContext
+    _: dataclasses.KW_ONLY
+    encryption: Encryption
+    preparation: PreparationQueue
+    tracker: StatusTracker
 
     def jobs(self, letters: Sequence[ControlMessage]) -> Sequence[Job]:
         """Return the jobs to commit. Nothing may run between this call and `post`."""
-        now = int(self._clock.now() * 1000)
+        now = self.context.now()
         jobs = []
         for letter in letters:
-            job = Job(letter.id, self._shard, self._account, letter.peer, JobForm.NEW, "", b"", now, letter.request_id)
-            self._encryption.seal_content(job, letter.content)
+            job = Job(
+                letter.id,
+                self.context.shard,
+                self.context.account,
+                letter.peer,
+                JobForm.NEW,
+                "",
+                b"",
+                now,
+                letter.request_id,
+            )
+            self.encryption.seal_content(job, letter.content)
             job.kind = letter.kind
             jobs.append(job)
         return jobs
 
     def post(self, letters: Sequence[ControlMessage], jobs: Sequence[Job]) -> None:
         """Send jobs that are in the journal."""
-        self._count.add(len(jobs))
-        self._tracker.hold([ids.message_of(job.id) for job in jobs])
+        self.context.count.add(len(jobs))
+        self.tracker.hold([ids.message_of(job.id) for job in jobs])
         for job, letter in zip(jobs, letters, strict=True):
             self.enter(job, letter.content)
 
     def enter(self, job: Job, content: bytes) -> None:
         """Start a `NEW` job of any kind that is counted and held."""
         if job.kind == device.RETRY or (job.kind == RENEW and not ids.is_repetition(job.id)):
-            self._encryption.enqueue(job, content)
+            self.encryption.enqueue(job, content)
         else:
-            self._preparation.resume(job, content)
+            self.preparation.resume(job, content)

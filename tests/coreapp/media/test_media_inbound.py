@@ -13,7 +13,6 @@ import pytest
 
 from coreapp.media import downloads as downloads_module
 from coreapp.media import retry
-from coreapp.media.downloads import Downloads
 from coreapp.media.fetching import Fetcher
 from tests.coreapp import media_scene as scene
 from tests.coreapp import webhook_schemas
@@ -240,7 +239,7 @@ async def test_after_a_kill_there_is_exactly_one_webhook_and_one_row(world: Worl
 async def test_more_downloads_than_fit_into_memory_wait_in_the_table(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(Downloads.__init__.__kwdefaults__, "in_memory", 3)  # type: ignore[arg-type]
+    monkeypatch.setattr(downloads_module, "IN_MEMORY", 3)
     running, phone = await begin(world)
     world.network.blobs.gate = asyncio.Event()
     ids = [f"in-{n}" for n in range(20)]

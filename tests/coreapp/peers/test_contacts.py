@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import types
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -104,7 +106,7 @@ async def test_whoever_asks_behind_another_waits_no_longer_for_a_database_that_i
         reads += 1
         await away.wait()
 
-    monkeypatch.setattr(running.shard.peers.contacts, "_database", types.SimpleNamespace(query=hang))
+    replace_database(running.shard.peers.contacts, hang)
     loop = asyncio.get_running_loop()
 
     async def ask(number: str) -> object:
@@ -141,6 +143,12 @@ async def test_that_a_number_is_valid_holds_for_seven_days_also_over_a_restart(w
     assert len(world.network.checks) == 2
 
 
+def replace_database(contacts: ContactCache, query: Callable[..., Awaitable[Any]]) -> None:
+    """Let the cache query another database."""
+    database: Any = types.SimpleNamespace(query=query)
+    contacts.context = dataclasses.replace(contacts.context, database=database)
+
+
 async def count_reads(running: Running, number: str) -> int:
     """Return the number of database queries while this number is checked."""
     contacts, reads = running.shard.peers.contacts, 0
@@ -151,7 +159,7 @@ async def count_reads(running: Running, number: str) -> int:
         reads += 1
         return await query(*args, **options)
 
-    contacts._database = types.SimpleNamespace(query=counted)  # type: ignore[assignment]
+    replace_database(contacts, counted)
     await running.client.check(number)
     return reads
 
