@@ -4,44 +4,43 @@ templates.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
+from coreapp.context import ShardContext
 from coreapp.conversations import TEMPLATES
 from tidings.aio.batcher import Batcher
-from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
 from tidings.storage import outages
 from tidings.storage.business import service_windows
-from tidings.storage.database import Database
 
 WINDOW = 24 * 3600.0  # seconds
 PATIENCE = 4.0  # seconds that a caller waits for an unreachable database
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ServiceWindow:
     """Service windows of one account."""
 
-    def __init__(
-        self, database: Database, clock: Clock, *, account: str, enforced: bool, cache_limit: int = 100_000
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._account = account
-        self._enforced = enforced  # whether the window is checked
+    context: ShardContext
+    _: dataclasses.KW_ONLY
+    cache_limit: dataclasses.InitVar[int] = 100_000
+
+    def __post_init__(self, cache_limit: int) -> None:
         # Time of the last message, Unix milliseconds; 0 for a recipient that never wrote.
         self._heard: LRU[str, int] = LRU(cache_limit)
         self._reads: Batcher[str, int] = Batcher("threads-read", self._read, max_size=1000)
 
     def needs_window(self, kind: str) -> bool:
         """Return whether a message of this kind may be sent only while the window is open."""
-        return self._enforced and kind not in TEMPLATES
+        return self.context.settings.reengagement_window and kind not in TEMPLATES
 
     async def is_open(self, peer: str) -> bool:
         """Return whether the recipient wrote within the last 24 hours."""
         heard = self._heard.get(peer)
         if heard is None:
             heard = await outages.within(PATIENCE, self._reads.put(peer))
-        return heard / 1000 > self._clock.now() - WINDOW
+        return heard / 1000 > self.context.clock.now() - WINDOW
 
     def heard(self, heard_at: Mapping[str, int]) -> None:
         """Record the times of recipients' messages, which are on disk.
@@ -52,8 +51,8 @@ class ServiceWindow:
             self._heard.put(peer, max(time, self._heard.get(peer) or 0))
 
     async def _read(self, peers: Sequence[str]) -> Sequence[int]:
-        found = await self._database.query(
-            lambda connection: service_windows.list_heard(connection, self._account, list(dict.fromkeys(peers))),
+        found = await self.context.database.query(
+            lambda connection: service_windows.list_heard(connection, self.context.account, list(dict.fromkeys(peers))),
             patience=PATIENCE,
         )
         # A recipient may have written during the read.

@@ -29,13 +29,10 @@ async def wire_peers(context: ShardContext) -> ShardPeers:
     identities = Identities(context)
     await identities.open()
     context.config.on_change(identities.settings_changed)
-    window = ServiceWindow(
-        context.database, context.clock, account=context.account, enforced=context.settings.reengagement_window
-    )
     return ShardPeers(
         contacts=contacts,
         sessions=sessions,
         identities=identities,
         identity_requests=IdentityRequests(context, identities, sessions, contacts=contacts),
-        window=window,
+        window=ServiceWindow(context),
     )

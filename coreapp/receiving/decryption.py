@@ -69,7 +69,7 @@ class Decryption:
             delivery.body,
             self._prekeys,
             check=functools.partial(self.set_ups.check, delivery.sender),
-            allow_downgrade=self.key_changes.allow_downgrade,
+            allow_downgrade=self.key_changes.identities.allow_pq_downgrade,
             spend=self.spend_of(delivery.sender),
         )
         if sets_up:

@@ -69,7 +69,7 @@ class Inbox:
 
     def __post_init__(self) -> None:
         self._work_budget = WorkBudget(self.context.clock)
-        self._set_ups = SetUps(self.context.database, self.context.account, self.context.clock)
+        self._set_ups = SetUps(self.context)
         key_changes = KeyChanges(self.peers.sessions, self.peers.identities)
         messages = InboundMessages(
             self.context,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 from coreapp.peers.identities import IDENTITY_KEY, Identities, Learnt
@@ -16,33 +17,28 @@ from tidings.wire.device import Deliver
 log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class KeyChanges:
     """Handles key changes of one account's peers, which must be pinned and loaded."""
 
-    def __init__(self, store: SessionStore, identities: Identities) -> None:
-        self._store = store
-        self._identities = identities
+    store: SessionStore
+    identities: Identities
 
     def note(self, delivery: Deliver, effects: BatchEffects) -> None:
         """Handle a registration of the peer with another key. A session that has this key already is kept."""
         effects.registered.add(delivery.sender)
-        record = self._store.in_memory(delivery.sender)
+        record = self.store.in_memory(delivery.sender)
         before = record.remote_identity if record is not None else None
         if not sessions.goes_on(record, delivery.body):
             self._start_over(delivery.sender, effects)
         if len(delivery.body) == IDENTITY_KEY:
             self.learn(delivery, delivery.body, effects, before=before)
 
-    @property
-    def allow_downgrade(self) -> bool:
-        """Return whether a peer that had post-quantum protection may continue without it."""
-        return self._identities.allow_pq_downgrade
-
     def is_downgrade(self, peer: str, first: e2ee.PreKeySignalMessage) -> bool:
         """Return whether this first message omits post-quantum protection that its identity had, against our
         settings.
         """
-        return first.kyber_prekey_id is None and self._identities.is_downgrade(peer, first.identity_key)
+        return first.kyber_prekey_id is None and self.identities.is_downgrade(peer, first.identity_key)
 
     def learn(
         self, delivery: Deliver, key: bytes, effects: BatchEffects, *, before: bytes | None, kyber: bool = False
@@ -53,7 +49,7 @@ class KeyChanges:
         kyber: whether the session has post-quantum protection
         """
         learnt = Learnt()
-        self._identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.id, kyber=kyber)
+        self.identities.learn(delivery.sender, key, learnt, before=before, subject=delivery.id, kyber=kyber)
         effects.learnt.rows += learnt.rows
         effects.learnt.kyber += learnt.kyber
         effects.learnt.changed += learnt.changed
@@ -69,4 +65,4 @@ class KeyChanges:
         effects.arrivals.start_over(peer)
         effects.records.pop(peer, None)
         effects.dropped.append(peer)
-        self._store.forget(peer)
+        self.store.forget(peer)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
+from coreapp.context import ShardContext
 from tidings import e2ee
-from tidings.aio.clock import Clock
 from tidings.client.base_keys import AcceptedBaseKeys, name_of
 from tidings.storage.base_keys import BaseKey
 from tidings.storage.business import accounts
 from tidings.storage.business.base_keys import BASE_KEYS
-from tidings.storage.database import Connection, Database
+from tidings.storage.database import Connection
 from tidings.wire import device
 from tidings.wire.device import Deliver
 
@@ -18,13 +19,13 @@ from tidings.wire.device import Deliver
 RECOUNT = 60.0
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class SetUps:
     """Session set-ups of one account in one shard. All first messages of a peer arrive in the same shard."""
 
-    def __init__(self, database: Database, account: str, clock: Clock) -> None:
-        self._database = database
-        self._account = account
-        self._clock = clock
+    context: ShardContext
+
+    def __post_init__(self) -> None:
         self._accepted = AcceptedBaseKeys()
         self._signed: set[int] = set()
         self._counted_at = float("-inf")
@@ -40,16 +41,16 @@ class SetUps:
                 named.setdefault(delivery.sender, set()).add(name)
         if not named:
             return
-        total, counted_at = self._accepted.total, self._clock.monotonic()
+        total, counted_at = self._accepted.total, self.context.clock.monotonic()
         recount = counted_at - self._counted_at >= RECOUNT
 
         async def work(connection: Connection) -> tuple[set[str], dict[str, int], int]:
-            known = await BASE_KEYS.list_known(connection, self._account, set().union(*named.values()))
-            counts = await BASE_KEYS.count_by_peer(connection, self._account, named)
-            self._signed = set(await accounts.list_signed_ids(connection, self._account))
-            return known, dict(counts), await BASE_KEYS.count(connection, self._account) if recount else total
+            known = await BASE_KEYS.list_known(connection, self.context.account, set().union(*named.values()))
+            counts = await BASE_KEYS.count_by_peer(connection, self.context.account, named)
+            self._signed = set(await accounts.list_signed_ids(connection, self.context.account))
+            return known, dict(counts), await BASE_KEYS.count(connection, self.context.account) if recount else total
 
-        self._accepted.load(*await self._database.query(work))
+        self._accepted.load(*await self.context.database.query(work))
         if recount:
             self._counted_at = counted_at
 
@@ -66,7 +67,7 @@ class SetUps:
     def accept(self, sender: str, first: e2ee.PreKeySignalMessage) -> Sequence[BaseKey]:
         """Record that a message has opened a session. Returns the rows to store in the same transaction."""
         name = self._accepted.accept(sender, first)
-        return [BaseKey(self._account, name, sender, first.signed_prekey_id)] if name is not None else []
+        return [BaseKey(self.context.account, name, sender, first.signed_prekey_id)] if name is not None else []
 
 
 def _name_of(body: bytes) -> str | None:

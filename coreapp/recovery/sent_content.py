@@ -54,12 +54,12 @@ class KeptContents:
         return cls(attempts, session, asked_by, blob[_HEAD.size :])
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class SentContents:
     """Seals and opens the kept contents of one account."""
 
-    def __init__(self, device: OwnDevice, store: SessionStore) -> None:
-        self._device = device
-        self._store = store
+    device: OwnDevice
+    store: SessionStore
 
     def keep(self, message_id: str, peer: str, content: bytes, *, encrypted: bool) -> bytes | None:
         """Return the bytes to store for a new message; None if it is too long.
@@ -68,14 +68,14 @@ class SentContents:
         """
         if len(content) > MAX_CONTENT:
             return None
-        record = self._store.in_memory(peer) if encrypted else None
+        record = self.store.in_memory(peer) if encrypted else None
         labelled = message_id.encode() + b"\0" + content
-        sealed = self._device.sealer.seal(labelled, context=(self._device.number, peer, "kept"))
+        sealed = self.device.sealer.seal(labelled, context=(self.device.number, peer, "kept"))
         return _HEAD.pack(0, sessions.tag_of(record), _NONE) + sealed
 
     def open(self, row: messages.KeptMessage, kept: KeptContents) -> bytes:
         """Return the content. Raises `e2ee.CorruptState`."""
-        labelled = self._device.sealer.open(kept.sealed, (self._device.number, row.peer, "kept"))
+        labelled = self.device.sealer.open(kept.sealed, (self.device.number, row.peer, "kept"))
         message_id, _, content = labelled.partition(b"\0")
         if message_id != row.id.encode():
             raise e2ee.CorruptState("the content of another message")

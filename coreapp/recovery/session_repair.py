@@ -4,6 +4,7 @@ request to send the message again.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -47,20 +48,20 @@ class Budget:
         self.answers: UseLimit[str] = UseLimit(clock, limit=MAX_ANSWERED, period=PERIOD, remembered=REMEMBERED)
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class SessionRepair:
     """Decides for one account how to react to messages that could not be decrypted."""
 
-    def __init__(self, sessions: SessionStore, encryption: Encryption, budget: Budget) -> None:
-        self._sessions = sessions
-        self._encryption = encryption
-        self._budget = budget
-        self._ids = MessageIds()
+    sessions: SessionStore
+    encryption: Encryption
+    budget: Budget
+    _ids: MessageIds = dataclasses.field(default_factory=MessageIds, init=False)
 
     def asks_for(self, sender: str, error: e2ee.E2EEError) -> bool:
         """Return whether this message is requested again, and count it against the limit."""
         if not sessions.is_repairable(error):
             return False
-        asks = self._budget.requests.take(sender)
+        asks = self.budget.requests.take(sender)
         ASKED.labels("asked" if asks else "too many").inc()
         return asks
 
@@ -81,13 +82,13 @@ class SessionRepair:
         return letters
 
     def _renews(self, peer: str) -> bool:
-        record = self._sessions.in_memory(peer)
-        if self._encryption.is_renewing(peer):
+        record = self.sessions.in_memory(peer)
+        if self.encryption.is_renewing(peer):
             return False
-        if record is not None and record.unacknowledged and self._budget.renewals.used(peer):
+        if record is not None and record.unacknowledged and self.budget.renewals.used(peer):
             # The peer has not replied on this session: its message was encrypted before it had the session.
             return False
-        if self._encryption.renewals >= MAX_UNDER_WAY or not self._budget.renewals.take(peer):
+        if self.encryption.renewals >= MAX_UNDER_WAY or not self.budget.renewals.take(peer):
             RENEWALS.labels("put off").inc()
             return False
         RENEWALS.labels("begun").inc()

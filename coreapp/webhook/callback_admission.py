@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from prometheus_client import Counter
 
 from coreapp.webhook.queue import CallbackQueue
@@ -16,6 +18,7 @@ UNTOLD = Counter(
 RECIPIENTS_SHARE = 0.25
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class CallbackAdmission:
     """The business's end of the callback queue.
 
@@ -25,24 +28,23 @@ class CallbackAdmission:
     at the limit.
     """
 
-    def __init__(self, target: CurrentTarget, queue: CallbackQueue, *, limit: int, refuses: bool) -> None:
-        self._target = target
-        self._queue = queue
-        self._limit = limit
-        self._refuses = refuses
-        # Statuses dropped since a URL was last set.
-        self.dropped = 0
+    target: CurrentTarget
+    queue: CallbackQueue
+    _: dataclasses.KW_ONLY
+    limit: int
+    refuses: bool
+    dropped: int = dataclasses.field(default=0, init=False)  # statuses dropped since a URL was last set
 
     def pressing(self) -> int:
         """Return the number of callbacks that count when one more message is to be accepted."""
-        if not self._refuses and not self._target.is_set():
+        if not self.refuses and not self.target.is_set():
             return 0
-        theirs = self._queue.from_recipients
-        return len(self._queue) - theirs + min(theirs, int(self._limit * RECIPIENTS_SHARE))
+        theirs = self.queue.from_recipients
+        return len(self.queue) - theirs + min(theirs, int(self.limit * RECIPIENTS_SHARE))
 
     def is_full(self) -> bool:
         """Return whether statuses must be dropped."""
-        return not self._refuses and not self._target.is_set() and len(self._queue) >= self._limit
+        return not self.refuses and not self.target.is_set() and len(self.queue) >= self.limit
 
     def drop(self) -> None:
         """Count one dropped status."""
@@ -51,5 +53,5 @@ class CallbackAdmission:
 
     def settings_changed(self) -> None:
         """Reset the count if a URL is set now. Statuses are counted again when there is none."""
-        if self._target.is_set():
+        if self.target.is_set():
             self.dropped = 0

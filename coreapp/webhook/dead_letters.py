@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 
@@ -16,12 +17,12 @@ from tidings.wire import codes
 log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class DeadLetters:
     """Dead letters of one shard."""
 
-    def __init__(self, context: ShardContext, queue: CallbackQueue) -> None:
-        self._context = context
-        self._queue = queue
+    context: ShardContext
+    queue: CallbackQueue
 
     async def replay(self, seqs: Sequence[int], by: str) -> int:
         """Return the named dead letters to the queue, or up to 1,000 of all if `seqs` is empty. Returns their number.
@@ -31,23 +32,21 @@ class DeadLetters:
 
         by: who requested it, stored with each
         """
-        hurried = self._queue.hurry(frozenset(seqs))
+        hurried = self.queue.hurry(frozenset(seqs))
         if hurried:
             await self._note([row.seq for row in hurried], by)
-        if len(self._queue) >= self._context.settings.callback_queue_limit:
+        if len(self.queue) >= self.context.settings.callback_queue_limit:
             raise RequestRefused(codes.OVERLOADED, "the callback queue is at its limit", retry_after=5)
-        return len(hurried) + await self._queue.bring_back(lambda: self._take(seqs, by))
+        return len(hurried) + await self.queue.bring_back(lambda: self._take(seqs, by))
 
     async def _note(self, seqs: Sequence[int], by: str) -> None:
-        lease, now = self._context.lease, int(self._context.clock.now() * 1000)
-        hurried = [callback_replays.Replay(seq, now, lease.shard, by) for seq in seqs]
-        await self._context.database.persist(
-            shards.fenced(lease, lambda connection: callback_replays.add(connection, hurried))
-        )
+        now = self.context.now()
+        hurried = [callback_replays.Replay(seq, now, self.context.shard, by) for seq in seqs]
+        await self.context.persist(lambda connection: callback_replays.add(connection, hurried))
         log.info("callbacks.hurried", extra={"count": len(seqs), "by": by})
 
     async def _take(self, seqs: Sequence[int], by: str) -> Sequence[Callback]:
-        lease, now = self._context.lease, int(self._context.clock.now() * 1000)
+        lease, now = self.context.lease, self.context.now()
 
         async def work(connection: Connection) -> Sequence[Callback]:
             await shards.fence(connection, lease)
@@ -56,6 +55,6 @@ class DeadLetters:
             await callback_replays.add(connection, replays)
             return dead
 
-        dead = await self._context.database.commit(work)
+        dead = await self.context.database.commit(work)
         log.info("callbacks.replayed", extra={"count": len(dead), "by": by})
-        return self._context.bodies.open(dead)
+        return self.context.bodies.open(dead)

@@ -11,7 +11,7 @@ from prometheus_client import Counter
 from coreapp.context import ShardContext
 from coreapp.journal import Change
 from coreapp.webhook.queue import FROM_RECIPIENTS, CallbackQueue, QueuePurge
-from tidings.storage.business import callback_purges, callbacks, queue_views, shards
+from tidings.storage.business import callback_purges, callbacks, queue_views
 from tidings.storage.database import Connection
 
 log = logging.getLogger(__name__)
@@ -27,12 +27,12 @@ class PurgedCallbacks:
     changed: int  # named callbacks that stay, because their status is no longer one of those to delete
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class CallbackPurge:
     """Deletes callbacks of one shard, dead letters and waiting ones, and records it in the audit."""
 
-    def __init__(self, context: ShardContext, queue: CallbackQueue) -> None:
-        self._context = context
-        self._queue = queue
+    context: ShardContext
+    queue: CallbackQueue
 
     async def purge(self, seqs: Sequence[int], by: str, choice: str, statuses: Collection[str] = ()) -> PurgedCallbacks:
         """Delete the named callbacks whose status is in `statuses`; an empty `statuses` means any. Callbacks being
@@ -42,25 +42,23 @@ class CallbackPurge:
 
         by, choice: who purged and by which selection, for the audit
         """
-        context = self._context
+        context = self.context
         changed: Set[int] = frozenset()
 
         async def choose() -> Collection[int]:
             nonlocal changed
             async with context.database.reading() as connection:
-                found = await queue_views.read_statuses(connection, context.lease.shard, seqs)
+                found = await queue_views.read_statuses(connection, context.shard, seqs)
             changed = queue_views.changed_since(found, statuses)
             return [seq for seq in seqs if seq not in changed]
 
         # This ensures that callbacks committed just now are in the queue.
         await context.journal.write(Change(context.account))
-        async with self._queue.without(choose) as found:
+        async with self.queue.without(choose) as found:
             try:
                 # A pending write of a failed attempt would restore the row of a deleted callback.
                 await context.journal.write(Change(context.account))
-                deleted = await context.database.persist(
-                    shards.fenced(context.lease, lambda connection: self._delete(connection, by, choice, found))
-                )
+                deleted = await context.persist(lambda connection: self._delete(connection, by, choice, found))
             except BaseException as error:
                 # They are no longer in memory, and may be on disk.
                 context.journal.fail(error)
@@ -70,13 +68,13 @@ class CallbackPurge:
         return PurgedCallbacks(deleted, len(changed))
 
     async def _delete(self, connection: Connection, by: str, choice: str, found: QueuePurge) -> int:
-        shard, seqs = self._context.lease.shard, sorted(found.chosen)
+        shard, seqs = self.context.shard, sorted(found.chosen)
         waiting = await callbacks.list_waiting(connection, shard, seqs)
         stored = {seq: row for seq, row in waiting.items() if seq not in found.discarded}
         posted = {seq for seq, (subject, _) in stored.items() if subject in found.posted}
         found.stored = len(stored) - len(posted)
         found.theirs = sum(kind in FROM_RECIPIENTS for seq, (_, kind) in stored.items() if seq not in posted)
         deleted = await callbacks.purge(connection, shard, [seq for seq in seqs if seq not in posted])
-        now = int(self._context.clock.now() * 1000)
+        now = self.context.now()
         await callback_purges.add(connection, callback_purges.CallbackPurgeRow(now, shard, by, choice, deleted))
         return deleted
