@@ -11,6 +11,7 @@ from coreapp.groups.cross_shard import CrossShardMessages
 from coreapp.groups.own_keys import OwnKeys
 from coreapp.groups.replica import GroupReplicas
 from coreapp.journal import Change
+from tidings.aio import service
 from tidings.storage.business.group_changes import GroupChanges
 
 
@@ -47,9 +48,7 @@ class LostKeys:
 
     async def close(self) -> None:
         """Cancel pending work; the next owner does it."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await service.cancel(self._background)
 
     async def _write(self, groups: GroupChanges) -> None:
         await self.context.journal.write(Change(self.context.account, groups=groups))

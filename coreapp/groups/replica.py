@@ -122,10 +122,7 @@ class GroupReplicas:
     async def close(self) -> None:
         """Cancel pending work; the next owner compares again."""
         self._closing.set()
-        tasks = [*self._fetching.values(), *([self._syncing] if self._syncing else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await service.cancel([*self._fetching.values(), *([self._syncing] if self._syncing else [])])
 
     async def sync(self) -> None:
         """Fetch the groups that differ from the network's list. Raises `NetworkAway` and `NetworkRefusal`."""

@@ -170,10 +170,7 @@ class GroupSender:
     async def close(self) -> None:
         """Leave the messages in memory to the next owner; they are on disk."""
         self._closing.set()
-        tasks = [line.task for line in self._lines.values() if line.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await service.cancel([line.task for line in self._lines.values() if line.task is not None])
         self._lines.clear()
 
     def _line(self, group_id: str) -> _Line:

@@ -159,9 +159,7 @@ class Downloads:
                     free = len(self._running) < self.context.settings.media_transfers
                     await self._look.wait(self._waiting.seconds() if free else None)
         finally:
-            for task in self._running:
-                task.cancel()
-            await asyncio.gather(*self._running, return_exceptions=True)
+            await service.cancel(self._running)
 
     async def run_once(self) -> None:
         """Start the downloads that are due, up to the limit."""

@@ -16,6 +16,7 @@ from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed, SourceFailed
 from coreapp.media.pointers import MediaSource
 from coreapp.media.uploads import HeldUp
+from tidings.aio import service
 from tidings.aio.clock import Clock
 from tidings.aio.lru import LRU
 from tidings.wire import codes
@@ -106,10 +107,7 @@ class Preparation:
 
     async def close(self) -> None:
         """Cancel all transfers. Waiting callers are cancelled, and their messages are on disk."""
-        tasks = list(self._under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await service.cancel(self._under_way.values())
 
     @property
     def under_way(self) -> int:

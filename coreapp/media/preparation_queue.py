@@ -15,6 +15,7 @@ from coreapp.errors import OutcomeUnknown
 from coreapp.media import pointers
 from coreapp.media.errors import MediaFailed
 from coreapp.media.preparation import Preparation
+from tidings.aio import service
 from tidings.storage import outages
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.shards import LeaseLost
@@ -122,9 +123,7 @@ class PreparationQueue:
         self._closed = True
         tasks = [entry.prepared for queue in self._queues.values() for entry in queue if entry.prepared is not None]
         self._queues.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await service.cancel(tasks)
 
     def _note(self, entry: _Waiting, why: str) -> None:
         # A cancelled preparation has left the queue and may not have noticed yet.

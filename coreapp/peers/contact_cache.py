@@ -30,6 +30,7 @@ from coreapp.context import ShardContext
 from coreapp.errors import RequestRefused
 from coreapp.journal import Change
 from coreapp.webhook import bodies
+from tidings.aio import service
 from tidings.aio.batcher import Batcher, BatcherFull
 from tidings.aio.lru import LRU
 from tidings.client.errors import ClientError
@@ -142,9 +143,7 @@ class ContactCache:
 
     async def close(self) -> None:
         """Cancel background work."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await service.cancel(self._background)
 
     def _cached(self, wa_id: str) -> bool | None:
         entry = self._fresh(wa_id)

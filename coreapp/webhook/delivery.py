@@ -17,7 +17,7 @@ from coreapp.webhook import retry
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
 from coreapp.webhook.target import CallbackTarget
-from tidings.aio import crashpoints
+from tidings.aio import crashpoints, service
 from tidings.aio.batcher import BatcherClosed, BatcherFull
 from tidings.aio.clock import Clock
 from tidings.aio.slots import Slots
@@ -72,9 +72,7 @@ class Deliveries:
                 changed.cancel()
         finally:
             stopping.cancel()
-            for worker in self._workers:
-                worker.cancel()
-            await asyncio.gather(*self._workers, return_exceptions=True)
+            await service.cancel(self._workers)
             self._workers.clear()
             self.poster.close()
 

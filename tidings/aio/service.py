@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,14 @@ class ServiceFailed(Exception):
         super().__init__(f"service {name} ended: {cause!r}" if cause else f"service {name} ended by itself")
         self.name = name
         self.cause = cause
+
+
+async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended. Their results and errors are dropped."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
 
 
 async def run_services(
