@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import msgspec
 
@@ -128,9 +127,3 @@ def system(notice: GroupChangeNotice, group_id: str) -> SystemContent | None:
         return None
     kind, body, users = made
     return SystemContent(kind, body, group_id, notice.by, users)
-
-
-def as_content(said: SystemContent) -> dict[str, Any]:
-    """Return the content as JSON types."""
-    content: dict[str, Any] = msgspec.to_builtins(said)
-    return content
