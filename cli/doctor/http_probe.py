@@ -87,6 +87,6 @@ async def dial(host: str, port: int) -> socket.socket:
 def _describe(secured: ssl.SSLObject | None) -> tuple[str, float]:
     if secured is None:
         return "", 0.0
-    shown = secured.getpeercert() or {}
-    ends = ssl.cert_time_to_seconds(shown["notAfter"]) if "notAfter" in shown else 0.0
-    return f"{secured.version()} {secured.cipher()[0]}", float(ends)
+    shown, cipher = secured.getpeercert() or {}, secured.cipher()
+    ends = ssl.cert_time_to_seconds(str(shown["notAfter"])) if "notAfter" in shown else 0.0
+    return f"{secured.version()} {cipher[0] if cipher else ''}", float(ends)

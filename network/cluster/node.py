@@ -64,7 +64,7 @@ class ClusterNode(OtherNodes):
         self._announcements = Announcements(self.membership, self._outbox)
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: asyncio.Task[None] | None = None
-        self._greeting: asyncio.Task[None] | None = None
+        self._greeting: asyncio.Task[bool] | None = None
         # Expulsions that were not sent, by node, number and partition.
         self._expels: dict[tuple[str, str, int], frames.Expel] = {}
         self._ticks = 0
