@@ -200,6 +200,21 @@ def recovery_seconds(phase: Phase, scene: Scene) -> float | None:
     return max(waits) if waits else None
 
 
+def usual_seconds(phase: Phase, scene: Scene) -> float:
+    """Return the longest time from a request to all three callbacks, of messages that had them before the first
+    failure: what this machine needs in this run. 0 when there were none."""
+    done = measure.completion_times(scene.records)
+    first = min(phase.troubles)
+    return max(
+        (
+            done[sent.request.message_id] - sent.started
+            for sent in phase.sent
+            if done.get(sent.request.message_id, first) < first
+        ),
+        default=0.0,
+    )
+
+
 def number(index: int) -> str:
     part, rest = divmod(index, 5)
     return f"{ECHOING}{part:04d}" if rest == 4 else f"{READING}{index - part:04d}"

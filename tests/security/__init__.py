@@ -18,8 +18,9 @@ How to write one, in `test_<part>.py`:
   `target.dial(place, address)` is a raw connection from it, closed after the test.
 - `attack` measures the resources of the process `on` during the attack, beyond those for `others` alone: the growth of
   its resident memory to its exact peak (limit 64 MiB), its CPU as a share of one core (limit 5 %), and the longest
-  wait of each kind of other caller (limit 1 s, none of them refused; `delay=`, `refusals=`). Another limit is an
-  argument, `None` records without one. The kinds of others are in `bystanders.py`, which is a separate process.
+  wait of each kind of other caller (limit 1 s more than three times their longest wait without an attack, none of them
+  refused; `delay=`, `refusals=`). Another limit is an argument, `None` records without one. The kinds of others are in
+  `bystanders.py`, which is a separate process.
 - In a short form of a second or two, one-time costs weigh more, and other tests run at the same time: it allows three
   times the CPU and the delay, and 0.4 s of CPU more. The long form keeps the limits as they are.
 - `strike.figure(...)` and `figures.record(...)` are for everything else that has a limit. Every figure is written to

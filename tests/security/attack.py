@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -14,7 +14,7 @@ from harness import measure
 from harness.processes import usage
 from tests.security.bystanders import Waited
 from tests.security.figures import Figures, Form
-from tests.security.scene import Target
+from tests.security.scene import Baseline, Target
 
 MIB = 2**20
 # Limits of what an unauthenticated client may cost a process and other callers.
@@ -25,6 +25,9 @@ DELAY_S = 1.0
 # tests run at the same time.
 ONCE_S = 0.4
 BESIDE_OTHERS = 3.0
+# A wait may be longer than its limit by this many times the longest wait of the same callers without an attack, in the
+# same run: other programs on the machine delay them, too.
+SLOWER = 3.0
 # Maximum duration of an attack, in seconds.
 SECONDS = 180.0
 
@@ -75,7 +78,7 @@ class Attack:
         """Measure an attack. Raises `AssertionError` at its end when it cost too much, or when the process was
         replaced."""
         pid = self._target.pid(on)
-        base = await self._baseline(on, tuple(others))
+        base = (await self._baseline(on, tuple(others))).cpu
         bystanders = self._target.bystanders
         if self._form.long:
             print(f"\n{name}, on {on} ...", flush=True)
@@ -95,7 +98,22 @@ class Attack:
         after = usage(pid)
         strike.memory_mib = (after.peak_rss - resident) / MIB
         strike.cpu_percent = max(0.0, (after.cpu - before.cpu) / seconds - base) * 100
-        self._note(strike, on, memory, cpu, delay, refusals)
+        usual = await self._usual(strike, on, delay)
+        self._note(strike, on, memory, cpu, delay, refusals, usual)
+
+    async def _usual(self, strike: Strike, on: str, delay: float | None) -> Mapping[str, float]:
+        """Return the longest wait of each kind without an attack, in seconds: before this attack and, if one waited
+        beyond its limit, also after it."""
+        others = tuple(strike.waited)
+        usual = (await self._baseline(on, others)).longest
+        if delay and any(measured > self._longest(delay, usual[kind]) for kind, measured in _longest(strike.waited)):
+            later = (await self._measure_baseline(on, others)).longest
+            usual = {kind: max(usual[kind], later[kind]) for kind in others}
+        return usual
+
+    def _longest(self, delay: float, usual: float) -> float:
+        """Return the limit of a wait, in seconds, for callers whose longest wait without an attack is `usual`."""
+        return delay * self._form.pick(short=BESIDE_OTHERS, long=1.0) + SLOWER * usual
 
     def _note(
         self,
@@ -105,38 +123,48 @@ class Attack:
         cpu: float | None,
         delay: float | None,
         refusals: int | None,
+        usual: Mapping[str, float],
     ) -> None:
         note, name = self._figures.note, strike.name
         if cpu is not None and not self._form.long:
             cpu = cpu * BESIDE_OTHERS + ONCE_S / strike.seconds * 100
-        if delay is not None and not self._form.long:
-            delay *= BESIDE_OTHERS
         noted = [
             note(name, f"memory of {on}", strike.memory_mib, memory, "MiB"),
             note(name, f"CPU of {on}", strike.cpu_percent, cpu, "%"),
         ]
+        for kind, longest in _longest(strike.waited):
+            limit = self._longest(delay, usual[kind]) if delay else delay
+            noted.append(note(name, f"longest wait of {kind}", longest, limit, "s"))
+            note(name, f"– of {kind} without the attack", usual[kind], None, "s")
         for kind, waited in strike.waited.items():
-            slowest = measure.percentiles(waited.took)
-            noted.append(note(name, f"longest wait of {kind}", slowest["max"], delay, "s"))
             noted.append(note(name, f"refusals of {kind}", len(waited.refusals), refusals))
         beyond = [str(figure) for figure in noted if not figure.is_within]
         said = [text for waited in strike.waited.values() for text in waited.refusals[:3]]
         assert not beyond, "\n".join([*beyond, *said])
 
-    async def _baseline(self, on: str, others: tuple[str, ...]) -> float:
-        """Return the CPU seconds per second that these bystanders cost without an attack."""
+    async def _baseline(self, on: str, others: tuple[str, ...]) -> Baseline:
+        """Return what these bystanders cost and how long they wait without an attack, measured once for each target."""
         baselines = self._target.baselines
         if (on, others) not in baselines:
-            bystanders, pid = self._target.bystanders, self._target.pid(on)
             # One-time work of each kind (sessions, imports) is done in the first, shorter round.
-            for seconds in (0.25, self._form.pick(short=0.5, long=3.0)):
-                started, before = time.perf_counter(), usage(pid).cpu
-                await asyncio.to_thread(bystanders.begin, others)
-                await asyncio.sleep(seconds)
-                await asyncio.to_thread(bystanders.end)
-                share = (usage(pid).cpu - before) / (time.perf_counter() - started)
-            baselines[on, others] = share
+            await self._measure_baseline(on, others, seconds=0.25)
+            baselines[on, others] = await self._measure_baseline(on, others)
         return baselines[on, others]
+
+    async def _measure_baseline(self, on: str, others: tuple[str, ...], *, seconds: float | None = None) -> Baseline:
+        bystanders, pid = self._target.bystanders, self._target.pid(on)
+        started, before = time.perf_counter(), usage(pid).cpu
+        await asyncio.to_thread(bystanders.begin, others)
+        await asyncio.sleep(seconds or self._form.pick(short=0.5, long=3.0))
+        waited = await asyncio.to_thread(bystanders.end)
+        share = (usage(pid).cpu - before) / (time.perf_counter() - started)
+        return Baseline(share, dict(_longest(waited)))
+
+
+def _longest(waited: Mapping[str, Waited]) -> Iterator[tuple[str, float]]:
+    """Yield each kind of bystander with its longest wait, in seconds."""
+    for kind, one in waited.items():
+        yield kind, measure.percentiles(one.took)["max"]
 
 
 def _forget_peak(pid: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -28,6 +29,16 @@ BYSTANDERS_READERS = READERS[:10]
 _unauthenticated = itertools.count(1)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Baseline:
+    """Measurements of a process while bystanders use it without an attack."""
+
+    # CPU seconds per second.
+    cpu: float
+    # Longest wait of each kind of bystander, in seconds.
+    longest: Mapping[str, float]
+
+
 class Target:
     """Installation under attack."""
 
@@ -35,8 +46,8 @@ class Target:
         self.installation = installation
         self.business = business
         self.bystanders = bystanders
-        # CPU seconds per second of a process while bystanders of these kinds use it without an attack.
-        self.baselines: dict[tuple[str, tuple[str, ...]], float] = {}
+        # By process and kinds of bystanders.
+        self.baselines: dict[tuple[str, tuple[str, ...]], Baseline] = {}
         common = installation.common
         # Address (host, port) of each listener.
         self.places = {
