@@ -57,19 +57,19 @@ ALL = {**HEADS, **BODIES, **SILENT, **BOMB}
 class HostileHost:
     """Host that answers each request in one form, each connection in a thread, at line speed. A context manager."""
 
-    def __init__(self, form: Form, tls: ssl.SSLContext | None = None) -> None:
-        """Create the host.
+    def __init__(self, form: Form, tls: ssl.SSLContext | None = None, *, address: str = "127.0.0.1") -> None:
+        """Create the host at a loopback address.
 
         tls: context for TLS, with one record per part that is sent at once; None for plain HTTP.
         """
         self._form = form
         self._tls = tls
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listening = socket.create_server((address, 0), backlog=128)
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
         self._is_stopped = threading.Event()
         self.port: int = self._listening.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/"
+        self.url = f"http://{address}:{self.port}/"
         self.sent = 0  # bytes accepted by all connections
         self.connections = 0  # connections accepted so far
 
