@@ -200,6 +200,11 @@ def recovery_seconds(phase: Phase, scene: Scene) -> float | None:
     return max(waits) if waits else None
 
 
+# A recovery may exceed its limit by this many times what a message took before the failure, in the same run: other
+# programs on the machine delay it, too.
+SLOWER = 3.0
+
+
 def usual_seconds(phase: Phase, scene: Scene) -> float:
     """Return the longest time from a request to all three callbacks, of messages that had them before the first
     failure: what this machine needs in this run. 0 when there were none."""

@@ -23,7 +23,7 @@ from harness.mariadb import MariaDB
 from harness.sink_process import SinkProcess
 from tests.crash import faults, table
 from tests.crash.faults import Disk, During
-from tests.crash.scene import ENVIRONMENT, Scene, recovery_seconds
+from tests.crash.scene import ENVIRONMENT, SLOWER, Scene, recovery_seconds, usual_seconds
 
 RATE = 40.0
 # Seconds of load in a phase in addition to those of its fault.
@@ -126,7 +126,7 @@ async def _run(
     problems = table.problems(scene, settled=settled)
     for phase in scene.phases:
         recovery = recovery_seconds(phase, scene)
-        if recovery is None or recovery > RECOVERY_SECONDS:
+        if recovery is None or recovery > RECOVERY_SECONDS + SLOWER * usual_seconds(phase, scene):
             problems.append(f"{phase.name}: back after {'never' if recovery is None else f'{recovery:.1f} s'}")
     if not options.only:
         _write(title, scene, seed, problems)

@@ -22,7 +22,7 @@ from harness.redis_server import RedisServer
 from harness.sink_process import SinkProcess
 from tests.crash import table
 from tests.crash.disruptions import until
-from tests.crash.scene import ENVIRONMENT, READING, Phase, Scene, recovery_seconds, usual_seconds
+from tests.crash.scene import ENVIRONMENT, READING, SLOWER, Phase, Scene, recovery_seconds, usual_seconds
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SHAPE = Shape(webapps=2, coreapps=3, networks=2, shards=2)
@@ -36,7 +36,6 @@ BEFORE, AWAY, AFTER = 5.0, 30.0, 15.0
 # message have arrived. Each may be exceeded by `SLOWER` times what the same took before the stop, in the same run:
 # other programs on the machine delay it, too.
 HANG, TURN, RETURN, RECOVERY = 5.0, 10.0, 15.0, 30.0
-SLOWER = 3.0
 # Seconds after a stop in which a request may still meet it undetected. The outcome of such a request may be unknown.
 UNNOTICED = 3.0
 LOOK = 0.25

@@ -12,13 +12,11 @@ from harness.installation import Installation
 from harness.mariadb import MariaDB
 from harness.sink_process import SinkProcess
 from tests.crash import table
-from tests.crash.scene import ENVIRONMENT, Disruption, Phase, Scene, recovery_seconds, usual_seconds
+from tests.crash.scene import ENVIRONMENT, SLOWER, Disruption, Phase, Scene, recovery_seconds, usual_seconds
 from tests.security.figures import Figures, Form
 
 FILE = Path(__file__).parents[2] / "build" / "reliability" / "figures.jsonl"
 RATE = 40.0
-# A recovery may exceed its limit by this many times what a message took before the failure, in the same run.
-SLOWER = 3.0
 
 
 async def play(
