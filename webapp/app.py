@@ -11,12 +11,12 @@ from starlette.types import ASGIApp
 import webapp.api.account.routes
 import webapp.api.application_settings.routes
 import webapp.api.backup.routes
-import webapp.api.business_encryption.routes
+import webapp.api.business_encryption
 import webapp.api.certificates.routes
 import webapp.api.compliance.routes
 import webapp.api.contacts.routes
-import webapp.api.documents.routes
-import webapp.api.garbage.routes
+import webapp.api.documents
+import webapp.api.garbage
 import webapp.api.groups.routes
 import webapp.api.health.routes
 import webapp.api.media.routes
@@ -26,7 +26,7 @@ import webapp.api.metrics.routes
 import webapp.api.profile.routes
 import webapp.api.stats.routes
 import webapp.api.stickerpacks.routes
-import webapp.api.support.routes
+import webapp.api.support
 import webapp.api.templates.routes
 import webapp.api.users.routes
 from tidings import __version__
@@ -47,18 +47,18 @@ _ROUTERS = (
     webapp.api.account.routes.router,
     webapp.api.profile.routes.router,
     webapp.api.compliance.routes.router,
-    webapp.api.business_encryption.routes.router,
+    webapp.api.business_encryption.router,
     webapp.api.backup.routes.router,
     webapp.api.media_providers.routes.router,
     webapp.api.stickerpacks.routes.router,
     webapp.api.certificates.routes.router,
     webapp.api.health.routes.router,
-    webapp.api.garbage.routes.router,
+    webapp.api.garbage.router,
     webapp.api.groups.routes.router,
-    webapp.api.support.routes.router,
+    webapp.api.support.router,
     webapp.api.stats.routes.router,
     webapp.api.metrics.routes.router,
-    webapp.api.documents.routes.router,
+    webapp.api.documents.router,
 )
 """Routers, ordered by how often they are called."""
 

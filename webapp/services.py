@@ -38,13 +38,12 @@ from tidings.storage.database import Database
 from webapp.api.account.service import RegistrationService
 from webapp.api.application_settings.service import AccountSettings
 from webapp.api.backup.service import Backups
-from webapp.api.business_encryption.service import FlowKeys
+from webapp.api.business_encryption import FlowKeys
 from webapp.api.certificates.service import Certificates
 from webapp.api.compliance.service import ComplianceInfo
 from webapp.api.contacts.service import ContactChecks
-from webapp.api.documents.assets import Assets
-from webapp.api.documents.service import OpenApiDocument
-from webapp.api.garbage.service import Collections
+from webapp.api.documents import Assets, OpenApiDocument
+from webapp.api.garbage import Collections
 from webapp.api.groups.service import GroupService
 from webapp.api.health.readiness import SendingNeeds
 from webapp.api.health.service import HealthCheck
@@ -58,7 +57,7 @@ from webapp.api.metrics.service import ProcessMetrics
 from webapp.api.profile.service import ProfileService
 from webapp.api.stats.service import Stats
 from webapp.api.stickerpacks.service import Stickerpacks
-from webapp.api.support.service import Support
+from webapp.api.support import Support
 from webapp.api.templates.service import Templates
 from webapp.api.users import wiring
 from webapp.api.users.passwords import Hasher

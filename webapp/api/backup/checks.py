@@ -20,8 +20,7 @@ from tidings.wire.decoding import UNREADABLE
 from webapp.api.account.schemas import Shards
 from webapp.api.application_settings.schemas import Changes
 from webapp.api.backup.contents import BackupProvider, Contents, StickerPack
-from webapp.api.business_encryption.schemas import BusinessEncryption
-from webapp.api.business_encryption.service import normalise
+from webapp.api.business_encryption import BusinessEncryption, normalise
 from webapp.api.compliance.schemas import Compliance
 from webapp.api.compliance.service import as_kept
 from webapp.api.media_providers.schemas import MediaProviders

@@ -1,10 +1,18 @@
-"""The documentation page and its scripts and styles, served from a package and never loaded from elsewhere."""
+"""`/openapi.json` and `/docs`: the description of the API for programs and for people."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.resources
 from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+
+from webapp.auth import authenticator
+from webapp.http.dependencies import part
+from webapp.http.errors import UnknownPath
 
 # Allows only what this Webapp serves. Swagger UI writes styles into its elements, and has icons as `data:`.
 POLICY = "; ".join(
@@ -77,3 +85,38 @@ _PACKAGED = {
 def _packaged(name: str) -> bytes:
     # The package contains Swagger UI as released.
     return (importlib.resources.files("fastapi_offline") / "static" / name).read_bytes()
+
+
+class OpenApiDocument:
+    """OpenAPI document, rendered at the first request and then kept. It has some hundred KB."""
+
+    def __init__(self) -> None:
+        self._rendered = b""
+
+    def render(self, app: FastAPI) -> bytes:
+        """Return the document as JSON."""
+        if not self._rendered:
+            self._rendered = msgspec.json.encode(app.openapi())
+        return self._rendered
+
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(authenticator.neighbour)])
+Service = Annotated[OpenApiDocument, part(OpenApiDocument)]
+
+
+@router.get("/openapi.json")
+async def get_openapi(document: Service, request: Request) -> Response:
+    return Response(document.render(request.app), media_type="application/json")
+
+
+@router.get("/docs")
+async def get_docs() -> Response:
+    return Response(PAGE, media_type="text/html", headers={"Content-Security-Policy": POLICY})
+
+
+@router.get("/docs/{name}")
+async def get_asset(found: Annotated[Assets, part(Assets)], name: str) -> Response:
+    asset = found.find(name)
+    if asset is None:
+        raise UnknownPath(f"/docs/{name}")
+    return Response(asset.content, media_type=asset.kind, headers={"X-Content-Type-Options": "nosniff"})

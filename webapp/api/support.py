@@ -1,4 +1,4 @@
-"""Information for `/v1/support`: real values without secrets."""
+"""`/v1/support`: information for support staff."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import datetime
 import platform
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import pydantic
+from fastapi import APIRouter, Response
 
 from tidings import __version__
 from tidings.aio.clock import Clock
@@ -14,10 +17,22 @@ from tidings.storage import schema
 from tidings.storage.business import accounts, registrations, shards
 from tidings.storage.database import Database
 from tidings.wire import core
+from webapp.auth.authenticator import AnyCaller
 from webapp.auth.tokens import Caller
 from webapp.coreapps.interfaces import Coreapps
+from webapp.http import answers
 from webapp.http.answers import API_VERSION
+from webapp.http.dependencies import part
 from webapp.http.errors import CoreappAway
+from webapp.http.openapi.document import RESPONSES, Meta
+
+
+class SupportAnswer(pydantic.BaseModel):
+    """Response with one object, or with several Coreapps one object per Coreapp under its name."""
+
+    support: dict[str, Any] = pydantic.Field(examples=[{"debug_info": "15550000000", "socket_conn": "UP"}])
+    meta: Meta
+
 
 # Seconds that each Coreapp has to respond.
 _PATIENCE = 3.0
@@ -92,3 +107,12 @@ def _socket(health: core.Health | CoreappAway | None) -> str:
     if health is None or isinstance(health, CoreappAway):
         return "UNK"
     return "UP" if health.gateway_status == "connected" else "DN"
+
+
+router = APIRouter(tags=["support"], responses=RESPONSES)
+Service = Annotated[Support, part(Support)]
+
+
+@router.get("/v1/support", summary="The state of the installation", response_model=SupportAnswer)
+async def get_support(caller: AnyCaller, support: Service) -> Response:
+    return answers.answer({"support": await support.describe(caller)})

@@ -1,1 +1,0 @@
-"""`/openapi.json` and `/docs`: the description of the API for programs and for people."""

@@ -1,0 +1,98 @@
+"""`/v1/services`: have the Coreapps delete expired messages and media."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import pydantic
+from fastapi import APIRouter, Response
+
+from tidings.wire import core
+from webapp.auth.authenticator import Administrator
+from webapp.auth.tokens import Caller
+from webapp.coreapps.interfaces import Coreapps
+from webapp.http import answers
+from webapp.http.dependencies import part
+from webapp.http.errors import CoreappAway
+from webapp.http.openapi.document import RESPONSES, Meta
+
+
+class CollectionState(pydantic.BaseModel):
+    """State of the garbage collection. With several Coreapps there is one such object per Coreapp, under its name."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+
+    status: Literal["processing", "failed"] | None = None
+
+
+class Collection(pydantic.BaseModel):
+    """Garbage collection of one kind of data."""
+
+    gc: CollectionState
+
+
+class CollectionAnswer(pydantic.BaseModel):
+    """Response under `message` or `media`. The result follows as a callback."""
+
+    services: dict[Literal["message", "media"], Collection] = pydantic.Field(
+        examples=[{"message": {"gc": {"status": "processing"}}}]
+    )
+    meta: Meta
+
+
+def describe(kind: str, state: Any) -> dict[str, Any]:
+    """Return the response without `meta`."""
+    return {"services": {kind: {"gc": state}}}
+
+
+log = logging.getLogger(__name__)
+
+# Seconds for which the response waits for each Coreapp to confirm the start.
+_PATIENCE = 5.0
+
+PROCESSING, FAILED = "processing", "failed"
+
+
+class Collections:
+    """Garbage collections. Their results are posted to the webhook."""
+
+    def __init__(self, coreapps: Coreapps) -> None:
+        self._coreapps = coreapps
+
+    async def start(self, caller: Caller, kind: str) -> Mapping[str, Any]:
+        """Start a collection, and return its state: of the only Coreapp, or of each of several by name.
+
+        Raises the errors of the Coreapp link.
+        """
+        if len(self._coreapps.coreapps()) <= 1:
+            await self._coreapps.call_primary_repeatable(lambda n: core.CollectGarbage(n=n, kind=kind), core.Done)
+            states: dict[str, Any] = {"status": PROCESSING}
+        else:
+            answers = await self._coreapps.call_each(
+                lambda n: core.CollectGarbage(n=n, kind=kind), core.Done, timeout=_PATIENCE
+            )
+            states = {
+                coreapp.name: {"status": FAILED if isinstance(answer, CoreappAway) else PROCESSING}
+                for coreapp, answer in answers
+                if coreapp.shards
+            }
+        log.info("garbage.started", extra={"username": caller.username, "kind": kind})
+        return states
+
+
+router = APIRouter(tags=["services"], responses=RESPONSES)
+Service = Annotated[Collections, part(Collections)]
+
+
+@router.put("/v1/services/message/gc", summary="Delete old messages", response_model=CollectionAnswer)
+async def collect_messages(caller: Administrator, collections: Service) -> Response:
+    return answers.answer(describe("message", await collections.start(caller, "message")))
+
+
+@router.put(
+    "/v1/services/media/gc", summary="Delete media that were not used for long", response_model=CollectionAnswer
+)
+async def collect_media(caller: Administrator, collections: Service) -> Response:
+    return answers.answer(describe("media", await collections.start(caller, "media")))

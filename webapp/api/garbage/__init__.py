@@ -1,1 +1,0 @@
-"""`/v1/services`: have the Coreapps delete expired messages and media."""

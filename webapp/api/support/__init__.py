@@ -1,1 +1,0 @@
-"""`/v1/support`: information for support staff."""
