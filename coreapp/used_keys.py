@@ -14,13 +14,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from prometheus_client import Gauge
 
+from tidings.aio import service
 from tidings.aio.bloom_filter import RotatingFilter
 from tidings.aio.clock import Clock
 from tidings.aio.service import Wakeup
-from tidings.runtime import service
-from tidings.runtime.bloom_filter import RotatingFilter
-from tidings.runtime.clock import Clock
-from tidings.runtime.service import Wakeup
 from tidings.storage import outages
 from tidings.storage.business import idempotency
 from tidings.storage.business.idempotency import LIFETIME_MS, MESSAGES, IdempotencyKey

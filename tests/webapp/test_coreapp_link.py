@@ -14,7 +14,7 @@ from tests.webapp.fake_coreapp import FakeCoreapp
 from tidings.net.exposure import LinkCalls
 from tidings.wire import connection as wire
 from tidings.wire import core
-from webapp.coreapps import peer as peer_module
+from webapp.coreapps.interfaces import peer as peer_module
 from webapp.coreapps.shard_map import FixedShardMap
 from webapp.http.errors import CoreappAway, CoreappRefused, CoreappUnreachable, Overloaded, QuestionTooLarge
 

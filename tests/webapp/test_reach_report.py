@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from tests.conftest import DatabaseFactory
 from tidings.storage.business import webapp_unreached
 from tidings.storage.database import Connection, Database
+from webapp.coreapps.reach_report import ReachReport
+from webapp.coreapps.shard_map import Coreapp
 from webapp.membership import WebappMembership
-from webapp.reach_report import ReachReport
-from webapp.shard_map import Coreapp
 
 
 class Links:

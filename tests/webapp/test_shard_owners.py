@@ -15,7 +15,7 @@ from tidings.wire import core
 from webapp.api.contacts.schemas import Contacts
 from webapp.api.contacts.service import ContactChecks
 from webapp.auth.tokens import Caller
-from webapp.coreapps import links as links_module
+from webapp.coreapps.interfaces import links as links_module
 from webapp.coreapps.shard_map import DatabaseShardMap, FixedShardMap
 from webapp.http.errors import CoreappRefused
 

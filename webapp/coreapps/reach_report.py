@@ -12,7 +12,7 @@ from prometheus_client import Gauge
 from tidings.aio import service
 from tidings.storage.business import webapp_unreached
 from tidings.storage.database import Database
-from webapp.shard_map import Coreapp
+from webapp.coreapps.shard_map import Coreapp
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,6 @@ from tidings.egress import addresses
 from tidings.egress.settings import ONLY_PUBLIC, OutgoingSettings
 from tidings.net import tls
 from tidings.net.tls import TlsFiles
-from tidings.runtime import tls
-from tidings.runtime.tls import TlsFiles
 from tidings.storage import schema
 from tidings.storage.business import application_settings
 from tidings.storage.business import certificates as certificates_table

@@ -13,7 +13,7 @@ from tidings.config.env import SettingsError
 from tidings.storage import types
 from tidings.storage.business import users
 from tidings.storage.business.tables import metadata
-from tidings.storage.database import Database, any_of, execute_paged, select_paged
+from tidings.storage.database import Database, any_of, execute_paged, pages, select_paged
 from tidings.storage.row_lists import any_row_of, row_list
 
 # Kinds of pre-key.
