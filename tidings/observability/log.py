@@ -7,7 +7,15 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+
+from prometheus_client import Counter
+
+from tidings.observability import repeat_limit
+from tidings.observability.repeat_limit import RepeatLimit
+
+SUPPRESSED = Counter("tidings_log_lines_suppressed_total", "Warnings and errors that the log left out as repetitions")
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
 
@@ -63,14 +71,67 @@ class LineHandler(logging.Handler):
     """Handler that passes each line to `write` and never raises.
 
     Lines that `write` refuses with `OSError` are counted, and the next line that is written carries their number.
+    Repeated warnings and errors are counted instead of written, and reported once per period.
     """
 
-    def __init__(self, write: Callable[[str], None]) -> None:
+    def __init__(self, write: Callable[[str], None], repeats: RepeatLimit | None = None) -> None:
+        """Create the handler.
+
+        repeats: limit on repeated warnings and errors; None to write all of them
+        """
         super().__init__()
         self._write = write
+        self._repeats = repeats
         self._lost = 0
+        # Reports at the end of a period what was suppressed in it.
+        self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._repeats is not None:
+            self._report(self._repeats.due())
+            if not self._repeats.admit(record):
+                SUPPRESSED.inc()
+                self._report_later()
+                return
+        self._put(record)
+
+    def close(self) -> None:
+        """Report what was suppressed last."""
+        self.acquire()
+        try:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._repeats is not None:
+                self._report(self._repeats.take())
+        finally:
+            self.release()
+        super().close()
+
+    def _report(self, suppressed: Iterable[repeat_limit.Suppressed]) -> None:
+        for entry in suppressed:
+            self._put(
+                _notice("log.lines_suppressed", suppressed=entry.event, lines=entry.lines, **_error_field(entry.error))
+            )
+
+    def _report_later(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(repeat_limit.PERIOD, self._report_now)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _report_now(self) -> None:
+        """Report what was suppressed, also when no further record comes. Runs in the timer's thread."""
+        self.acquire()
+        try:
+            self._timer = None
+            if self._repeats is not None:
+                self._report(self._repeats.due())
+                if self._repeats.is_suppressing:
+                    self._report_later()
+        finally:
+            self.release()
+
+    def _put(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
         except Exception as error:
@@ -78,21 +139,23 @@ class LineHandler(logging.Handler):
             line = f"{record.levelname} {record.name} {record.msg!r} cannot be formatted: {type(error).__name__}"
         lost, self._lost = self._lost, 0
         if lost:
-            notice = logging.makeLogRecord(
-                {
-                    "name": __name__,
-                    "msg": "log.lines_lost",
-                    "levelno": logging.WARNING,
-                    "levelname": "WARNING",
-                    "lines": lost,
-                }
-            )
-            line = f"{self.format(notice)}\n{line}"
+            line = f"{self.format(_notice('log.lines_lost', lines=lost))}\n{line}"
         try:
             self._write(line)
         except (OSError, ValueError):
             # `ValueError`: the stream is closed.
             self._lost = lost + 1
+
+
+def _notice(event: str, **fields: object) -> logging.LogRecord:
+    """Return a warning of the log itself."""
+    return logging.makeLogRecord(
+        {"name": __name__, "msg": event, "levelno": logging.WARNING, "levelname": "WARNING", **fields}
+    )
+
+
+def _error_field(error: str) -> dict[str, str]:
+    return {"error": error} if error else {}
 
 
 def _write_to_standard_error(line: str) -> None:
@@ -110,8 +173,12 @@ def _write_to_standard_error(line: str) -> None:
 def configure(
     process: str, *, level: str = "INFO", style: str = "text", write: Callable[[str], None] = _write_to_standard_error
 ) -> None:
-    """Send all log records to `write`, by default standard error, line by line. style: `text` or `json`."""
-    handler = LineHandler(write)
+    """Send all log records to `write`, by default standard error, line by line.
+
+    level: least level that is written; with `DEBUG`, repetitions are written too
+    style: `text` or `json`
+    """
+    handler = LineHandler(write, None if level.upper() == "DEBUG" else RepeatLimit())
     handler.setFormatter(JSONFormatter(process) if style == "json" else TextFormatter(process))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("aiosqlite", "alembic", "asyncio", "httpx", "httpcore", "websockets"):
