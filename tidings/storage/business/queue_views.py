@@ -11,6 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.storage.business import callbacks, job_errors, jobs, messages
 from tidings.storage.database import any_of, select_paged
+from tidings.storage.business import callbacks, job_errors, jobs, messages, quarantine
+from tidings.storage.database import pages
 
 # Statuses of callbacks: not tried yet; failed and waiting for the next attempt; given up.
 PENDING, FAILING, DEAD = "pending", "failing", "dead"
@@ -18,6 +20,11 @@ CALLBACK_STATUSES = (PENDING, FAILING, DEAD)
 # Statuses of jobs: accepted; encrypted for the recipient.
 NEW, ENCRYPTED = "new", "encrypted"
 JOB_STATUSES = (NEW, ENCRYPTED)
+
+# Statuses of items that ended a process or a shard: handled again; not handled; to be handled again when the shard is
+# next opened.
+SUSPECT, QUARANTINED, RELEASED = "suspect", "quarantined", "released"
+QUARANTINE_STATUSES = (SUSPECT, QUARANTINED, RELEASED)
 
 _JOB_STATES = {NEW: jobs.JobForm.NEW, ENCRYPTED: jobs.JobForm.ENCRYPTED}
 _WAITING, _GIVEN_UP = int(callbacks.CallbackState.PENDING), int(callbacks.CallbackState.DEAD)
@@ -40,6 +47,8 @@ class RowFilter:
     # For callbacks only: rows with one of these `seqs` or one of these own `events`.
     seqs: tuple[int, ...] = ()
     events: tuple[str, ...] = ()
+    # For the quarantine only: ids of items.
+    ids: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,6 +98,25 @@ class JobView:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class QuarantineView:
+    """Item that ended a process or a shard, without its body."""
+
+    # An `ItemKind`.
+    kind: str
+    # Id of the message, id of the envelope, or `seq` of the callback.
+    id: str
+    # One of `QUARANTINE_STATUSES`.
+    status: str
+    # Recipient of the message, or sender of a quarantined delivery; empty if unknown.
+    peer: str
+    # Number of attempts.
+    attempts: int
+    last_error: str
+    # Unix milliseconds of the last attempt's end.
+    tried_at: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Depth:
     """Number of rows of one queue, shard and status."""
 
@@ -102,6 +130,7 @@ class Depth:
 
 
 _CALLBACKS, _JOBS, _MESSAGES, _ERRORS = callbacks.table, jobs.table, messages.table, job_errors.table
+_ITEMS = quarantine.table
 _STATUS = sa.case((_CALLBACKS.c.state == _GIVEN_UP, DEAD), (_CALLBACKS.c.attempt > 0, FAILING), else_=PENDING)
 
 
@@ -183,6 +212,38 @@ async def list_jobs(
         JobView(job_id, shard, job_status(state), *more)
         for job_id, shard, state, *more in await connection.execute(query)
     ]
+
+
+async def list_quarantine(
+    connection: AsyncConnection, choice: RowFilter, *, after: tuple[str, str] = ("", ""), limit: int = 1000
+) -> Sequence[QuarantineView]:
+    """List items after the given kind and id, in the order of both. `since` and `until` select by `tried_at`."""
+    columns = _ITEMS.c
+    status = sa.case(
+        (columns.attempts >= quarantine.MAX_ATTEMPTS, QUARANTINED), (columns.attempts > 0, SUSPECT), else_=RELEASED
+    )
+    peer = sa.func.coalesce(_JOBS.c.peer, columns.peer)
+    is_job = sa.and_(_JOBS.c.id == columns.id, columns.kind == quarantine.ItemKind.JOB)
+    query = (
+        sa.select(columns.kind, columns.id, status, peer, columns.attempts, columns.last_error, columns.tried_at)
+        .select_from(_ITEMS.outerjoin(_JOBS, is_job))
+        .where(sa.or_(columns.kind > after[0], sa.and_(columns.kind == after[0], columns.id > after[1])))
+        .order_by(columns.kind, columns.id)
+        .limit(limit)
+    )
+    if choice.statuses:
+        query = query.where(status.in_(choice.statuses))
+    if choice.kind:
+        query = query.where(columns.kind == choice.kind)
+    if choice.recipient:
+        query = query.where(peer == choice.recipient)
+    if choice.ids:
+        query = query.where(columns.id.in_(choice.ids))
+    if choice.since:
+        query = query.where(columns.tried_at >= choice.since)
+    if choice.until:
+        query = query.where(columns.tried_at < choice.until)
+    return [QuarantineView(*row) for row in await connection.execute(query)]
 
 
 async def depths(connection: AsyncConnection) -> Sequence[Depth]:
