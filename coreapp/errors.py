@@ -3,6 +3,7 @@
 CoreappError
 ├── RequestRefused        report it to the caller: it carries the API's code and the details
 ├── KeyInUse              use another idempotency key, or wait for the response to the first request
+├── ChangeRefused         do not retry: the database refuses the change at every attempt
 └── OutcomeUnknown        do not retry: the change may be on disk
 
 Errors of the network are defined in `tidings.client.errors`.
@@ -29,6 +30,12 @@ class KeyInUse(CoreappError):
     def __init__(self, *, in_progress: bool) -> None:
         super().__init__("in progress" if in_progress else "used for another request")
         self.in_progress = in_progress
+
+
+class ChangeRefused(CoreappError):
+    """The database refuses this change, or the change follows a refused one about the same rows. Nothing of it is on
+    disk.
+    """
 
 
 class OutcomeUnknown(CoreappError):

@@ -3,6 +3,9 @@
 Each batch is one transaction, fenced by the shard's lease. A change is on disk when `write` returns. Changes are
 committed in the order in which they were put. After one failure nothing more is written: the state in memory may then
 be ahead of the disk, so the shard must be closed and reopened.
+
+When the database refuses a batch, its changes are committed one by one. Only the refused ones fail, and those that
+follow a refused one and are about the same peers, messages or callbacks.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
-from coreapp.errors import OutcomeUnknown
+from coreapp.blame import blame
+from coreapp.change_subjects import ALL, subjects_of
+from coreapp.errors import ChangeRefused, OutcomeUnknown
 from coreapp.session_rows import SessionRows, UsedPreKey
 from tidings.aio.batcher import Batcher
 from tidings.storage import merging, outages
@@ -31,12 +36,14 @@ from tidings.storage.business import (
     media,
     media_downloads,
     messages,
+    quarantine,
     service_windows,
     sessions,
     shards,
     undecrypted,
 )
 from tidings.storage.business.base_keys import BASE_KEYS
+from tidings.storage.business.quarantine import Item, Suspect
 from tidings.storage.database import Connection, Database
 
 log = logging.getLogger(__name__)
@@ -189,6 +196,12 @@ class Change:
     finished_callbacks: Sequence[int] = merging.part_of(_Callbacks)
     failed_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
     dead_callbacks: Sequence[callbacks.Callback] = merging.part_of(_Callbacks)
+    # quarantined deliveries, which the network may delete
+    set_aside: Sequence[Suspect] = merging.rows(quarantine.save)
+    # items that are no longer suspected or quarantined
+    cleared_suspects: Sequence[Item] = merging.rows(quarantine.delete)
+    # items whose handling made this change; they count an attempt if the database refuses it
+    made_from: Sequence[Item] = ()
 
 
 _MERGER = merging.Merger(Change)
@@ -240,8 +253,8 @@ class Journal:
         return asyncio.get_running_loop().time() - self._committing_since > STALL_SECONDS
 
     def put(self, change: Change, *, urgent: bool = False) -> asyncio.Future[None]:
-        """Queue a change. The future completes when the change is on disk; it raises `LeaseLost` or the database's
-        error.
+        """Queue a change. The future completes when the change is on disk; it raises `LeaseLost`, `ChangeRefused`,
+        `OutcomeUnknown` or the database's error.
 
         urgent: a caller waits for it, so the commit is not delayed to batch it with others
         """
@@ -262,9 +275,57 @@ class Journal:
         """Commit the queued changes."""
         await self._batcher.close()
 
-    async def _flush(self, changes: Sequence[Change]) -> Sequence[None]:
+    async def _flush(self, changes: Sequence[Change]) -> Sequence[Exception | None]:
         if self.broken.done():
             self.broken.result()
+        try:
+            await self._commit(changes)
+        except Exception as error:
+            if not _is_refusal(error):
+                self.fail(error)
+                if outages.may_be_committed(error):
+                    raise OutcomeUnknown(repr(error)) from error
+                raise
+            if len(changes) == 1:
+                refused = _refused(changes[0], error)
+                self.fail(refused)
+                raise refused from error
+            log.warning("journal.isolating", extra={"changes": len(changes), "error": outages.brief(error)})
+            return await self._commit_one_by_one(changes)
+        return [None] * len(changes)
+
+    async def _commit_one_by_one(self, changes: Sequence[Change]) -> Sequence[Exception | None]:
+        """Commit the changes of a refused batch, each in its own transaction. Returns the error of each; None for those
+        on disk. If one fails, nothing is written after the batch.
+        """
+        results: list[Exception | None] = []
+        refused: set[str] = set()
+        first: Exception | None = None
+        for change in changes:
+            subjects = subjects_of(change)
+            if refused and (ALL in refused or ALL in subjects or not refused.isdisjoint(subjects)):
+                results.append(ChangeRefused("an earlier change about the same rows was refused"))
+                refused |= subjects
+                continue
+            try:
+                await self._commit([change])
+            except Exception as error:
+                if not _is_refusal(error):
+                    self.fail(error)
+                    unknown = outages.may_be_committed(error)
+                    failed = OutcomeUnknown(repr(error)) if unknown else error
+                    return [*results, failed, *[error] * (len(changes) - len(results) - 1)]
+                results.append(_refused(change, error))
+                refused |= subjects
+                first = first or results[-1]
+            else:
+                results.append(None)
+        if first is not None:
+            self.fail(first)
+        return results
+
+    async def _commit(self, changes: Sequence[Change]) -> None:
+        """Commit the changes in one transaction."""
         batch = _MERGER.merge(changes)
         written = batch.part(_Callbacks)
         written.seal = self._seal
@@ -278,20 +339,27 @@ class Journal:
         self._committing_since = asyncio.get_running_loop().time()
         try:
             await self._database.persist(work, patience=PATIENCE, about=batch.about)
-        except Exception as error:
-            self.fail(error)
-            if outages.may_be_committed(error):
-                raise OutcomeUnknown(repr(error)) from error
-            raise
         finally:
             self._committing_since = math.inf
         if written.new:
             for call in self._listeners:
                 call(written.new)
-        return [None] * len(changes)
 
     def _next_seq(self) -> int:
         # Microseconds, then 5 bits of shard number: increases strictly and never equals a `seq` of another shard.
         now = (self._now_ns() // 1000) << 5 | self._lease.shard
         self._last_seq = max(now, (self._last_seq >> 5) + 1 << 5 | self._lease.shard)
         return self._last_seq
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether the database will refuse the change at every attempt, and has nothing of it."""
+    return outages.refuses_row(error) and not outages.may_be_committed(error)
+
+
+def _refused(change: Change, error: Exception) -> ChangeRefused:
+    refused = ChangeRefused(outages.brief(error))
+    refused.__cause__ = error
+    blame(refused, change.made_from)
+    log.error("journal.refused", extra={"error": outages.brief(error), "items": len(change.made_from)})
+    return refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -15,14 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from coreapp.errors import OutcomeUnknown
+from coreapp.blame import blamed
+from coreapp.errors import ChangeRefused, OutcomeUnknown
 from coreapp.journal import Change, Journal
 from coreapp.session_rows import UsedPreKey
 from harness import metrics
 from tests.conftest import DatabaseFactory
+from tests.database_triggers import refuse_rows
 from tidings.storage import outages
 from tidings.storage.business import accounts, callbacks, contacts, identities, jobs, messages, sessions, shards
 from tidings.storage.business.messages import Status
+from tidings.storage.business.quarantine import Item
 from tidings.storage.database import Database
 
 ACCOUNT = "15550000000"
@@ -225,6 +229,86 @@ async def test_seqs_grow_over_restarts_and_a_clock_that_goes_back_and_never_meet
     await write(1, highest)
     assert seqs == sorted(set(seqs))
     assert not first_shard & set(seqs)
+
+
+def job_to(peer: str, job_id: str) -> jobs.Job:
+    return jobs.Job(job_id, 0, ACCOUNT, peer, 0, "", b"new", 1)
+
+
+async def test_of_a_refused_batch_only_the_refused_change_and_what_depends_on_it_fails(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    await refuse_rows(database, "jobs", "NEW.id = 'bad'")
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
+    told: list[str] = []
+    journal.on_callbacks(lambda new: told.extend(callback.subject for callback in new))
+    changes = [
+        Change(ACCOUNT, enqueued_jobs=[job_to("1", "a")], new_callbacks=[a_callback("a")]),
+        Change(ACCOUNT, enqueued_jobs=[job_to("2", "bad")], made_from=[Item("job", "bad")]),
+        Change(ACCOUNT, enqueued_jobs=[job_to("3", "c")], new_callbacks=[a_callback("c")]),
+        Change(ACCOUNT, enqueued_jobs=[job_to("2", "d")], made_from=[Item("job", "d")]),
+        Change(ACCOUNT, finished_jobs=["bad"]),
+        Change(ACCOUNT, finished_jobs=["a"]),
+    ]
+    results = await asyncio.gather(*map(journal.put, changes), return_exceptions=True)
+    assert [type(result) for result in results] == [
+        type(None),
+        ChangeRefused,
+        type(None),
+        ChangeRefused,
+        ChangeRefused,
+        type(None),
+    ]
+    assert isinstance(results[1], ChangeRefused)
+    assert isinstance(results[3], ChangeRefused)
+    assert blamed(results[1]) == (Item("job", "bad"),)
+    assert not blamed(results[3])
+    found = await dump(database)
+    assert [row[0] for row in found["jobs"]] == ["c"]
+    assert told == ["a", "c"]
+    # Memory is ahead of the disk by the refused change.
+    with pytest.raises(ChangeRefused):
+        await journal.write(Change(ACCOUNT, enqueued_jobs=[job_to("4", "e")]))
+    with pytest.raises(ChangeRefused):
+        journal.broken.result()
+    await journal.close()
+
+
+async def test_a_change_that_is_refused_alone_carries_what_it_was_made_from(database_factory: DatabaseFactory) -> None:
+    database = await database_factory("business")
+    await refuse_rows(database, "jobs", "NEW.id = 'bad'")
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
+    with pytest.raises(ChangeRefused) as refused:
+        await journal.write(Change(ACCOUNT, enqueued_jobs=[job_to("2", "bad")], made_from=[Item("job", "bad")]))
+    assert blamed(refused.value) == (Item("job", "bad"),)
+    await journal.close()
+
+
+async def test_while_a_refused_batch_is_committed_one_by_one_a_lost_lease_ends_it(
+    database_factory: DatabaseFactory,
+) -> None:
+    database = await database_factory("business")
+    await refuse_rows(database, "jobs", "NEW.id = 'bad'")
+    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
+
+    def lose(new: Sequence[callbacks.Callback]) -> None:
+        journal._lease = dataclasses.replace(journal._lease, epoch=99)
+
+    journal.on_callbacks(lose)
+    results = await asyncio.gather(
+        *(
+            journal.put(change)
+            for change in (
+                Change(ACCOUNT, enqueued_jobs=[job_to("1", "a")], new_callbacks=[a_callback("a")]),
+                Change(ACCOUNT, enqueued_jobs=[job_to("2", "bad")]),
+                Change(ACCOUNT, enqueued_jobs=[job_to("3", "c")]),
+            )
+        ),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results] == [type(None), shards.LeaseLost, shards.LeaseLost]
+    await journal.close()
 
 
 PEERS = st.sampled_from(["1", "2"])

@@ -42,13 +42,13 @@ class BatcherClosed(Exception):
 class Batcher(Generic[Item, Result]):
     """Passes items to `flush` in batches, in the order of arrival.
 
-    `flush(items)` returns one result per item, in order. When it raises, and the batch has more than one item and
-    `isolate(error)` is true, the items are flushed one by one, so that only a poisoned item fails. Any other error is
-    passed to every caller of the batch.
+    `flush(items)` returns one result per item, in order. A result that is an exception is raised to the caller of its
+    item. When `flush` raises, and the batch has more than one item and `isolate(error)` is true, the items are flushed
+    one by one, so that only a poisoned item fails. Any other error is passed to every caller of the batch.
     """
 
     name: str
-    flush: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]
+    flush: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]]
     _: dataclasses.KW_ONLY
     max_size: int = 200  # items per batch
     max_in_flight: int = 1  # concurrent flushes; with 1 the batches are strictly in order
@@ -212,5 +212,11 @@ class Batcher(Generic[Item, Result]):
             return
         self._flushed.inc()
         for (_, future), result in zip(batch, results, strict=True):
-            if not future.done():
+            if future.done():
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+                # Mark the error as retrieved, in case that the caller no longer waits.
+                future.exception()
+            else:
                 future.set_result(result)
