@@ -14,6 +14,7 @@ from coreapp.capacity import JobCount
 from coreapp.config import Config
 from coreapp.journal import Journal
 from coreapp.network_connection import NetworkConnection
+from coreapp.quarantine import Quarantine
 from coreapp.settings import Settings
 from coreapp.used_keys import UsedKeys
 from tidings.aio.clock import Clock
@@ -116,6 +117,7 @@ class ShardContext(ShardStore):
     journal: Journal  # the shard's one writer
     bodies: BodySealer  # seals callback bodies
     safe: SecretSealer  # seals secret values among the business's settings
+    quarantine: Quarantine  # items that ended a process or a shard
     used_keys: UsedKeys  # idempotency keys that this process knows to be used
     network_connection: NetworkConnection  # connection to the network for messages
     network: NetworkApi  # the network's HTTP API

@@ -24,6 +24,7 @@ from tidings.storage.business import (
     idempotency,
     job_errors,
     messages,
+    quarantine,
     service_windows,
 )
 from tidings.storage.business.application_settings import ApplicationSettings
@@ -38,6 +39,8 @@ MESSAGE, MEDIA = "message", "media"
 # Deleted periodically only, whatever the settings are.
 UNUSED_MEDIA, KEYS, UNREAD, GROUP_UNREAD, DEAD_CALLBACKS = "unused_media", "keys", "unread", "group_unread", "callbacks"
 REPLAYS, PURGES, JOB_ERRORS, KEPT = "replays", "purges", "job_errors", "kept"
+SUSPECTS, QUARANTINED = "suspects", "quarantined"
+QUARANTINE_DAYS = 30  # days that quarantined deliveries are kept
 # Kinds that every shard deletes. The other kinds scan tables that belong to all shards, including removed ones.
 OF_EACH_SHARD = (DEAD_CALLBACKS,)
 AUDIT_DAYS = 365  # days that the audit of replays and purges is kept
@@ -138,6 +141,8 @@ def old_rows(store: ShardStore, *, unread_days: int, dead_callback_days: int, pa
         REPLAYS: (callback_replays.delete_before, AUDIT_DAYS * DAY_MS),
         PURGES: (callback_purges.delete_before, AUDIT_DAYS * DAY_MS),
         JOB_ERRORS: (job_errors.delete_strays, DAY_MS),
+        SUSPECTS: (quarantine.delete_strays, DAY_MS),
+        QUARANTINED: (quarantine.delete_older, QUARANTINE_DAYS * DAY_MS),
         KEYS: (idempotency.delete_older, idempotency.LIFETIME_MS),
         UNREAD: (unread, unread_days * DAY_MS),
         GROUP_UNREAD: (group_unread, unread_days * DAY_MS),

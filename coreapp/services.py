@@ -8,6 +8,8 @@ import logging
 import ssl
 from collections.abc import Callable
 
+from coreapp import in_hand, quarantine
+from coreapp.in_hand import InHand
 from coreapp.settings import Settings
 from coreapp.shard.health import CoreappNeeds
 from coreapp.shard.link import LinkHandler
@@ -65,6 +67,9 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappA
     links = OpenLinks()
     server: asyncio.Server | SocketServer | None = None
     files: FileStore | None = None
+    # A container may have a read-only data directory.
+    item_places = (settings.data_dir, settings.media_dir)
+    held = InHand()
     try:
         await schema.prepare(database, migrate=settings.embedded)
         await accounts.require_number(database, settings.account)
@@ -72,12 +77,16 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappA
         data_directory.require_number(settings.data_dir, settings.account)
         await checks.require_settings(database, settings.secrets.settings_key)
         await checks.require_link(database, settings.secrets.link_key)
+        with in_hand.left_behind(item_places) as items:
+            await quarantine.count_attempts(database, SystemClock(), items, "the process ended while it handled this")
+        held = InHand.open(item_places)
         node = ShardNode(
             settings,
             database,
             network,
             clock=SystemClock(),
             address=lambda: f"{settings.advertised_host}:{port}",
+            in_hand=held,
         )
         files = node.process.files
         node.process.working.prepare()
@@ -104,6 +113,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappA
         finally:
             metrics.close()
     finally:
+        held.close()
         await links.close()
         if server is not None:
             server.close()

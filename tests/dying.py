@@ -11,7 +11,7 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, point: str, error: BaseException) -
     """Make the first caller that reaches the point fail with `error`, the closest to a death within a process."""
     left = [error]
 
-    def reach(name: str) -> None:
+    def reach(name: str, of: str = "") -> None:
         if name == point and left:
             raise left.pop()
 

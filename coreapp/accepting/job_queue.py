@@ -31,6 +31,7 @@ from tidings.observability import tracing
 from tidings.observability.tracing import Kind
 from tidings.storage.business.jobs import Job, JobForm
 from tidings.storage.business.messages import MessageRow, Status
+from tidings.storage.business.quarantine import ItemKind
 from tidings.storage.business.sessions import SealedSendingHalf
 from tidings.wire import codes, core
 from tidings.wire.ids import MessageIds
@@ -101,6 +102,7 @@ class JobQueue:
         self._encryption = sending.encryption
         self._transmitter = sending.transmitter
         self._preparation = preparation
+        self._quarantine = context.quarantine
         self._sent_contents = recovery.sent_contents
         self._control_messages = recovery.control_messages
         self._ids = MessageIds()
@@ -140,6 +142,7 @@ class JobQueue:
 
     def resume(self, jobs: Sequence[Job]) -> None:
         """Resume the jobs of an earlier owner: ciphertexts are sent as they are, contents are encrypted first.
+        Quarantined jobs are not resumed.
 
         The tracker must hold their messages, as it holds those of new ones.
         """
@@ -149,13 +152,17 @@ class JobQueue:
             self.expiry.watch(job)
             if job.traceparent:
                 self._tracker.trace(job.id, job.traceparent)
-            if job.state == JobForm.ENCRYPTED:
-                self._transmitter.offer((job,), inherited=True)
+            if self._quarantine.holds(ItemKind.JOB, job.id):
+                self._quarantine.keep(job)
                 continue
-            try:
-                self._control_messages.enter(job, self._encryption.unseal_content(job))
-            except e2ee.CorruptState:
-                unreadable.append(job)
+            with self._quarantine.hold(ItemKind.JOB, job.id, job.peer):
+                if job.state == JobForm.ENCRYPTED:
+                    self._transmitter.offer((job,), inherited=True)
+                    continue
+                try:
+                    self._control_messages.enter(job, self._encryption.unseal_content(job))
+                except e2ee.CorruptState:
+                    unreadable.append(job)
         if unreadable:
             log.error("jobs.unreadable", extra={"count": len(unreadable)})
             self._transmitter.fail(unreadable, codes.MESSAGE_FAILED, "the stored message cannot be read")

@@ -51,7 +51,7 @@ def wire_accepting(
         recovery=recovery,
     )
     requests = MessageRequests(context, jobs.accept, webhook.delay)
-    places = (media.preparation_queue, groups.sender, sending.encryption)
+    places = (media.preparation_queue, groups.sender, sending.encryption, context.quarantine)
     jobs.expiry.look_in(places, sending.transmitter)
     purge = JobPurge(context=context, tracker=statuses.tracker, places=places, transmitter=sending.transmitter)
     return Accepting(requests=requests, jobs=jobs, purge=purge, idempotency_keys=keys)

@@ -31,6 +31,7 @@ from tidings.client.errors import NetworkAway
 from tidings.storage.business.group_changes import GroupChanges
 from tidings.storage.business.groups import StoredGroup
 from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.business.quarantine import Item, ItemKind
 from tidings.storage.business.sender_keys import KeyHolder
 from tidings.wire import codes
 from tidings.wire.content import encode_sender_key
@@ -304,7 +305,9 @@ class GroupSender:
             encrypted = dataclasses.replace(job)
             # The prepared content: its files have pointers now.
             self.sending.encryption.seal_content(encrypted, content)
-            body = group_jobs.pack(group_jobs.Encrypted(epoch, encrypted.body, key.record.encrypt(content)))
+            with self.context.quarantine.hold(ItemKind.JOB, job.id, job.peer):
+                ciphertext = key.record.encrypt(content)
+            body = group_jobs.pack(group_jobs.Encrypted(epoch, encrypted.body, ciphertext))
             encrypted.state, encrypted.kind, encrypted.body = JobForm.ENCRYPTED, group_jobs.MESSAGE, body
             self._fly(line, encrypted, epoch)
             jobs.append(encrypted)
@@ -315,6 +318,7 @@ class GroupSender:
                 self.context.account,
                 enqueued_jobs=jobs,
                 groups=GroupChanges(self.context.account, own_keys=(key.sealed(),)),
+                made_from=[Item(ItemKind.JOB, job.id) for job in jobs],
             )
         )
         self.sending.transmitter.offer(jobs)

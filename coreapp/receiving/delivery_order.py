@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from coreapp.groups import notices
 from tidings.wire import device
@@ -16,10 +16,16 @@ MAX_IDS = 4_000
 _IDS_OF_REQUEST = 10
 
 
-def part(deliveries: Sequence[Deliver]) -> Sequence[Deliver]:
-    """Return the first deliveries whose database reads fit into one part, at least one."""
+def part(deliveries: Sequence[Deliver], is_suspect: Callable[[Deliver], bool] | None = None) -> Sequence[Deliver]:
+    """Return the first deliveries whose database reads fit into one part, at least one. A suspect is a part of its own,
+    so that an error is known to be its own.
+
+    is_suspect: None if there are no suspects
+    """
     ids = 0
     for position, delivery in enumerate(deliveries[:MAX_DELIVERIES]):
+        if is_suspect is not None and is_suspect(delivery):
+            return deliveries[: max(1, position)]
         ids += len(delivery.refs) * (_IDS_OF_REQUEST if delivery.kind == device.RETRY else 1)
         if ids > MAX_IDS:
             return deliveries[: max(1, position)]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from coreapp.blame import blame
 from coreapp.context import ShardContext
 from coreapp.groups import cross_shard
 from coreapp.groups.arrivals import Arrivals
@@ -38,6 +40,11 @@ from tidings.aio.batcher import Batcher
 from tidings.storage.business import messages
 from tidings.storage.business.messages import Status
 from tidings.wire import codes, device
+from tidings.storage import outages
+from tidings.storage.business import messages, quarantine
+from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.quarantine import ItemKind
+from tidings.wire import device
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)
@@ -110,13 +117,44 @@ class Inbox:
             # This sender has named very many unknown messages.
             inspection.count(delivery, "cut")
             del delivery.refs[FEW_REFS:]
-        self._batcher.put(delivery).add_done_callback(self._handled)
+        if self.context.quarantine.holds(ItemKind.DELIVERY, delivery.id):
+            self._set_aside(delivery)
+        else:
+            self._batcher.put(delivery).add_done_callback(self._handled)
 
     def note(self, delivery: Deliver) -> asyncio.Future[None]:
         """Queue a cross-shard message, in order with the deliveries."""
+        if self.context.quarantine.holds(ItemKind.DELIVERY, delivery.id):
+            return self._set_aside(delivery)
         taken = self._batcher.put(delivery)
         taken.add_done_callback(self._handled)
         return taken
+
+    def handle_released(self) -> None:
+        """Handle the deliveries that were quarantined and released."""
+        for delivery in self.context.quarantine.released:
+            self._batcher.put(delivery).add_done_callback(functools.partial(self._handled_again, delivery))
+
+    def _handled_again(self, delivery: Deliver, done: asyncio.Future[None]) -> None:
+        self._handled(done)
+        if not done.cancelled() and done.exception() is None:
+            item = quarantine.name(ItemKind.DELIVERY, delivery.id)
+            self.context.journal.put(Change(self.context.account, cleared_suspects=(item,)))
+
+    def _set_aside(self, delivery: Deliver) -> asyncio.Future[None]:
+        """Keep a quarantined delivery in our tables, and acknowledge it."""
+        log.error("delivery.set_aside", extra={"id": delivery.id, "from": delivery.sender, "kind": delivery.kind})
+        # Only cross-shard messages have no number.
+        groups = GroupChanges(self.context.account, ended_notes=() if delivery.n else (delivery.id,))
+        kept = self.context.journal.put(
+            Change(self.context.account, set_aside=(self.context.quarantine.kept(delivery),), groups=groups)
+        )
+        kept.add_done_callback(functools.partial(self._acknowledge_kept, delivery))
+        return kept
+
+    def _acknowledge_kept(self, delivery: Deliver, kept: asyncio.Future[None]) -> None:
+        if not kept.cancelled() and kept.exception() is None:
+            self.context.network_connection.acknowledge((delivery,))
 
     def _again(self, held: Sequence[Deliver]) -> None:
         for delivery in () if self._is_closed else held:
@@ -138,12 +176,13 @@ class Inbox:
         """Handle these deliveries and the rest of the previous batch, until none is left or new ones form the next
         batch. Raises the error that broke the shard; nothing is handled after it.
         """
+        suspects = self._is_suspect if self.context.quarantine.has_suspects else None
         behind, self._in_flight = self._in_flight, ()
         waiting = delivery_order.arrange([*behind, *deliveries]) if behind else deliveries
         while waiting:
             self._in_flight = waiting
             try:
-                waiting = waiting[await self._take(delivery_order.part(waiting)) :]
+                waiting = waiting[await self._take(delivery_order.part(waiting, suspects)) :]
             finally:
                 self._in_flight = ()
             if waiting:
@@ -152,6 +191,10 @@ class Inbox:
                 if self._batcher.pending:
                     break
         return [None] * len(deliveries)
+
+    def _is_suspect(self, delivery: Deliver) -> bool:
+        """Return whether the delivery has ended a process or a shard before."""
+        return self.context.quarantine.is_suspect(ItemKind.DELIVERY, delivery.id)
 
     async def _take(self, deliveries: Sequence[Deliver]) -> int:
         """Handle, commit and acknowledge deliveries in order, at least one, until the time is up. Returns their
@@ -165,6 +208,10 @@ class Inbox:
             with contextlib.ExitStack() as loaded:
                 effects = await self._prepare(deliveries, loaded)
                 handled = await self._handle(deliveries, effects)
+        except Exception as error:
+            if not self.context.journal.broken.done() and not outages.is_outage(error):
+                blame(error, _items(deliveries))
+            raise
         finally:
             self.statuses.tracker.release(about)
         crashpoints.reach(crashpoints.AFTER_ROW_BEFORE_NETWORK_ACK)
@@ -269,7 +316,8 @@ class Inbox:
             if handle is None:
                 log.warning("event.unknown", extra={"kind": delivery.kind, "from": delivery.sender})
             else:
-                handle(delivery, effects)
+                with self.context.quarantine.hold(ItemKind.DELIVERY, delivery.id, delivery.sender):
+                    handle(delivery, effects)
             handled += 1
             if time.perf_counter() >= until:
                 break
@@ -279,6 +327,7 @@ class Inbox:
         jobs = self.recovery.control_messages.jobs(control_messages) if control_messages else ()
         change = effects.change(self.statuses.reports, self.peers.sessions, self.peers.contacts, jobs)
         if change is not None:
+            change.made_from = _items(deliveries[:handled])
             await self._commit(change, effects, control_messages)
         if effects.groups is not None:
             effects.groups.committed()
@@ -312,6 +361,10 @@ class Inbox:
             for peer in over:
                 self.peers.sessions.forget(peer)
                 self.peers.sessions.hold(peer, committed)
+
+
+def _items(deliveries: Sequence[Deliver]) -> Sequence[quarantine.Item]:
+    return [quarantine.name(ItemKind.DELIVERY, delivery.id) for delivery in deliveries]
 
 
 def _take_note(delivery: Deliver, effects: BatchEffects) -> None:

@@ -26,6 +26,7 @@ from tidings.aio.batcher import Batcher, BatcherClosed
 from tidings.client import sessions
 from tidings.client.errors import NetworkAway, NetworkRefusal
 from tidings.storage.business.jobs import Job, JobForm
+from tidings.storage.business.quarantine import Item, ItemKind
 from tidings.storage.business.sessions import SealedSendingHalf, SealedSession
 from tidings.wire import addresses, codes, device
 
@@ -71,6 +72,7 @@ class _Round:
             learnt_identities=self.learnt.rows,
             kyber_identities=self.learnt.kyber,
             new_callbacks=self.learnt.callbacks,
+            made_from=[Item(ItemKind.JOB, job.id) for job in self.jobs],
         )
 
 
@@ -292,7 +294,9 @@ class Encryption:
                 weaker.add(peer)
                 opened[peer] = None
                 continue
-            opened[peer] = self._open_session(peer, bundle)
+            waiting = self._waiting.get(peer)
+            with self.context.quarantine.hold(ItemKind.JOB, waiting[0][0].id if waiting else "", peer):
+                opened[peer] = self._open_session(peer, bundle)
             if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         return opened, weaker
@@ -313,7 +317,8 @@ class Encryption:
         for job, content in waiting:
             encrypted = dataclasses.replace(job)
             try:
-                self._encrypt_job(encrypted, content, record)
+                with self.context.quarantine.hold(ItemKind.JOB, job.id, job.peer):
+                    self._encrypt_job(encrypted, content, record)
             except e2ee.E2EEError as error:
                 log.error("message.unencryptable", extra={"id": job.id, "to": job.peer, "error": repr(error)})
                 self.transmitter.fail([job], codes.MESSAGE_FAILED, "the message cannot be encrypted")

@@ -27,6 +27,7 @@ from tidings.observability import tracing
 from tidings.observability.tracing import Kind, Span
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import Status
+from tidings.storage.business.quarantine import ItemKind
 from tidings.wire import codes, device, ids
 
 log = logging.getLogger(__name__)
@@ -274,7 +275,12 @@ class Transmitter:
 
     def _pump(self) -> None:
         self._pumping = True
-        while self._waiting and self._has_room() and self.context.network_connection.connected:
+        while (
+            self._waiting
+            and self._has_room()
+            and self.context.network_connection.connected
+            and not self.context.journal.broken.done()
+        ):
             job = self._waiting.popleft()
             self._inherited.discard(job.id)
             self._unanswered[job.id] = job
@@ -290,6 +296,14 @@ class Transmitter:
         )
 
     def _send(self, job: Job) -> None:
+        try:
+            with self.context.quarantine.hold(ItemKind.JOB, job.id, job.peer):
+                self._send_envelope(job)
+        except Exception as error:
+            # The shard must be reopened: raised here, the error would only close the connection, again and again.
+            self.context.journal.fail(error)
+
+    def _send_envelope(self, job: Job) -> None:
         if job.kind in group_jobs.KINDS:
             self.context.network_connection.send(group_jobs.envelope_of(job, self.context.account, ttl=self._ttl(job)))
         elif job.kind in (device.READ, device.RETRY):

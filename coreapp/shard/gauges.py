@@ -92,6 +92,11 @@ _GAUGES = (
         lambda shard: shard.groups.sender.waiting,
     ),
     _gauge(
+        "tidings_quarantined_items",
+        "Messages to send and deliveries that are not handled again until they are released",
+        lambda shard: len(shard.context.quarantine),
+    ),
+    _gauge(
         "tidings_undecrypted_messages",
         "Messages that could not be decrypted and were asked for again",
         lambda shard: shard.recovery.retry_requests.waiting,
@@ -130,7 +135,8 @@ def withdraw(shard: Shard) -> None:
 def _jobs(shard: Shard) -> QueueReading:
     """Accepted messages that the network has not acknowledged, in all queues."""
     count, queues = shard.context.count, ("transmission", "encryption", "media", "groups")
-    return QueueReading(count(), count.left, _age(shard, [_STAGES[name](shard).oldest for name in queues]))
+    oldest = [*(_STAGES[name](shard).oldest for name in queues), shard.context.quarantine.oldest]
+    return QueueReading(count(), count.left, _age(shard, oldest))
 
 
 def _callbacks(shard: Shard) -> QueueReading:

@@ -8,10 +8,14 @@ import logging
 import math
 from collections.abc import Callable
 
+from coreapp import quarantine
 from coreapp.account.registrar import Registrar
 from coreapp.account.requests import AccountRequests
+from coreapp.blame import blamed
 from coreapp.config import ConfigSource
 from coreapp.context import SharedLimits
+from coreapp.errors import ChangeRefused
+from coreapp.in_hand import InHand
 from coreapp.journal import Change
 from coreapp.settings import Settings
 from coreapp.shard import balancing, layout_change
@@ -35,6 +39,7 @@ from tidings.objects.directory import DirectoryStore
 from tidings.objects.stores import open_store
 from tidings.storage import outages
 from tidings.storage.business import changes, shards
+from tidings.storage.business.quarantine import MAX_ATTEMPTS
 from tidings.storage.business.shards import LeaseLost
 from tidings.storage.database import Database
 
@@ -64,10 +69,12 @@ class ShardNode:
         *,
         clock: Clock,
         address: Callable[[], str],
+        in_hand: InHand | None = None,
     ) -> None:
         """Create the process.
 
         address: returns the address at which Webapps connect, `host:port`
+        in_hand: names the item that the process is handling; None for one without a file
         """
         self._settings = settings
         self._database = database
@@ -92,6 +99,7 @@ class ShardNode:
             used_keys=UsedKeys(database, clock, account=settings.account),
             files=working if settings.media_bucket is None else open_store(settings.media_dir, settings.media_bucket),
             working=working,
+            in_hand=in_hand if in_hand is not None else InHand(),
         )
         self.shards = OpenShards()
         self.shards.on_change(self._follow_open_shards)
@@ -271,6 +279,8 @@ class ShardNode:
             if outages.is_outage(error):
                 log.warning("shard.left", extra={"shard": lease.shard, "error": repr(error)})
                 self._not_before[lease.shard] = loop.time() + RETRY_SECONDS
+            elif await self._can_reopen(lease.shard, error):
+                self._not_before[lease.shard] = loop.time() + RETRY_SECONDS
             elif not self._failure.done():
                 self._failure.set_exception(error)
         finally:
@@ -281,6 +291,27 @@ class ShardNode:
                 del self._terms[lease.shard]
             self._note_owned()
             self._look.kick()
+
+    async def _can_reopen(self, shard: int, error: Exception) -> bool:
+        """Count an attempt for the items whose handling ended the shard. Returns whether the shard can be reopened:
+        the error was caused by such items, and none of them had reached the quarantine before.
+        """
+        items = blamed(error)
+        if not items:
+            if isinstance(error, ChangeRefused):
+                log.error("shard.left", extra={"shard": shard, "error": str(error)})
+            return isinstance(error, ChangeRefused)
+        log.error("shard.failed", extra={"shard": shard, "items": len(items), "error": repr(error)}, exc_info=error)
+        try:
+            suspects = await quarantine.count_attempts(
+                self._database, self.process.clock, items, f"{type(error).__name__}: {error}"
+            )
+        except Exception as failure:
+            if not outages.is_outage(failure):
+                raise
+            log.warning("items.not_counted", extra={"error": repr(failure)})
+            return True
+        return all(suspect.attempts <= MAX_ATTEMPTS for suspect in suspects)
 
     def _follow_open_shards(self) -> None:
         contexts = [shard.context for shard in self.shards]

@@ -20,9 +20,11 @@ from coreapp.config import ConfigSource
 from coreapp.context import ShardContext, SharedLimits
 from coreapp.groups.cross_shard import CrossShardReader
 from coreapp.groups.wiring import ShardGroups, wire_groups
+from coreapp.in_hand import InHand
 from coreapp.journal import Journal
 from coreapp.media.wiring import ShardMedia, wire_media
 from coreapp.peers.wiring import ShardPeers, wire_peers
+from coreapp.quarantine import Quarantine
 from coreapp.receiving.inbox import Inbox
 from coreapp.recovery.wiring import Recovery, wire_recovery
 from coreapp.retention import RetentionService, wire_retention
@@ -121,6 +123,7 @@ class ProcessParts:
     used_keys: UsedKeys
     files: FileStore
     working: DirectoryStore
+    in_hand: InHand
 
 
 async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> Shard:
@@ -147,6 +150,7 @@ async def open_shard(process: ProcessParts, lease: Lease, device: OwnDevice) -> 
             journal=Journal(database, lease, last_seq=last_seq, seal=bodies.seal),
             bodies=bodies,
             safe=process.safe,
+            quarantine=await Quarantine.read(database, process.in_hand, lease),
             used_keys=process.used_keys,
             network_connection=link,
             network=network,
@@ -188,6 +192,7 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
         link.on_connect(groups.replicas.sync_soon)
     await webhook.queue.start(*waiting)
     accepting.jobs.resume(left)
+    receiving.handle_released()
     return Shard(
         context=context,
         link=link,

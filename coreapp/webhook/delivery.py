@@ -13,6 +13,7 @@ from prometheus_client import Counter
 
 from coreapp import signature
 from coreapp.journal import Change, Journal
+from coreapp.quarantine import Quarantine
 from coreapp.webhook import retry
 from coreapp.webhook.poster import Poster
 from coreapp.webhook.queue import CallbackQueue
@@ -24,6 +25,7 @@ from tidings.aio.slots import Slots
 from tidings.observability import tracing
 from tidings.observability.tracing import Kind
 from tidings.storage.business.callbacks import Callback
+from tidings.storage.business.quarantine import Item, ItemKind
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,8 @@ REQUESTS = Counter("callback_requests_total", "Attempts at the webhook", ["resul
 DURATION_SUM = Counter("callback_requests_duration_ms_sum", "Time spent in attempts", ["result", "type"])
 DEAD = Counter("tidings_callbacks_dead_total", "Callbacks given up and kept as dead letters")
 
+# Error of a dead letter that was given up because its handling ended the process.
+QUARANTINED = "posting it has ended the process 3 times"
 UNMARKED_SECONDS = 1.0  # seconds until a callback is posted again whose outcome could not be written
 
 
@@ -50,9 +54,11 @@ class Deliveries:
     clock: Clock
     # slots of concurrent posts, which other shards may share; None for slots of this shard alone
     slots: Slots | None = None
+    quarantine: Quarantine | None = None  # None for one that holds nothing
 
     def __post_init__(self) -> None:
         self._slots = self.slots if self.slots is not None else Slots()
+        self._quarantine = self.quarantine if self.quarantine is not None else Quarantine()
         self._changed = asyncio.Event()
         self._workers: list[asyncio.Task[None]] = []
 
@@ -128,12 +134,14 @@ class Deliveries:
         """Make one attempt at one callback, and handle its outcome."""
         target = self.target()
         now = self.clock.now()
-        if not callback.body:
+        is_quarantined = self._quarantine.holds(ItemKind.CALLBACK, str(callback.seq))
+        if is_quarantined or not callback.body:
             callback.attempt += 1
-            callback.last_error = "the stored body cannot be read"
+            callback.last_error = QUARANTINED if is_quarantined else "the stored body cannot be read"
             self._give_up(callback, _fields(callback, callback.attempt, None, 0.0))
             return
-        headers = signature.headers(target.keys, callback.event_id, int(now), callback.body)
+        with self._quarantine.hold(ItemKind.CALLBACK, str(callback.seq), callback.recipient):
+            headers = signature.headers(target.keys, callback.event_id, int(now), callback.body)
         if callback.request_id:
             headers["X-Request-ID"] = callback.request_id
         span = None
@@ -192,7 +200,10 @@ class Deliveries:
     def _give_up(self, callback: Callback, fields: Mapping[str, object]) -> None:
         log.error("webhook.given_up", extra={**fields, "error": callback.last_error})
         if not callback.volatile:
-            self.journal.put(Change(callback.account, dead_callbacks=(callback,)))
+            # Once it is a dead letter, only an operator has it posted again.
+            item = Item(ItemKind.CALLBACK, str(callback.seq))
+            cleared = (item,) if self._quarantine.is_suspect(*item) else ()
+            self.journal.put(Change(callback.account, dead_callbacks=(callback,), cleared_suspects=cleared))
         DEAD.inc()
         self.queue.done(callback)
 

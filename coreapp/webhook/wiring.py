@@ -54,7 +54,13 @@ def wire_webhook(context: ShardContext) -> Webhook:
         revocations=settings.webhook_revocations,
     )
     deliveries = Deliveries(
-        queue, context.journal, target, poster=poster, clock=context.clock, slots=context.shared.posts
+        queue,
+        context.journal,
+        target,
+        poster=poster,
+        clock=context.clock,
+        slots=context.shared.posts,
+        quarantine=context.quarantine,
     )
     config.on_change(admission.settings_changed)
     config.on_change(deliveries.kick)

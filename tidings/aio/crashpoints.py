@@ -1,7 +1,8 @@
 """Named crash points, at which tests kill the process to prove that nothing is lost.
 
-`TIDINGS_CRASH_AT=name` kills the process the first time it reaches the point, `name:5` the fifth time. When the
-variable is unset, `reach` costs one comparison with `None`.
+`TIDINGS_CRASH_AT=name` kills the process the first time it reaches the point, `name:5` the fifth time, and
+`name@15550110000` the first time it does so for this phone number. When the variable is unset, `reach` costs one
+comparison with `None`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ AFTER_SHARDS_TAKEN = "after-shards-taken"
 AFTER_MOVED_PAGE = "after-moved-page"
 AFTER_NEW_LAYOUT = "after-new-layout"
 AFTER_SETTLED_PAGE = "after-settled-page"
+ITEM_IN_HAND = "item-in-hand"
 
 ALL = (
     AFTER_COMMIT_BEFORE_REPLY,
@@ -43,28 +45,38 @@ ALL = (
     AFTER_MOVED_PAGE,
     AFTER_NEW_LAYOUT,
     AFTER_SETTLED_PAGE,
+    ITEM_IN_HAND,
 )
 
 _armed: str | None = None
 _passes_left = 0
+# Phone number for which the point is armed; empty for every one.
+_of = ""
 
 
 def arm(spec: str | None) -> None:
-    """Arm one point from `name` or `name:count`; `None` or empty disarms. Raises `ValueError` for an unknown name."""
-    global _armed, _passes_left
+    """Arm one point from `name`, `name:count` or `name@number`; `None` or empty disarms.
+
+    Raises `ValueError` for an unknown name.
+    """
+    global _armed, _passes_left, _of
     if not spec:
         _armed = None
         return
-    name, _, count = spec.partition(":")
+    point, _, of = spec.partition("@")
+    name, _, count = point.partition(":")
     if name not in ALL:
         raise ValueError(f"no crash point {name!r}; known: {', '.join(ALL)}")
-    _armed, _passes_left = name, int(count or 1)
+    _armed, _passes_left, _of = name, int(count or 1), of
 
 
-def reach(name: str) -> None:
-    """Kill this process, as by `kill -9`, if the point is armed and this is the pass on which it is to die."""
+def reach(name: str, of: str = "") -> None:
+    """Kill this process, as by `kill -9`, if the point is armed and this is the pass on which it is to die.
+
+    of: phone number that the point concerns; empty for none
+    """
     global _passes_left
-    if _armed is None or _armed != name:
+    if _armed is None or _armed != name or (_of and _of != of):
         return
     _passes_left -= 1
     if _passes_left <= 0:
