@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from cli import guard
-from tidings.storage.business.queue_views import CALLBACK_STATUSES, JOB_STATUSES, RowFilter
+from tidings.storage.business.queue_views import CALLBACK_STATUSES, JOB_STATUSES, QUARANTINE_STATUSES, RowFilter
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _OWN_EVENT = re.compile(r"evt_[0-9a-f]{32}")
@@ -18,19 +18,28 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that select rows."""
-    statuses = (*CALLBACK_STATUSES, *JOB_STATUSES)
+    statuses = (*CALLBACK_STATUSES, *JOB_STATUSES, *QUARANTINE_STATUSES)
     parser.add_argument(
         "--status",
         action="append",
         choices=statuses,
         default=[],
-        help=f"of callbacks: {', '.join(CALLBACK_STATUSES)}; of jobs: {', '.join(JOB_STATUSES)}; several times for any",
+        help=f"of callbacks: {', '.join(CALLBACK_STATUSES)}; of jobs: {', '.join(JOB_STATUSES)}; of the quarantine: "
+        f"{', '.join(QUARANTINE_STATUSES)}; several times for any",
     )
     parser.add_argument("--since", metavar="TIME", default="", help="2026-01-31T10:00:00Z, or 90m, 2h, 3d ago")
     parser.add_argument("--until", metavar="TIME", default="", help="as --since; rows of that moment are left out")
     parser.add_argument("--recipient", metavar="NUMBER", default="", help="digits, or a group's id")
     parser.add_argument("--shard", type=int, metavar="N", help="of this shard alone")
-    parser.add_argument("--kind", metavar="KIND", default="", help="of callbacks: status_change, inbound_message …")
+    parser.add_argument(
+        "--kind",
+        metavar="KIND",
+        default="",
+        help="of callbacks: status_change, inbound_message …; of the quarantine: job, delivery, callback",
+    )
+    parser.add_argument(
+        "--id", action="append", metavar="ID", default=[], help="of an item in quarantine; several times for any"
+    )
     parser.add_argument(
         "--event", action="append", metavar="EVENT", default=[], help="an event id; several times for any"
     )
@@ -55,6 +64,7 @@ def read(options: argparse.Namespace, *, of: Sequence[str], default: Sequence[st
         kind=options.kind,
         seqs=tuple(parse_seq(event) for event in options.event if not is_own(event)),
         events=tuple(event for event in options.event if is_own(event)),
+        ids=tuple(options.id),
     )
 
 
@@ -104,6 +114,8 @@ def describe(choice: RowFilter) -> str:
         words.append(f"kind {choice.kind}")
     if choice.seqs or choice.events:
         words.append(f"{len(choice.seqs) + len(choice.events)} events")
+    if choice.ids:
+        words.append(f"{len(choice.ids)} ids")
     return ", ".join(words)
 
 

@@ -9,7 +9,7 @@ from cli.choices import utc
 from tidings.storage.business import queue_views
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
-from tidings.storage.business.queue_views import CallbackView, Depth, JobView
+from tidings.storage.business.queue_views import CallbackView, Depth, JobView, QuarantineView
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
 
@@ -78,6 +78,26 @@ def job_object(row: JobView, now: float) -> dict[str, Any]:
         "last_attempt_at": utc(row.tried_at) if row.attempts else None,
         "last_error": row.last_error or None,
         "request_id": row.request_id or None,
+    }
+
+
+def quarantine_line(row: QuarantineView, now: float) -> str:
+    """Return one item that ended a process or a shard as a line of text. now: Unix seconds."""
+    told = f"{row.kind}  {row.id}  {row.peer or '-'}  {row.status}, {row.attempts} attempts"
+    return f"{told}, the last {age(row.tried_at, now)} ago  {row.last_error}"
+
+
+def quarantine_object(row: QuarantineView, now: float) -> dict[str, Any]:
+    """Return one item that ended a process or a shard as a JSON object. now: Unix seconds."""
+    return {
+        "kind": row.kind,
+        "id": row.id,
+        "status": row.status,
+        "recipient": row.peer or None,
+        "attempts": row.attempts,
+        "last_attempt_at": utc(row.tried_at),
+        "age_s": round(max(0.0, now - row.tried_at / 1000)),
+        "last_error": row.last_error,
     }
 
 

@@ -97,7 +97,7 @@ async def _replay(settings: QueueSettings, events: Sequence[str]) -> int:
         changes = QueueChanges(database, CoreappClient.of(settings), heartbeat_timeout=settings.lease_seconds)
         async with database.reading() as connection:
             rows = await queue.CALLBACKS.read(connection, choice)
-        total = await changes.replay(queue.CALLBACKS.by_shard(rows))
+        total = await changes.replay(queue.by_shard(queue.CALLBACKS, rows))
     finally:
         await database.close()
     print(f"{total} callbacks are pending again")

@@ -17,7 +17,7 @@ from cli import choices, guard, process, queue_pages
 from cli.coreapp_client import CoreappClient
 from cli.queue_changes import Count, QueueChanges
 from cli.settings import QueueSettings
-from tidings.storage.business import callback_purges, callback_replays, queue_views
+from tidings.storage.business import callback_purges, callback_replays, quarantine, queue_views
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callback_replays import Replay
 from tidings.storage.business.queue_views import (
@@ -25,8 +25,11 @@ from tidings.storage.business.queue_views import (
     DEAD,
     FAILING,
     JOB_STATUSES,
+    QUARANTINE_STATUSES,
+    QUARANTINED,
     CallbackView,
     JobView,
+    QuarantineView,
     RowFilter,
 )
 from tidings.storage.database import Connection, Database
@@ -34,12 +37,14 @@ from tidings.storage.database import Connection, Database
 LIMIT = 100
 _PAGE = 1000
 
-Row = TypeVar("Row", bound=CallbackView | JobView)
+Row = TypeVar("Row", bound=CallbackView | JobView | QuarantineView)
+# Row of a queue, which belongs to a shard.
+Queued = TypeVar("Queued", bound=CallbackView | JobView)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Queue(Generic[Row]):
-    """One of the two queues."""
+    """One of the two queues, or the quarantine."""
 
     name: str
     list_page: Callable[..., Awaitable[Sequence[Row]]]  # function of `queue_views`
@@ -58,12 +63,13 @@ class _Queue(Generic[Row]):
             after = {"after": self.key(page[-1])}
         return rows
 
-    def by_shard(self, rows: Sequence[Row]) -> dict[int, list[Any]]:
-        """Return the keys of the rows, by shard."""
-        found: dict[int, list[Any]] = {}
-        for row in rows:
-            found.setdefault(row.shard, []).append(self.key(row))
-        return found
+
+def by_shard(queue: _Queue[Queued], rows: Sequence[Queued]) -> dict[int, list[Any]]:
+    """Return the keys of the rows, by shard."""
+    found: dict[int, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row.shard, []).append(queue.key(row))
+    return found
 
 
 _JOBS: _Queue[JobView] = _Queue(
@@ -76,6 +82,13 @@ CALLBACKS: _Queue[CallbackView] = _Queue(
     queue_pages.callback_object,
     queue_pages.callback_line,
 )
+_QUARANTINE: _Queue[QuarantineView] = _Queue(
+    "items",
+    queue_views.list_quarantine,
+    operator.attrgetter("kind", "id"),
+    queue_pages.quarantine_object,
+    queue_pages.quarantine_line,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,11 +96,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("status", "jobs", "callbacks", "replay", "purge", "purge-jobs", "audit"),
+        choices=("status", "jobs", "callbacks", "quarantine", "replay", "purge", "purge-jobs", "release", "audit"),
         default="status",
-        help="count what is in the queues (default); list jobs; list callbacks; post what failed or was given "
-        "up again, with the same event ids; delete callbacks unposted (without --status the dead ones); delete "
-        "messages that were never sent, which get the status failed; list who replayed and purged what",
+        help="count what is in the queues (default); list jobs; list callbacks; list items that ended a process or a "
+        "shard; post what failed or was given up again, with the same event ids; delete callbacks unposted (without "
+        "--status the dead ones); delete messages that were never sent, which get the status failed; let quarantined "
+        "items be handled again; list who replayed and purged what",
     )
     choices.add_arguments(parser)
     parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"rows to list; 0 for all ({LIMIT})")
@@ -129,6 +143,10 @@ async def _list_callbacks(options: argparse.Namespace, connection: Connection) -
     await _list(options, connection, CALLBACKS, choices.read(options, of=CALLBACK_STATUSES, default=()))
 
 
+async def _list_quarantine(options: argparse.Namespace, connection: Connection) -> None:
+    await _list(options, connection, _QUARANTINE, choices.read(options, of=QUARANTINE_STATUSES, default=()))
+
+
 async def _list(options: argparse.Namespace, connection: Connection, queue: _Queue[Row], choice: RowFilter) -> None:
     rows, now = await queue.read(connection, choice, options.limit), time.time()
     if options.json:
@@ -159,14 +177,20 @@ async def _list_audit(options: argparse.Namespace, connection: Connection) -> No
         _print_lines([queue_pages.audit_line(entry) for entry in chosen])
 
 
-_LISTS = {"status": _show_depths, "jobs": _list_jobs, "callbacks": _list_callbacks, "audit": _list_audit}
+_LISTS = {
+    "status": _show_depths,
+    "jobs": _list_jobs,
+    "callbacks": _list_callbacks,
+    "quarantine": _list_quarantine,
+    "audit": _list_audit,
+}
 
 
 async def _replay(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
     choice = choices.read(options, of=(FAILING, DEAD), default=(FAILING, DEAD))
     async with database.reading() as connection:
         rows = await CALLBACKS.read(connection, choice)
-    count = await changes.replay(CALLBACKS.by_shard(rows))
+    count = await changes.replay(by_shard(CALLBACKS, rows))
     _say(options, {"replayed": count}, f"{count} callbacks are due now, with the same event ids")
     return 0
 
@@ -175,7 +199,7 @@ async def _purge(options: argparse.Namespace, database: Database, changes: Queue
     choice = choices.read(options, of=CALLBACK_STATUSES, default=(DEAD,))
     rows = await _confirmed(options, database, CALLBACKS, choice, "They are deleted, and never posted.")
     if rows:
-        count = await changes.purge(CALLBACKS.by_shard(rows), choices.describe(choice), choice.statuses)
+        count = await changes.purge(by_shard(CALLBACKS, rows), choices.describe(choice), choice.statuses)
         _say_purged(options, count, "callbacks are deleted", "have changed meanwhile, and stay")
     return 0
 
@@ -187,18 +211,29 @@ async def _purge_jobs(options: argparse.Namespace, database: Database, changes: 
     effect = "Those that were not sent yet are deleted, and reported as failed."
     rows = await _confirmed(options, database, _JOBS, choice, effect)
     if rows:
-        count = await changes.purge_jobs(_JOBS.by_shard(rows), choices.describe(choice), choice.statuses)
+        count = await changes.purge_jobs(by_shard(_JOBS, rows), choices.describe(choice), choice.statuses)
         stays = "were sent or have changed meanwhile, or are no messages, and stay"
         _say_purged(options, count, "messages are deleted and fail", stays)
     return 0
 
 
-_CHANGES = {"replay": _replay, "purge": _purge, "purge-jobs": _purge_jobs}
+async def _release(options: argparse.Namespace, database: Database, changes: QueueChanges) -> int:
+    choice = choices.read(options, of=(QUARANTINED,), default=(QUARANTINED,))
+    async with database.reading() as connection:
+        rows = await _QUARANTINE.read(connection, choice)
+    items = [quarantine.name(row.kind, row.id) for row in rows]
+    count = await database.persist(lambda connection: quarantine.release(connection, items))
+    told = f"{count} items are handled again when their shards are next opened: restart the Coreapps"
+    _say(options, {"released": count}, told)
+    return 0
+
+
+_CHANGES = {"replay": _replay, "purge": _purge, "purge-jobs": _purge_jobs, "release": _release}
 
 
 async def _confirmed(
-    options: argparse.Namespace, database: Database, queue: _Queue[Row], choice: RowFilter, effect: str
-) -> Sequence[Row]:
+    options: argparse.Namespace, database: Database, queue: _Queue[Queued], choice: RowFilter, effect: str
+) -> Sequence[Queued]:
     """Return the selected rows after the user has confirmed their deletion. Raises `CommandFailure` without
     confirmation.
 
