@@ -20,12 +20,13 @@ from cli import choices, guard, queue_pages
 from cli.commands import queue
 from tests.cli.test_main import run
 from tidings.installation.settings import DatabaseSettings
-from tidings.storage.business import callback_purges, callbacks, job_errors, jobs, messages, shards
+from tidings.storage.business import callback_purges, callbacks, job_errors, jobs, messages, quarantine, shards
 from tidings.storage.business.callback_purges import CallbackPurgeRow
 from tidings.storage.business.callbacks import Callback
 from tidings.storage.business.job_errors import JobError
 from tidings.storage.business.jobs import Job
 from tidings.storage.business.messages import MessageRow
+from tidings.storage.business.quarantine import Item, Suspect
 from tidings.storage.database import Connection, Database
 from tidings.wire import connection as wire
 from tidings.wire import core
@@ -369,3 +370,46 @@ def test_times_are_those_of_the_zone_that_they_name_and_else_of_utc() -> None:
     assert choices.parse_time("90m", "--since", 10_000) == 4_600_000
     assert choices.parse_time("", "--since", 10_000) == 0
     assert [queue_pages.age(0, seconds) for seconds in (5, 119, 120, 7200, 172_800)] == ["5s", "119s", "2m", "2h", "2d"]
+
+
+def test_items_in_quarantine_are_listed_without_bodies_and_released(tool: Tool, data_dir: Path) -> None:
+    rows = [
+        Suspect("job", "m-1", "", 3, "the process ended while it handled this", 1_000),
+        Suspect("delivery", "e-1", BEN, 3, "RuntimeError: x", 2_000, BODY),
+        Suspect("delivery", "e-2", "", 1, "RuntimeError: y", 3_000),
+    ]
+
+    async def fill_in(connection: Connection) -> None:
+        await jobs.enqueue(connection, [Job("m-1", 0, ME, ANN, 0, "", BODY, 1)])
+        await quarantine.save(connection, rows)
+
+    in_database(data_dir, fill_in)
+    items = json.loads(tool("quarantine", "--json"))["items"]
+    assert [(item["kind"], item["id"], item["recipient"], item["status"], item["attempts"]) for item in items] == [
+        ("delivery", "e-1", BEN, "quarantined", 3),
+        ("delivery", "e-2", None, "suspect", 1),
+        ("job", "m-1", ANN, "quarantined", 3),
+    ]
+    text = tool("quarantine", "--status", "quarantined")
+    assert "e-2" not in text
+    assert f"job  m-1  {ANN}  quarantined, 3 attempts" in text
+    assert "nobody may see" not in text
+    assert [i["id"] for i in json.loads(tool("quarantine", "--recipient", ANN, "--json"))["items"]] == ["m-1"]
+    assert [i["id"] for i in json.loads(tool("quarantine", "--kind", "delivery", "--json"))["items"]] == ["e-1", "e-2"]
+
+    assert json.loads(tool("release", "--id", "e-1", "--json")) == {"released": 1}
+    assert json.loads(tool("release", "--id", "e-2", "--json")) == {"released": 0}
+    assert "1 items are handled again" in tool("release")
+
+    async def read(connection: Connection) -> Sequence[Suspect]:
+        return await quarantine.find(connection, [Item("job", "m-1"), Item("delivery", "e-1")])
+
+    assert {(row.id, row.attempts, row.body) for row in in_database(data_dir, read)} == {
+        ("m-1", 0, None),
+        ("e-1", 0, BODY),
+    }
+    assert [i["status"] for i in json.loads(tool("quarantine", "--json"))["items"]] == [
+        "released",
+        "suspect",
+        "released",
+    ]
