@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 import sqlalchemy as sa
 
 from tidings.storage.database import Database
 
 
-async def refuse_rows(database: Database, table: str, condition: str) -> None:
-    """Refuse inserted rows of a table that meet the condition.
+@contextlib.asynccontextmanager
+async def refused_rows(database: Database, table: str, condition: str) -> AsyncIterator[None]:
+    """Refuse inserted rows of a table that meet the condition, until the block ends.
 
     condition: SQL expression about the row `NEW`
     """
+    await _run(database, _statement(database.settings.engine, table, condition))
+    try:
+        yield
+    finally:
+        await _run(database, f"DROP TRIGGER refuse_{table}")
+
+
+async def _run(database: Database, statement: str) -> None:
     async with database.transaction() as connection:
-        await connection.execute(sa.text(_statement(database.settings.engine, table, condition)))
+        await connection.execute(sa.text(statement))
 
 
 def _statement(engine: str, table: str, condition: str) -> str:

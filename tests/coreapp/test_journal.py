@@ -22,7 +22,7 @@ from coreapp.journal import Change, Journal
 from coreapp.session_rows import UsedPreKey
 from harness import metrics
 from tests.conftest import DatabaseFactory
-from tests.database_triggers import refuse_rows
+from tests.database_triggers import refused_rows
 from tidings.storage import outages
 from tidings.storage.business import accounts, callbacks, contacts, identities, jobs, messages, sessions, shards
 from tidings.storage.business.messages import Status
@@ -235,12 +235,18 @@ def job_to(peer: str, job_id: str) -> jobs.Job:
     return jobs.Job(job_id, 0, ACCOUNT, peer, 0, "", b"new", 1)
 
 
-async def test_of_a_refused_batch_only_the_refused_change_and_what_depends_on_it_fails(
-    database_factory: DatabaseFactory,
-) -> None:
+@pytest.fixture
+async def refusing(database_factory: DatabaseFactory) -> AsyncIterator[Database]:
+    """Database that refuses the job "bad" at every attempt."""
     database = await database_factory("business")
-    await refuse_rows(database, "jobs", "NEW.id = 'bad'")
-    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
+    async with refused_rows(database, "jobs", "NEW.id = 'bad'"):
+        yield database
+
+
+async def test_of_a_refused_batch_only_the_refused_change_and_what_depends_on_it_fails(
+    refusing: Database,
+) -> None:
+    journal = Journal(refusing, await a_lease(refusing), last_seq=0, seal=as_they_are)
     told: list[str] = []
     journal.on_callbacks(lambda new: told.extend(callback.subject for callback in new))
     changes = [
@@ -264,7 +270,7 @@ async def test_of_a_refused_batch_only_the_refused_change_and_what_depends_on_it
     assert isinstance(results[3], ChangeRefused)
     assert blamed(results[1]) == (Item("job", "bad"),)
     assert not blamed(results[3])
-    found = await dump(database)
+    found = await dump(refusing)
     assert [row[0] for row in found["jobs"]] == ["c"]
     assert told == ["a", "c"]
     # Memory is ahead of the disk by the refused change.
@@ -275,10 +281,10 @@ async def test_of_a_refused_batch_only_the_refused_change_and_what_depends_on_it
     await journal.close()
 
 
-async def test_a_change_that_is_refused_alone_carries_what_it_was_made_from(database_factory: DatabaseFactory) -> None:
-    database = await database_factory("business")
-    await refuse_rows(database, "jobs", "NEW.id = 'bad'")
-    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
+async def test_a_change_that_is_refused_alone_carries_what_it_was_made_from(
+    refusing: Database,
+) -> None:
+    journal = Journal(refusing, await a_lease(refusing), last_seq=0, seal=as_they_are)
     with pytest.raises(ChangeRefused) as refused:
         await journal.write(Change(ACCOUNT, enqueued_jobs=[job_to("2", "bad")], made_from=[Item("job", "bad")]))
     assert blamed(refused.value) == (Item("job", "bad"),)
@@ -286,11 +292,9 @@ async def test_a_change_that_is_refused_alone_carries_what_it_was_made_from(data
 
 
 async def test_while_a_refused_batch_is_committed_one_by_one_a_lost_lease_ends_it(
-    database_factory: DatabaseFactory,
+    refusing: Database,
 ) -> None:
-    database = await database_factory("business")
-    await refuse_rows(database, "jobs", "NEW.id = 'bad'")
-    journal = Journal(database, await a_lease(database), last_seq=0, seal=as_they_are)
+    journal = Journal(refusing, await a_lease(refusing), last_seq=0, seal=as_they_are)
 
     def lose(new: Sequence[callbacks.Callback]) -> None:
         journal._lease = dataclasses.replace(journal._lease, epoch=99)

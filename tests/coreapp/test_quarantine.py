@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import sqlalchemy as sa
 
 from coreapp.webhook.delivery import QUARANTINED
 from harness import metrics
 from tests.coreapp.conftest import BUSINESS, Running, World
 from tests.coreapp.phones import Phone
 from tests.coreapp.receiving.test_events import NUMBER, OTHER, TEXT, acknowledged, with_session
-from tests.database_triggers import refuse_rows
+from tests.database_triggers import refused_rows
 from tidings.aio import crashpoints
 from tidings.aio.crashpoints import ITEM_IN_HAND
 from tidings.storage.business import callbacks, jobs, messages, quarantine, queue_views
@@ -44,44 +43,43 @@ async def test_a_delivery_whose_change_is_always_refused_is_quarantined_and_what
     world: World,
 ) -> None:
     running, phone, message = await with_session(world)
-    await refuse_rows(world.database, "messages", f"NEW.peer = '{OTHER}'")
-    other = Phone(OTHER)
-    world.network.phones[OTHER] = other
-    kind, body = other.write(TEXT, world.network.business_bundle())
-    gate = asyncio.Event()
-    batcher = running.shard.receiving._batcher
-    flush = batcher._flush
+    async with refused_rows(world.database, "messages", f"NEW.peer = '{OTHER}'"):
+        other = Phone(OTHER)
+        world.network.phones[OTHER] = other
+        kind, body = other.write(TEXT, world.network.business_bundle())
+        gate = asyncio.Event()
+        batcher = running.shard.receiving._batcher
+        flush = batcher._flush
 
-    async def held(deliveries: object) -> object:
-        await gate.wait()
-        return await flush(deliveries)  # type: ignore[arg-type]
+        async def held(deliveries: object) -> object:
+            await gate.wait()
+            return await flush(deliveries)  # type: ignore[arg-type]
 
-    # All three form one batch, and one change.
-    batcher._flush = held  # type: ignore[assignment]
-    world.network.deliver(NUMBER, frames.READ, id="first", refs=[message])
-    await world.network.signals.until(lambda: "first" in world.network.mailbox)
-    world.network.deliver(OTHER, kind, id="bad", body=body)
-    inbound(phone, world, "good")
-    gate.set()
-    await acknowledged(world, "first", "good", "bad")
-    assert metrics.value("tidings_items_quarantined_total", kind="delivery") >= 1
+        # All three form one batch, and one change.
+        batcher._flush = held  # type: ignore[assignment]
+        world.network.deliver(NUMBER, frames.READ, id="first", refs=[message])
+        await world.network.signals.until(lambda: "first" in world.network.mailbox)
+        world.network.deliver(OTHER, kind, id="bad", body=body)
+        inbound(phone, world, "good")
+        gate.set()
+        await acknowledged(world, "first", "good", "bad")
+        assert metrics.value("tidings_items_quarantined_total", kind="delivery") >= 1
 
-    assert not running.task.done(), "the process ended"
-    rows = await suspects(world)
-    assert rows.pop(Item(ItemKind.DELIVERY, "bad")) == 3
-    assert all(attempts == 1 for attempts in rows.values())
-    await world.sink.signals.until(lambda: ("good", "received") in world.sink.labels())
-    assert len(running.shard.context.quarantine) == 1
-    async with world.database.reading() as connection:
-        (row,) = await queue_views.list_quarantine(
-            connection, queue_views.RowFilter(statuses=(queue_views.QUARANTINED,))
-        )
-    assert (row.kind, row.id, row.peer, row.attempts) == ("delivery", "bad", OTHER, 3)
-    await running.stopped()
+        assert not running.task.done(), "the process ended"
+        rows = await suspects(world)
+        assert rows.pop(Item(ItemKind.DELIVERY, "bad")) == 3
+        assert all(attempts == 1 for attempts in rows.values())
+        await world.sink.signals.until(lambda: ("good", "received") in world.sink.labels())
+        assert len(running.shard.context.quarantine) == 1
+        async with world.database.reading() as connection:
+            (row,) = await queue_views.list_quarantine(
+                connection, queue_views.RowFilter(statuses=(queue_views.QUARANTINED,))
+            )
+        assert (row.kind, row.id, row.peer, row.attempts) == ("delivery", "bad", OTHER, 3)
+        await running.stopped()
 
     # The operator has removed the reason, and releases it.
     async with world.database.transaction() as connection:
-        await connection.execute(sa.text("DROP TRIGGER refuse_messages"))
         assert await quarantine.release(connection, [Item(ItemKind.DELIVERY, "bad")]) == 1
     again = await world.start(node="second")
     await world.sink.signals.until(lambda: ("bad", "received") in world.sink.labels())

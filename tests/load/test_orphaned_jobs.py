@@ -1,0 +1,74 @@
+"""A Coreapp dies with 5,000 unsent messages; another takes them over while it serves its own recipients as before."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.client import Sent
+from tests.load.scene import LoadScene, figures_of, p99, took, under_load
+from tidings.wire import addresses
+
+pytestmark = pytest.mark.whole_system
+
+ROBOTS = 1000
+SHARDS = 4
+ORPHANS = 5_000
+RATE = 40.0
+BASELINE_SECONDS = 40.0
+# After the lease of 3 s.
+TAKEOVER_SECONDS = 60.0
+
+
+def owned_by(scene: LoadScene, owner: str) -> list[str]:
+    """Return the recipients whose shard this Coreapp owns."""
+    question = f"SELECT shard FROM shards WHERE owner = '{owner}'"
+    shards = {row[0] for row in scene.installation.read_rows("business", question)}
+    return [each for each in scene.numbers if addresses.shard_of(each, SHARDS) in shards]
+
+
+async def test_5_000_orphaned_jobs_are_taken_over_and_delay_nobody_else(tmp_path: Path) -> None:
+    figures = figures_of("test_orphaned_jobs.py")
+    async with under_load(tmp_path, robots=ROBOTS, shards=SHARDS, coreapps=2) as scene:
+        installation = scene.installation
+        survivor, victim = installation.processes["coreapp"], installation.processes["coreapp2"]
+        await installation.until_owners({"coreapp": 2, "coreapp2": 2})
+        kept, orphaned = owned_by(scene, "coreapp"), owned_by(scene, "coreapp2")
+        before = await scene.send_for(BASELINE_SECONDS, RATE, lambda: scene.rng.choice(kept))
+        await scene.settle()
+
+        # Without the network, accepted messages stay in the job queue.
+        installation.processes["network"].pause()
+        try:
+            lost = await scene.send([scene.rng.choice(orphaned) for _ in range(ORPHANS)], 400.0)
+            waiting = await asyncio.to_thread(scene.jobs)
+            await victim.kill9()
+        finally:
+            installation.processes["network"].resume()
+        killed = time.monotonic()
+        assert sum(one.request.accepted for one in lost) == ORPHANS
+        assert waiting >= ORPHANS
+        async with scene.sending(RATE, lambda: scene.rng.choice(kept)) as during:
+            await installation.until_owners({"coreapp": 4}, seconds=TAKEOVER_SECONDS)
+            taken = time.monotonic() - killed
+            await scene.until_no_jobs(TAKEOVER_SECONDS)
+            drained = time.monotonic() - killed
+            # As long as the baseline, so that both percentiles stand for as many requests.
+            await asyncio.sleep(max(0.0, BASELINE_SECONDS - drained))
+        assert survivor.pid is not None
+        await scene.settle()
+        scene.require_balance()
+        figures.record("5,000 orphaned jobs", "taken over after", taken, TAKEOVER_SECONDS, "s")
+        figures.record("5,000 orphaned jobs", "all sent after", drained, TAKEOVER_SECONDS, "s")
+        baseline = p99(took(before))
+        figures.record("before", "requests of other shards, p99", baseline, None, "ms")
+        figures.record("5,000 orphaned jobs", "requests of other shards, p99", p99(took(during)), baseline * 1.2, "ms")
+        _require_all_accepted(during)
+
+
+def _require_all_accepted(sent: list[Sent]) -> None:
+    refused = [one.request.status for one in sent if not one.request.accepted]
+    assert not refused, refused[:10]

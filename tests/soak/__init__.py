@@ -1,0 +1,1 @@
+"""Two hours at half of the capacity. `make soak` runs it, for a nightly run."""
