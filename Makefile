@@ -28,6 +28,9 @@ FUZZ  := tests/webapp/test_fuzz.py tests/webapp/test_fuzz_administration.py test
 # Tests of a database that moves or becomes unreachable: run by `make test-failover`.
 AWAY   := tests/storage/test_failover.py
 
+# Duration of `make soak`.
+SOAK_MINUTES := 120
+
 # Benchmarks of `make bench-all`, in order.
 BENCHMARKS := system seed000 seed001 seed002 seed003 seed004 overload drift memory shards peers
 
@@ -44,7 +47,7 @@ migrate: $(VENV)/.runtime  ## upgrade the tables of the database to this version
 	@exec $(BIN)/tidings migrate
 
 test: services  ## run all tests except the slow ones (under 15 minutes)
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release -o faulthandler_timeout=300
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 $(KILLS:%=--deselect=%) $(SHARDS:%=--ignore=%) $(AWAY:%=--ignore=%) $(UP:%=--ignore=%) --ignore=tests/fuzz/test_schemathesis.py --ignore=tests/cluster --ignore=tests/crash --ignore=tests/reliability --ignore=tests/load --ignore=tests/soak --ignore=tests/galera --ignore=tests/failover --ignore=tests/monitoring --ignore=tests/templates --ignore=tests/examples/test_node.py --ignore=tests/interop --ignore=tests/s3 --ignore=tests/upgrade --ignore=tests/release -o faulthandler_timeout=300
 
 check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## style, types, plain language, imports, licences, known vulnerabilities
 	@.ci/check
@@ -54,8 +57,20 @@ check: $(VENV)/.templates build/deploy/.installed build/bench/.installed  ## sty
 test-crash: services  ## kill every process under load and reconcile the ledgers
 	@exec $(BIN)/python -m pytest -s tests/crash $(KILLS)
 
-test-reliability: services  ## cut the power, change clocks, withdraw descriptors, memory and the network (root; 15 minutes)
-	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability
+test-reliability: services  ## cut the power, change clocks, withdraw descriptors, memory and the network; a row that kills (root; 20 minutes)
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 --ignore=tests/reliability/test_crash_points.py tests/reliability
+
+.PHONY: test-crash-points
+test-crash-points: services  ## let processes die 20 times at each named crash point (25 minutes)
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=600 tests/reliability/test_crash_points.py
+
+.PHONY: test-load
+test-load: services  ## test limits, a full callback queue, hot recipients, orphaned jobs, retention, logs under load (1 hour)
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=1200 tests/load
+
+.PHONY: soak
+soak: services  ## send at half of the capacity for two hours and measure memory (nightly; SOAK_MINUTES=5 tries it)
+	@exec $(BIN)/python -m pytest -s -o faulthandler_timeout=9000 tests/soak --minutes $(SOAK_MINUTES)
 
 test-shards: services  ## four shards on two Coreapps: groups across them, joins, hand-over, planned stops, a kill, a cut; traces (10 minutes)
 	@exec $(BIN)/python -m pytest -s $(SHARDS)
@@ -91,8 +106,8 @@ test-galera: services  ## test a Galera cluster of three nodes: two owners, load
 test-security: services  ## run long attacks on real processes and measure memory, CPU and delay
 	@exec $(BIN)/python -m pytest -s --long -o faulthandler_timeout=300 tests/security
 
-test-monitoring: services  ## run every query of dashboards and alerts on a real Prometheus (PICTURE=file draws the panels)
-	@exec env PICTURE=$(PICTURE) $(BIN)/python -m pytest tests/monitoring
+test-monitoring: services  ## run every query of dashboards and alerts on a real Prometheus, and time alerts (20 minutes; PICTURE=file draws the panels)
+	@exec env PICTURE=$(PICTURE) $(BIN)/python -m pytest -o faulthandler_timeout=900 tests/monitoring
 
 .PHONY: test-storage
 test-storage: services  ## test media and blobs in buckets of a real S3 server, which is built once (needs Go; 5 minutes)

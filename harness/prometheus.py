@@ -52,17 +52,25 @@ def promtool(*words: str, cwd: Path = CONFIGURATION) -> str:
     return done.stdout
 
 
-def prepare(directory: Path, key: str, targets: Mapping[str, Sequence[str]], *, https: Sequence[str] = ()) -> Path:
+def prepare(
+    directory: Path,
+    key: str,
+    targets: Mapping[str, Sequence[str]],
+    *,
+    https: Sequence[str] = (),
+    interval: str | None = "1s",
+) -> Path:
     """Write a copy of the configuration for one run, and return its path. The files that it names are in `directory`.
 
-    Everything is scraped once a second.
-
+    interval: time between two scrapes and two evaluations; `None` for the configured one.
     targets: addresses by the name of their job, replacing discovery by the names of compose files.
     https: jobs that are scraped over TLS; the others use plaintext.
     """
     text = (CONFIGURATION / "prometheus.yml").read_text(encoding="utf-8")
     configuration: dict[str, Any] = yaml.safe_load(text)
-    configuration["global"] = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), "1s")
+    if interval is not None:
+        names = ("scrape_interval", "scrape_timeout", "evaluation_interval")
+        configuration["global"] = dict.fromkeys(names, interval)
     configuration["rule_files"] = [str(CONFIGURATION / name) for name in configuration["rule_files"]]
     (directory / "api_key").write_text(key)
     for job in configuration["scrape_configs"]:
