@@ -67,19 +67,10 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappA
     links = OpenLinks()
     server: asyncio.Server | SocketServer | None = None
     files: FileStore | None = None
-    # A container may have a read-only data directory.
-    item_places = (settings.data_dir, settings.media_dir)
     held = InHand()
     try:
-        await schema.prepare(database, migrate=settings.embedded)
-        await accounts.require_number(database, settings.account)
-        await checks.require_master(database, settings.secrets.master_key)
-        data_directory.require_number(settings.data_dir, settings.account)
-        await checks.require_settings(database, settings.secrets.settings_key)
-        await checks.require_link(database, settings.secrets.link_key)
-        with in_hand.left_behind(item_places) as items:
-            await quarantine.count_attempts(database, SystemClock(), items, "the process ended while it handled this")
-        held = InHand.open(item_places)
+        await _require_own(settings, database)
+        held = await _take_over_items(settings, database)
         node = ShardNode(
             settings,
             database,
@@ -122,6 +113,27 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappA
             await files.close()
         await database.close()
         log.info("coreapp.stopped")
+
+
+async def _require_own(settings: Settings, database: Database) -> None:
+    """Prepare the tables. Raises `PendingMigrations`, and `SettingsError` for a database of another number or with other
+    keys.
+    """
+    await schema.prepare(database, migrate=settings.embedded)
+    await accounts.require_number(database, settings.account)
+    await checks.require_master(database, settings.secrets.master_key)
+    data_directory.require_number(settings.data_dir, settings.account)
+    await checks.require_settings(database, settings.secrets.settings_key)
+    await checks.require_link(database, settings.secrets.link_key)
+
+
+async def _take_over_items(settings: Settings, database: Database) -> InHand:
+    """Count an attempt for each item that a dead process was handling. Returns the file for the items of this one."""
+    # A container may have a read-only data directory.
+    directories = (settings.data_dir, settings.media_dir)
+    with in_hand.left_behind(directories) as items:
+        await quarantine.count_attempts(database, SystemClock(), items, "the process ended while it handled this")
+    return InHand.open(directories)
 
 
 async def _listen(
