@@ -116,7 +116,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[CoreappA
 
 
 async def _require_own(settings: Settings, database: Database) -> None:
-    """Prepare the tables. Raises `PendingMigrations`, and `SettingsError` for a database of another number or with other
+    """Prepare the tables. Raises `PendingMigrations`, and `SettingsError` for a database of another number or other
     keys.
     """
     await schema.prepare(database, migrate=settings.embedded)
