@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 FOLDER = ".in-hand"
 # One byte for the length of the text, then `kind id`. An id has at most 64 characters.
 _SIZE = 256
+_LONGEST = _SIZE - 1
+_LENGTHS = [bytes([size]) for size in range(_SIZE)]
 
 
 class InHand:
@@ -72,9 +74,11 @@ class InHand:
         of: recipient or sender, for crash points in tests
         """
         self._kind, self._id = kind, item_id
-        text = f"{kind} {item_id}".encode(errors="replace")[: _SIZE - 1]
-        self._buffer[1 : 1 + len(text)] = text
-        self._buffer[0] = len(text)
+        text = f"{kind} {item_id}".encode("utf-8", "replace")
+        size = len(text)
+        if size > _LONGEST:
+            text, size = text[:_LONGEST], _LONGEST
+        self._buffer[: size + 1] = _LENGTHS[size] + text
         crashpoints.reach(crashpoints.ITEM_IN_HAND, of)
         return self
 

@@ -200,8 +200,8 @@ class Change:
     set_aside: Sequence[Suspect] = merging.rows(quarantine.save)
     # items that are no longer suspected or quarantined
     cleared_suspects: Sequence[Item] = merging.rows(quarantine.delete)
-    # items whose handling made this change; they count an attempt if the database refuses it
-    made_from: Sequence[Item] = ()
+    # returns the items whose handling made this change; they count an attempt if the database refuses it
+    made_from: Callable[[], Sequence[Item]] = tuple
 
 
 _MERGER = merging.Merger(Change)
@@ -360,6 +360,7 @@ def _is_refusal(error: Exception) -> bool:
 def _refused(change: Change, error: Exception) -> ChangeRefused:
     refused = ChangeRefused(outages.brief(error))
     refused.__cause__ = error
-    blame(refused, change.made_from)
-    log.error("journal.refused", extra={"error": outages.brief(error), "items": len(change.made_from)})
+    items = change.made_from()
+    blame(refused, items)
+    log.error("journal.refused", extra={"error": outages.brief(error), "items": len(items)})
     return refused

@@ -318,7 +318,7 @@ class GroupSender:
                 self.context.account,
                 enqueued_jobs=jobs,
                 groups=GroupChanges(self.context.account, own_keys=(key.sealed(),)),
-                made_from=[Item(ItemKind.JOB, job.id) for job in jobs],
+                made_from=lambda: [Item(ItemKind.JOB, job.id) for job in jobs],
             )
         )
         self.sending.transmitter.offer(jobs)

@@ -327,7 +327,7 @@ class Inbox:
         jobs = self.recovery.control_messages.jobs(control_messages) if control_messages else ()
         change = effects.change(self.statuses.reports, self.peers.sessions, self.peers.contacts, jobs)
         if change is not None:
-            change.made_from = _items(deliveries[:handled])
+            change.made_from = functools.partial(_items, deliveries[:handled])
             await self._commit(change, effects, control_messages)
         if effects.groups is not None:
             effects.groups.committed()

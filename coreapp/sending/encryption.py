@@ -72,7 +72,7 @@ class _Round:
             learnt_identities=self.learnt.rows,
             kyber_identities=self.learnt.kyber,
             new_callbacks=self.learnt.callbacks,
-            made_from=[Item(ItemKind.JOB, job.id) for job in self.jobs],
+            made_from=lambda: [Item(ItemKind.JOB, job.id) for job in self.jobs],
         )
 
 

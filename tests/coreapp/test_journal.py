@@ -251,9 +251,9 @@ async def test_of_a_refused_batch_only_the_refused_change_and_what_depends_on_it
     journal.on_callbacks(lambda new: told.extend(callback.subject for callback in new))
     changes = [
         Change(ACCOUNT, enqueued_jobs=[job_to("1", "a")], new_callbacks=[a_callback("a")]),
-        Change(ACCOUNT, enqueued_jobs=[job_to("2", "bad")], made_from=[Item("job", "bad")]),
+        Change(ACCOUNT, enqueued_jobs=[job_to("2", "bad")], made_from=lambda: [Item("job", "bad")]),
         Change(ACCOUNT, enqueued_jobs=[job_to("3", "c")], new_callbacks=[a_callback("c")]),
-        Change(ACCOUNT, enqueued_jobs=[job_to("2", "d")], made_from=[Item("job", "d")]),
+        Change(ACCOUNT, enqueued_jobs=[job_to("2", "d")], made_from=lambda: [Item("job", "d")]),
         Change(ACCOUNT, finished_jobs=["bad"]),
         Change(ACCOUNT, finished_jobs=["a"]),
     ]
@@ -286,7 +286,7 @@ async def test_a_change_that_is_refused_alone_carries_what_it_was_made_from(
 ) -> None:
     journal = Journal(refusing, await a_lease(refusing), last_seq=0, seal=as_they_are)
     with pytest.raises(ChangeRefused) as refused:
-        await journal.write(Change(ACCOUNT, enqueued_jobs=[job_to("2", "bad")], made_from=[Item("job", "bad")]))
+        await journal.write(Change(ACCOUNT, enqueued_jobs=[job_to("2", "bad")], made_from=lambda: [Item("job", "bad")]))
     assert blamed(refused.value) == (Item("job", "bad"),)
     await journal.close()
 
