@@ -191,7 +191,7 @@ async def _wire(context: ShardContext, link: NetworkLink, left: Sequence[jobs.Jo
     if context.lease.is_first:
         link.on_connect(groups.replicas.sync_soon)
     await webhook.queue.start(*waiting)
-    accepting.jobs.resume(left)
+    await accepting.jobs.resume(left)
     receiving.handle_released()
     return Shard(
         context=context,
