@@ -37,14 +37,12 @@ from coreapp.statuses.wiring import Statuses
 from coreapp.webhook import bodies, inbound
 from tidings.aio import crashpoints
 from tidings.aio.batcher import Batcher
-from tidings.storage.business import messages
-from tidings.storage.business.messages import Status
-from tidings.wire import codes, device
 from tidings.storage import outages
 from tidings.storage.business import messages, quarantine
 from tidings.storage.business.group_changes import GroupChanges
+from tidings.storage.business.messages import Status
 from tidings.storage.business.quarantine import ItemKind
-from tidings.wire import device
+from tidings.wire import codes, device
 from tidings.wire.device import Deliver
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.storage.business import callbacks, job_errors, jobs, messages
-from tidings.storage.database import any_of, select_paged
 from tidings.storage.business import callbacks, job_errors, jobs, messages, quarantine
-from tidings.storage.database import pages
+from tidings.storage.database import any_of, select_paged
 
 # Statuses of callbacks: not tried yet; failed and waiting for the next attempt; given up.
 PENDING, FAILING, DEAD = "pending", "failing", "dead"
